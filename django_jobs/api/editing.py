@@ -106,8 +106,8 @@ def enqueue_by_hand(
     """Enqueue a job of a type that allows it. ``options`` are those of :meth:`JobType.using`.
 
     Raises ``PermissionDenied`` if ``actor`` may not, ``OperationRefused`` for another job type, for
-    one outside of the actor's scope and for a key that a job outside of it holds, and what
-    :meth:`JobType.enqueue` raises.
+    one outside of the actor's scope, for a key that a job outside of it holds, and for
+    ``on_duplicate`` of an actor with a scope; and what :meth:`JobType.enqueue` raises.
     """
     demand(actor, "django_jobs.enqueue_job")
     job_type = registry.get(name)
@@ -118,6 +118,8 @@ def enqueue_by_hand(
         scope.has_declared(job_type.queue, name) and scope.has_queue(chosen.queue)
     ):
         raise OperationRefused(OUTSIDE)
+    if scope is not None and chosen.on_duplicate != "return":  # it may change a job outside of it
+        raise OperationRefused("you may act on some jobs only, so on_duplicate is 'return'")
     with needing_tables:
         job = chosen.insert(chosen.bind(**payload))
     if scope is not None and not scope.has(job.queue, job.job_type):

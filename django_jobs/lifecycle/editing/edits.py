@@ -202,14 +202,15 @@ def _edit(
             raise OperationRefused(problem)
         status = _write(id_, stored, edited, who, why, scope)
         if status == JobState.DEAD:
-            _replay(id_, edited, check, who, why)
+            _replay(id_, edited, check, who, why, scope)
         hint = BLOCKED if edited.gates is not None else ""
         notify_after_commit(hint + edited.queue)
 
 
 def _locked(id_: int, alias: str, scope: Scope) -> StoredJob:
     rows = fetch(LOCK, {"id": id_})
-    found = _stored(rows[0]) if rows else Job.objects.using(alias).filter(pk=id_).first()
+    ended = Job.objects.using(alias).filter(pk=id_).only("status", "queue", "job_type")
+    found = _stored(rows[0]) if rows else ended.first()
     if found is None:
         raise OperationRefused("there is no such job")
     if not scope.has(found.queue, found.job_type):
@@ -299,11 +300,16 @@ def _write(id_: int, stored: StoredJob, edited: Edited, who: str, why: str, scop
 
 
 def _replay(
-    id_: int, edited: Edited, check: Callable[[Job], str | None], who: str, why: str
+    id_: int,
+    edited: Edited,
+    check: Callable[[Job], str | None],
+    who: str,
+    why: str,
+    scope: Scope,
 ) -> None:
     alias = jobs_connection().alias
     job = Job.objects.using(alias).get(pk=id_)
-    problem = check(job) or replay_one(job, who, why, alias)
+    problem = check(job) or replay_one(job, who, why, alias, scope)
     if problem is not None:
         raise OperationRefused(problem)
     if edited.run_at is not None:

@@ -23,7 +23,7 @@ from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import AT_THE_GATES, IN_LIVE, REPLAYED
 from ..notifying import CANCELLED, notify_after_commit
 from ..opening import follow_cancelled
-from ..scope import LIMITED, limited, scope_of
+from ..scope import LIMITED, Scope, limited, scope_of
 from ..waits import FORGET_TIMEOUTS
 from ..workflows.restarting import KEY_TAKEN, restart, restart_problem, see_run
 
@@ -187,7 +187,7 @@ def replay(
     """
     demand(actor, "django_jobs.replay_job")
     alias = jobs_connection().alias
-    result = OperationResult()
+    result, scope = OperationResult(), scope_of(actor) or Scope()
     wanted = list(ids)
     # ``check`` reads the payload, so that a job with an unreadable one is refused alone.
     dead_jobs = Job.objects.using(alias).dead().filter(pk__in=wanted)
@@ -198,7 +198,7 @@ def replay(
     for id_ in wanted:
         problem = others.get(id_) or not_replayable(dead[id_], headers.get(id_), check)
         if problem is None:
-            problem = replay_one(dead[id_], name_of(actor) or by, reason, alias)
+            problem = replay_one(dead[id_], name_of(actor) or by, reason, alias, scope)
         if problem is None:
             result.done.append(id_)
         else:
@@ -263,7 +263,7 @@ def not_replayable(job: Job, headers: str | None, check: Callable[[Job], str | N
 
 
 @repeat_conflicts
-def replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
+def replay_one(job: Job, by: str, reason: str, alias: str, scope: Scope) -> str | None:
     parameters = {"id": job.pk, "ids": [job.pk], "by": by, "why": reason}
     try:
         with transaction.atomic(using=alias):
@@ -277,7 +277,8 @@ def replay_one(job: Job, by: str, reason: str, alias: str) -> str | None:
     except IntegrityError:
         if job.workflow_run_id is not None:
             return KEY_TAKEN
-        holder = Job.objects.using(alias).holding_key(job.queue, job.idempotency_key or "").first()
+        holders = Job.objects.using(alias).holding_key(job.queue, job.idempotency_key or "")
+        holder = holders.filter(scope.of(queue="queue", job_type="job_type")).first()
         name = f"job {holder.pk} ({holder.status})" if holder else "another job"
         return f"{name} holds its idempotency key {job.idempotency_key!r}"
     return None

@@ -271,6 +271,25 @@ def test_an_enqueue_by_hand_checks_the_scope_again(scoped: Callable[..., None]) 
     given: dict[str, Any] = {"queue": "default", "idempotency_key": "k"}
     with pytest.raises(OperationRefused, match="a job that you may not see holds"):
         enqueue_by_hand("app.charge", {"cents": 1}, actor=eve, **given)
+    for on_duplicate in ("replace", "raise"):
+        with pytest.raises(OperationRefused, match="on_duplicate is 'return'"):
+            enqueue_by_hand(
+                "app.charge", {"cents": 1}, actor=eve, on_duplicate=on_duplicate, **given
+            )
+    assert Job.objects.get().job_type == "app.noop"
+
+
+def test_a_replay_names_no_other_job_that_holds_the_key(scoped: Callable[..., None]) -> None:
+    scoped(app_types)
+    ada = make_user(*ALL, "edit_job")
+    mine = make_dead(add.using(idempotency_key="k"), 1)
+    holder = noop.using(idempotency_key="k").enqueue()
+    refused = operations.replay([mine.pk], check=lambda job: None, actor=ada).refused[mine.pk]
+    assert refused == "another job holds its idempotency key 'k'"
+    assert edit_job(mine.pk, priority=3, actor=ada).refused == {mine.pk: refused}
+    assert (
+        f"job {holder.pk} " in operations.replay([mine.pk], check=lambda job: None).refused[mine.pk]
+    )
 
 
 @pytest.mark.usefixtures("emails")

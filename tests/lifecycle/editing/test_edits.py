@@ -137,6 +137,10 @@ def test_a_job_that_runs_or_has_ended_or_is_gone_is_refused_and_stays() -> None:
         [done.pk],
     )
     assert edit_job(done.pk, priority=1).refused == {done.pk: "it is cancelled"}
+    run_sql(  # which Python cannot read
+        "UPDATE django_jobs_job SET result = %s::jsonb WHERE id = %s", ["9" * 5000, done.pk]
+    )
+    assert edit_job(done.pk, priority=1).refused == {done.pk: "it is cancelled"}
     assert edit_job(10**15, priority=1).refused == {10**15: "there is no such job"}
     assert set(Job.objects.values_list("payload__first", flat=True)) == {1}
 
