@@ -218,6 +218,34 @@ def test_what_differs_or_was_stopped_or_ended_is_another_operation() -> None:
     assert not bulk.start("cancel", {"queue": "default"}).deduplicated
 
 
+def test_jobs_that_the_one_under_way_does_not_reach_are_another_operation() -> None:
+    noop.enqueue()
+    first = bulk.start("cancel", {"queue": "default"})
+    noop.enqueue()
+    assert bulk.start("cancel", {"queue": "default"}, max_id=first.max_id).deduplicated
+    assert not bulk.start("cancel", {"queue": "default"}).deduplicated
+
+
+def test_a_plan_that_only_waits_for_outcomes_does_not_refuse_another() -> None:
+    make_dead(noop)
+    bulk.start("replay", {"queue": "default"}, plan=ReplayPlan())
+    while not BulkOperation.objects.get().progress.get("all_sent"):
+        BulkOperation.objects.update(next_at="2026-01-01T00:00:00Z")
+        assert run_chunk()
+    assert not bulk.start("replay", {"queue": "default"}).deduplicated
+
+
+def test_what_another_does_meanwhile_is_not_continued() -> None:
+    noop.enqueue()
+    stopped = bulk.start("cancel", {"queue": "default"})
+    bulk.stop([stopped.pk])
+    run_chunk()
+    again = bulk.start("cancel", {"queue": "default"})
+    assert bulk.resume([stopped.pk]) == []
+    BulkOperation.objects.filter(pk=again.pk).update(status="completed")
+    assert bulk.resume([stopped.pk]) == [stopped.pk]
+
+
 def test_starting_stopping_and_resuming_need_the_permission_of_the_verb() -> None:
     olga = make_user("replay_job")
     with pytest.raises(PermissionDenied):

@@ -119,7 +119,7 @@ def start(
     max_id: int | None = None,
 ) -> BulkOperation:
     """Ask the workers to do ``action`` to all jobs of which ``terms`` are true, up to ``max_id`` or
-    the newest one. Without an actor, ``by`` is who asked. If the same is under way for the same
+    the newest one. Without an actor, ``by`` is who asked. If the same is under way for all of these
     jobs, that operation is returned, with ``deduplicated`` True.
 
     Raises ``OperationRefused`` for something that cannot be asked, ``PermissionDenied`` if
@@ -140,11 +140,11 @@ def start(
         raise OperationRefused(f"only a replay has a plan, not {action!r}")
     with transaction.atomic(using=jobs_connection().alias):
         execute(ONE_AT_A_TIME, {})
-        unfinished = _rows().filter(status__in=UNFINISHED, stop_requested_by="")
-        for operation in unfinished.filter(action=action, arguments=given):
-            if are_same(operation.terms, checked):
-                operation.deduplicated = True
-                return operation
+        ceiling = newest() if max_id is None else min(max_id, newest())
+        same = _under_way(action, given, checked, ceiling)
+        if same is not None:
+            same.deduplicated = True
+            return same
         return _rows().create(
             action=action,
             arguments=given,
@@ -153,10 +153,22 @@ def start(
             actor_id="" if actor is None else str(actor.pk),
             actor_name=(name_of(actor) or by)[:200],
             reason=reason[:300],
-            max_id=newest() if max_id is None else min(max_id, newest()),
+            max_id=ceiling,
             next_at=Now(),
             created_at=Now(),
         )
+
+
+def _under_way(
+    action: str, arguments: Mapping[str, Any], terms: Mapping[str, Any], max_id: int
+) -> BulkOperation | None:
+    """The unfinished operation that does this to all jobs up to ``max_id``. One that has changed
+    them all, and waits for outcomes, does it no more."""
+    unfinished = _rows().filter(status__in=UNFINISHED, stop_requested_by="", max_id__gte=max_id)
+    for operation in unfinished.filter(action=action, arguments=arguments):
+        if not operation.progress.get("all_sent") and are_same(operation.terms, terms):
+            return operation
+    return None
 
 
 def newest() -> int:
@@ -182,13 +194,16 @@ def stop(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int]:
 
 def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int]:
     """Continue operations that were stopped or failed, in the name of ``actor``. A plan begins with
-    its first wave again. Returns the ids of those that continue. Raises ``PermissionDenied`` if
-    ``actor`` may not do what they do."""
+    its first wave again. Returns the ids of those that continue; one that another does meanwhile is
+    left. Raises ``PermissionDenied`` if ``actor`` may not do what they do."""
     continued: list[int] = []
     over = (BulkState.STOPPED, BulkState.FAILED)
     with transaction.atomic(using=jobs_connection().alias):
+        execute(ONE_AT_A_TIME, {})
         for operation in _rows().filter(pk__in=list(ids), status__in=over).select_for_update():
             demand(actor, PERMISSIONS[operation.action], for_all=True)
+            if _under_way(operation.action, operation.arguments, operation.terms, operation.max_id):
+                continue
             kept = operation.progress.keys() & {"again", "awaited"}
             operation.progress = {name: operation.progress[name] for name in kept}
             operation.status = BulkState.PENDING
