@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.admin.base import history_list, search
+from django_jobs.admin.base import history_list, search_rows
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.partitions import Period, start_of
 from django_jobs.lifecycle.history import TABLES
@@ -54,7 +54,7 @@ def _three_days() -> None:
 @pytest.fixture
 def newest_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """One partition is more than a list reads."""
-    for module in (history_list, search):
+    for module in (history_list, search_rows):
         monkeypatch.setattr(module, "MOST_READ", 1)
 
 

@@ -87,7 +87,7 @@ def test_a_lease_that_ran_out_is_rescued_as_it_says(start_worker: Start, tmp_pat
     assert f"on {Worker.objects.get()}, attempt 1" in sentence(job)
     lost.signal_all(signal.SIGSTOP)
     try:
-        until(lambda: "could take it over: start one" in sentence(job))
+        until(lambda: "can take it over: start one" in sentence(job))
         start_worker("--lease-seconds", "2", "--queues", "bulk")
         until(lambda: Job.objects.get(pk=job.pk).status != "running")
     finally:

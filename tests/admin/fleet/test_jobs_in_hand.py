@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import django
 import pytest
 
 from django_jobs.models import Worker
@@ -45,7 +46,9 @@ def test_the_page_refreshes_itself_until_the_worker_has_ended(page: Page) -> Non
     worker = register_worker()
     text = page.text(change_url(Worker, worker))
     live = text.index("data-live-region")
-    assert live < text.index("jobs-tool") < text.index("It has no job now.")
+    assert live < text.index("It has no job now.")
+    if django.VERSION < (6, 1):  # which has the buttons before the content
+        assert live < text.index("jobs-tool")
     assert 'data-refresh="5"' in text[:live]
     assert "django_jobs/refresh.js" in text
     Worker.objects.update(status="stopped")
