@@ -77,6 +77,13 @@ def test_a_time_out_of_reach_is_shown(page: Page, text: str, zone: str) -> None:
             assert all(text[:10] in shown for shown in texts[1:]), model
 
 
+@pytest.mark.parametrize("text", ["infinity", "9999-12-31 23:59:59.999999+00"])
+def test_a_schedule_that_ends_out_of_reach_has_a_page(page: Page, text: str) -> None:
+    schedule = due_schedule()
+    run_sql("UPDATE django_jobs_schedule SET ends_at = %s", [text])
+    assert "within 365 days, and ends later." in page.text(change_url(Schedule, schedule.pk))
+
+
 @pytest.mark.parametrize("text", ["infinity", "-infinity"])
 def test_the_commands_for_operators_answer_too(text: str) -> None:
     one_of_each()

@@ -88,11 +88,14 @@ def preview(rule: Rule, now: datetime) -> Preview:
 
 
 def _left(rule: Rule, now: datetime) -> str:
-    """How often it is due until it ends; empty if it does not end."""
+    """How often it is due until it ends; empty if it does not end, or out of reach."""
     if rule.ends_at is None:
         return ""
-    year = max(now, rule.starts_at or now) + YEAR
-    number = due_between(rule, now + INSTANT, min(rule.ends_at + INSTANT, year), 0).count
+    try:
+        year = max(now, rule.starts_at or now) + YEAR
+        number = due_between(rule, now + INSTANT, year, 0).count
+    except OverflowError:  # past the year 9999
+        return ""
     if rule.ends_at < year:
         text = ngettext(
             "It has %(count)s due time until it ends.",

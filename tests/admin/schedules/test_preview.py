@@ -88,6 +88,16 @@ def test_due_times_are_counted_for_a_year_at_most(page: Page) -> None:
     assert "ends later" in answer["note"]
 
 
+def test_due_times_of_the_year_9999_are_previewed(page: Page) -> None:
+    bounds = {
+        "starts_at_0": "9999-03-28", "starts_at_1": "12:00",
+        "ends_at_0": "9999-06-28", "ends_at_1": "12:00",
+    }  # fmt: skip
+    answer = preview(page, every="86400", **bounds)
+    assert len(answer["times"]) == 5
+    assert answer["error"] == answer["note"] == ""
+
+
 def test_an_interval_and_a_name_are_previewed(page: Page) -> None:
     answer = preview(page, every="0.5")
     assert "from 1 second to 366 days" in answer["error"]
