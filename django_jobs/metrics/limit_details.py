@@ -60,7 +60,9 @@ PARTS = {
     "waiting": """
         SELECT coalesce(sum(jobs), 0) AS jobs, coalesce(bool_or(jobs >= %(each)s), false) AS more
         FROM line""",
-    "lines": "SELECT gates, jobs FROM line ORDER BY jobs DESC, gates LIMIT %(lines)s",
+    "lines": """
+        SELECT gates, jobs, jobs >= %(each)s AS more
+        FROM line ORDER BY jobs DESC, gates LIMIT %(lines)s""",
     "next": f"""
         SELECT job.id, job.job_type, job.queue, job.tenant,
             {AGO.format("job.available_at")} AS seconds
@@ -106,7 +108,7 @@ OF_TENANT = {
     # Of each queue where it waits, those that wait there too and are not paused.
     "shares": """
         SELECT mine.*, coalesce(others.tenants, 0) AS tenants, coalesce(weights, 0) AS weights
-        FROM (SELECT queue, sum(jobs) AS jobs FROM line
+        FROM (SELECT queue, sum(jobs) AS jobs, bool_or(jobs >= %(each)s) AS more FROM line
               GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(lines)s) AS mine
         LEFT JOIN (
             SELECT turn.queue, count(*) AS tenants, sum(coalesce(weight, 1.0)) AS weights

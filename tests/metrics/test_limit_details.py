@@ -92,8 +92,8 @@ def test_a_tenant_has_a_share_of_each_queue_where_it_waits() -> None:
     bill_tenant.using(queue="bulk").enqueue("acme")
     bill_tenant.using(queue="emails").enqueue("bolt")
     assert read_tenant(acme).parts["shares"] == [
-        {"queue": "default", "jobs": 2, "tenants": 2, "weights": 4.0},
-        {"queue": "bulk", "jobs": 1, "tenants": 1, "weights": 3.0},
+        {"queue": "default", "jobs": 2, "more": False, "tenants": 2, "weights": 4.0},
+        {"queue": "bulk", "jobs": 1, "more": False, "tenants": 1, "weights": 3.0},
     ]
     assert read_tenant(Tenant(name="nobody")).parts["shares"] == []
 

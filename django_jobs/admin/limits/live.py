@@ -60,7 +60,7 @@ def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
     links = [(_("All jobs of the tenant"), visible.list_url(Job, tenant=row.name))]
     return {
         **_shown(row, details),
-        "tiles": [*_tiles(row, details), Tile(f"{row.weight:g}", _("weight"))],
+        "tiles": [*_tiles(row, details), Tile(number_text(row.weight, "g"), _("weight"))],
         "tables": [
             _shares(row, details), _holders(details, visible), _next(details, visible)
         ],
@@ -77,8 +77,8 @@ def _tiles(row: Any, details: LimitDetails) -> list[Tile]:
     limit = "∞" if row.max_concurrency is None else number_text(row.max_concurrency)
     return [
         Tile(f"{taken_number(details)} / {limit}", _("taken of the limit")),
-        Tile(number_text(counts["running"]), _("running")),
-        Tile(number_text(counts["ready"]), _("ready, not started")),
+        Tile(number_text(counts["running"], more=details.more_hold), _("running")),
+        Tile(number_text(counts["ready"], more=details.more_hold), _("ready, not started")),
         Tile(waiting_number(details), _("blocked in line")),
         Tile(seconds_text(first["seconds"]) if first else NOTHING, _("the next one waits")),
     ]
@@ -194,7 +194,7 @@ def _lines(details: LimitDetails) -> list[Table]:
         gates = details.lines[one["gates"]]
         rows.append([
             gates.tenant or NOTHING, gates.queue or NOTHING, gates.key or NOTHING,
-            ", ".join(gates.resources), number_text(one['jobs']),
+            ", ".join(gates.resources), number_text(one["jobs"], more=one["more"]),
         ])  # fmt: skip
     columns = [
         Column(_("Tenant")), Column(_("Queue"), wide=True), Column(_("Concurrency key")),
@@ -212,7 +212,7 @@ def _shares(row: Tenant, details: LimitDetails) -> Table:
     for one in details.parts["shares"]:
         share = row.weight / one["weights"] if one["weights"] and not row.paused else 0.0
         rows.append([
-            one["queue"], number_text(int(one["jobs"])),
+            one["queue"], number_text(int(one["jobs"]), more=one["more"]),
             number_text(share, ".0%"), number_text(one["tenants"]),
         ])  # fmt: skip
     columns = [

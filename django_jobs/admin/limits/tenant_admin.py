@@ -17,6 +17,7 @@ from ...lifecycle.operations import limits
 from ...metrics.limits import Usage, Usages
 from ...models import Tenant
 from ...models.tenant import LONGEST_TENANT
+from ...separators import number_text
 from ..base.actions import OperatorAction, by_name
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import ReasonForm
@@ -122,4 +123,4 @@ class TenantAdmin(LimitAdmin):
 
     @admin.display(description=_("weight"))
     def share(self, row: Any) -> str:
-        return f"{row.weight:g}"
+        return number_text(row.weight, "g")

@@ -24,7 +24,7 @@ def now_of(steps: Steps, visible: Visible, read_at: datetime) -> list[Fact]:
     """Problems first. Nothing, if no step failed, runs or waits."""
 
     def fact(label: str, chosen: Sequence[Step], show: Callable[[Step], str]) -> list[Fact]:
-        return [(label, _listed(chosen, show))] if chosen else []
+        return [(label, _listed(chosen, show, steps.cut))] if chosen else []
 
     def named(step: Step, more: str = "") -> str:
         link = visible.job(step.pk, step.step)
@@ -55,12 +55,13 @@ def now_of(steps: Steps, visible: Visible, read_at: datetime) -> list[Fact]:
     ]
 
 
-def _listed(steps: Sequence[Step], show: Callable[[Step], str]) -> str:
-    """The first of the steps."""
+def _listed(steps: Sequence[Step], show: Callable[[Step], str], cut: bool) -> str:
+    """The first of the steps, and how many others there are; ``cut``: at least."""
     shown: Iterable[str] = (show(step) for step in steps[:NAMED])
     text = format_html_join(", ", "{}", ((one,) for one in shown))
     more = len(steps) - NAMED
     if more <= 0:
         return text
-    also = ngettext("and %(count)s more", "and %(count)s more", more) % {"count": number_text(more)}
+    count = number_text(more, more=cut)
+    also = ngettext("and %(count)s more", "and %(count)s more", more) % {"count": count}
     return format_html("{} {}", text, also)

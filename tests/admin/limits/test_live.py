@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.lifecycle.operations import limits
+from django_jobs.metrics import limit_details
 from django_jobs.models import Job, Resource, Tenant
 from tests.admin.overview.looking import tiles, words
 from tests.admin.walking import Live, Page, change_url, list_url
@@ -205,6 +206,27 @@ def test_lines_are_listed_when_there_are_several(page: Page) -> None:
     text = words(shown(page, row))
     assert "Lines that wait, the first 2 of 2" in text
     assert "acme default account:1:EUR ledger, stripe 1" in text
+
+
+def test_a_number_that_is_not_counted_to_its_end_has_a_plus(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, tenant = stripe(), Tenant.objects.create(name="acme", max_concurrency=1)
+    Resource.objects.create(name="ledger")
+    copies_of(refund_payment.enqueue(1), 9, "blocked")
+    transfer_funds.using(queue="bulk").enqueue(1, "acme")
+    copies_of(bill_tenant.enqueue("acme"), 5, "blocked")
+    monkeypatch.setattr(limit_details, "MOST_COUNTED", 6)
+    text = words(shown(page, row))
+    assert "- - - stripe 3+ " in text
+    assert text.endswith("acme bulk account:1:EUR ledger, stripe 1")
+    assert re.search(r"default 3\+ \d+% 1", words(shown(page, tenant)))
+    copies_of(Job.objects.earliest("id"), 4)
+    now = tiles(shown(page, row))
+    assert (now["running"], now["ready, not started"]) == ("0", "4")
+    monkeypatch.setitem(limit_details.BOUNDS, "most", 3)
+    now = tiles(shown(page, row))
+    assert (now["running"], now["ready, not started"]) == ("0+", "3+")
 
 
 def test_jobs_are_links_for_those_who_may_view_them(page_of: Callable[..., Page]) -> None:

@@ -370,12 +370,16 @@ def test_a_run_says_what_failed_what_runs_and_what_it_waits_for(page: Page) -> N
     assert f'<a href="{change_url(Job, dead.pk)}">reserve</a>' in facts
 
 
-def test_the_first_steps_are_named_and_the_others_counted(page: Page) -> None:
+def test_the_first_steps_are_named_and_the_others_counted(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = run_of({f"part{number}": step("running") for number in range(9)})
     text = page.text(change_url(WorkflowRun, run.pk))
     assert "and 4 more" in text
     assert text.count(">part4</a> (") == 1
     assert ">part5</a> (" not in text
+    monkeypatch.setattr("django_jobs.admin.workflows.steps.MOST_STEPS", 8)
+    assert "and 3+ more" in page.text(change_url(WorkflowRun, run.pk))
 
 
 def test_a_run_that_ended_well_has_no_such_facts_and_shows_no_empty_field(page: Page) -> None:
