@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from django import forms
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, ngettext_lazy
 
@@ -83,6 +84,7 @@ CANCEL = OperatorAction(
     ),
     logged="cancelled",
     applies=lambda job: job.status in LIVE and job.cancel_requested_at is None,
+    among=Q(status__in=sorted(LIVE), cancel_requested_at=None),
     form=ReasonForm,
     alternatives=(in_background(BulkAction.CANCEL),),
 )
@@ -100,6 +102,7 @@ REPRIORITIZE = OperatorAction(
     ),
     logged="priority changed",
     applies=lambda job: job.status in PENDING,
+    among=Q(status__in=sorted(PENDING)),
     form=PriorityForm,
     alternatives=(in_background(BulkAction.REPRIORITIZE),),
 )
@@ -116,6 +119,7 @@ RUN_NOW = OperatorAction(
     ),
     logged="made ready at once",
     applies=lambda job: job.status == JobState.SCHEDULED,
+    among=Q(status=JobState.SCHEDULED),
     alternatives=(in_background(BulkAction.RUN_NOW),),
 )
 INSPECT = OperatorAction(
@@ -135,6 +139,7 @@ INSPECT = OperatorAction(
     ),
     logged="asked for its stack",
     applies=lambda job: job.status == JobState.RUNNING,
+    among=Q(status=JobState.RUNNING),
 )
 REPLAY = OperatorAction(
     action="replay_jobs",

@@ -50,13 +50,18 @@ def needs_of(numbers: Numbers, name: str) -> list[Need]:
 
 def verdict(numbers: Numbers, name: str) -> str:
     """What a backlog means: an outage, too few workers, or a burst that is being worked off. Empty
-    without one, of a paused queue, and if the rates are not known."""
+    without one, of a paused queue, if the rates or the running times are not known, and while jobs
+    run but none was claimed."""
     row, rates = numbers.queues[name], rates_of_queue(numbers, name)
     if rates is None or row["paused"] or not numbers.jobs("ready", name).number:
         return ""
     if not rates.claimed:
+        if numbers.jobs("running", name).number:
+            return ""
         return _("An outage: none of its jobs was claimed in the last five minutes.")
     needs = needs_of(numbers, name)
+    if not needs:
+        return ""
     together = sum(need.needed for need in needs)
     limit = row["max_concurrency"]
     if limit is not None and together > limit:

@@ -89,7 +89,7 @@ class QueueAdmin(ConsoleAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         changes.result_list = list(changes.result_list)
-        numbers = stored_numbers()
+        numbers = stored_numbers() if request.method == "GET" else None
         for queue in changes.result_list:
             queue.numbers = numbers if numbers and queue.name in numbers.queues else None
         return changes

@@ -15,7 +15,7 @@ from django_jobs.models import BulkOperation, DeadLetter, Job
 from django_jobs.testing import run_jobs
 from tests.admin.walking import Page, list_url, message_of
 from tests.app.jobs import add, noop
-from tests.factories import declared, explain, make_dead, run_sql
+from tests.factories import declared, enqueue_and_claim, explain, make_dead, run_sql
 
 pytestmark = pytest.mark.django_db
 OFFER = "Change all of them in the background"
@@ -80,9 +80,9 @@ def test_a_search_that_lists_the_newest_changes_all_that_match(
     other = add.enqueue(1).pk
     assert "Cancel all 5+ that match…" in page.read(list_url(Job) + query)
     question = ask(page, query)
-    assert "This changes 6 jobs." in question.text
+    assert "This changes 5 jobs." in question.text
     assert "Jobs that have succeeded or were cancelled are not counted." in question.text
-    assert question.confirm().startswith("5 jobs were cancelled. | 1 was not changed. ")
+    assert question.confirm() == "5 jobs were cancelled."
     assert statuses(*live) == ["cancelled"] * 5
     assert statuses(*ended, dead, other) == ["succeeded"] * 2 + ["dead", "ready"]
 
@@ -168,6 +168,24 @@ def test_a_replay_among_all_jobs_counts_the_dead_ones(page: Page, orders: Any) -
         assert "This changes 3 jobs." in question.text
     assert question.confirm() == "3 jobs were sent back to their queues."
     assert statuses(*dead) == ["ready"] * 3
+
+
+@pytest.mark.parametrize(
+    "action", ["cancel_jobs", "reprioritize_jobs", "run_jobs_now", "inspect_jobs"]
+)
+def test_newer_jobs_that_an_action_cannot_change_take_no_place_of_others(
+    page: Page, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    if action == "inspect_jobs":
+        enqueue_and_claim(noop)
+    else:
+        noop.using(delay=3600).enqueue()
+    for _ in range(3):
+        make_dead()
+    monkeypatch.setattr(actions, "ADMIN_BULK_LIMIT", 2)
+    question = ask(page, "?queue=default", action)
+    assert "This changes 1 job." in question.text
+    assert "1 job " in question.confirm(priority=5)
 
 
 def test_of_ended_jobs_none_can_be_changed(page: Page) -> None:

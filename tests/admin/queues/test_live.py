@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django_jobs.admin.overview import numbers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.metrics import gauges
-from django_jobs.models import DeadLetter, Job, Queue
+from django_jobs.models import DeadLetter, Job, Queue, StoredMetrics
 from tests.admin.overview.looking import tiles, words
 from tests.admin.overview.test_overview import counted, some_traffic
 from tests.admin.walking import Live, Page, change_url, list_url
@@ -170,6 +170,33 @@ def test_a_backlog_is_an_outage_a_burst_or_too_few_workers(
     assert sentence in text
     Queue.objects.update(paused_at="2020-01-01T00:00Z")
     assert sentence not in shown(page, "default")
+
+
+def test_a_queue_that_runs_jobs_is_no_outage_and_one_without_known_times_gets_no_verdict(
+    page: Page,
+) -> None:
+    register_worker(threads=4)
+    Queue.objects.filter(name="default").update(max_concurrency=1)
+    noop.enqueue_many([{}] * 10)
+    backlog(10, 0, 0.0)
+    assert "An outage" in shown(page, "default")
+    job = Job.objects.earliest("id").pk
+    run_sql(
+        "UPDATE django_jobs_job SET status = 'running', worker_id = 1, claimed_at = now()"
+        " WHERE id = %s",
+        [job],
+    )
+    run_sql("UPDATE django_jobs_backlogsample SET running = 1")
+    assert "An outage" not in shown(page, "default")
+    backlog(310, 300, 0.0)
+    assert "A backlog" not in shown(page, "default")
+
+
+def test_an_action_on_queues_does_not_take_the_numbers(page: Page) -> None:
+    assert page.act(Queue, "pause_queues", Queue.objects.get(name="bulk").pk)
+    assert not StoredMetrics.objects.exists()
+    page.text(list_url(Queue))
+    assert StoredMetrics.objects.exists()
 
 
 def test_what_async_jobs_need_are_slots_of_the_loop(page: Page) -> None:
