@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import F, OuterRef
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import gettext, ngettext_lazy, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from .. import registry
@@ -137,7 +137,7 @@ class QuarantineAdmin(ConsoleAdmin):
 
     @admin.display(description=_("by"))
     def made_by(self, quarantine: Any) -> str:
-        return quarantine.by or gettext("a worker")
+        return quarantine.by or pgettext("by", "a worker")
 
     why = text_column("reason", _("reason"))
     why_line = text_column("reason", _("reason"), one_line)

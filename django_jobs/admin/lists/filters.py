@@ -168,6 +168,9 @@ class SinceFilter(ListFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return [(key, label) for key, (_span, label) in SPANS.items()]
 
+    def knows(self, value: str) -> bool:
+        return True  # ``note`` says what is wrong
+
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         span = self.span
         if span is None and (value := self.value()):

@@ -64,7 +64,7 @@ def _terms(page: ModelAdmin, request: HttpRequest) -> dict[str, Any]:
 
 
 def _two(key: str) -> str:
-    return gettext("two values of %(term)s") % {"term": key.replace("_", " ")}
+    return gettext("two values of %(term)s") % {"term": gettext(key.replace("_", " "))}
 
 
 def _filtered(name: str, value: str) -> dict[str, Any]:
@@ -119,14 +119,14 @@ def in_background(action: BulkAction) -> Alternative:
         if scope_of(request.user) is not None:
             return gettext(
                 "The others cannot be changed in the background: operations are about all queues "
-                "and job types. Change these, and ask again."
+                "and job types. Narrow the list to reach them."
             )
         try:
             _terms(page, request)
         except NotATerm as what:
             text = gettext(
                 "The others cannot be changed in the background: operations do not choose jobs by "
-                "%(what)s. Change these, and ask again."
+                "%(what)s. Narrow the list to reach them."
             )
             return text % {"what": what}
         return ""

@@ -223,6 +223,9 @@ def test_a_time_that_is_not_offered_narrows_nothing_and_says_so(page: Page) -> N
     assert "1 job" in text
     assert "“5m” is not a time that can be chosen, so it narrows nothing." in text
     assert "so it narrows nothing" not in page.read(f"{list_url(Job)}?created=1h")
+    text = page.read(f"{list_url(Job)}?created=5y&q=key:nothing")
+    assert "“5y” is not a time that can be chosen" in text
+    assert "Check the spelling" not in text
 
 
 def test_jobs_are_filtered_by_schedule_and_tenant(page: Page) -> None:

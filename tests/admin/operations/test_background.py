@@ -144,7 +144,8 @@ def test_a_search_by_the_last_run_changes_the_dead_jobs_of_its_list_only(
     run_sql("UPDATE django_jobs_job SET status = 'scheduled' WHERE id = %s", [retried])
     value = "503" if kind == "code" else Job.objects.get(pk=retried).fingerprint
     assert f"#{retried}" not in page.read(list_url(Job) + f"?q={kind}:{value}")
-    assert go(page, f"?q={kind}:{value}").terms == {"status": "dead", kind: value}
+    operation = go(page, f"?q={kind}:{value}", "dismiss_jobs")
+    assert operation.terms == {"status": "dead", kind: value}
     run_chunk()
     assert Job.objects.get(pk=retried).status == "scheduled"
     assert OFFER not in ask(page, f"?status=scheduled&q={kind}:{value}")
@@ -180,7 +181,7 @@ def test_what_the_workers_cannot_find_is_named_and_not_offered(
     )
     text = ask(page, query.format(worker=worker))
     assert OFFER not in text
-    assert f"operations do not choose jobs by {what}. Change these, and ask again." in text
+    assert f"operations do not choose jobs by {what}. Narrow the list to reach them." in text
     run_sql(
         "DELETE FROM django_jobs_job_live WHERE id = (SELECT max(id) FROM django_jobs_job_live)"
     )
@@ -195,7 +196,7 @@ def test_a_user_with_a_scope_is_not_offered_what_is_about_all_jobs(
     noop.using(queue="emails").enqueue_many({} for _ in range(4))
     text = ask(page_of("view_job", "cancel_job"), "?status=ready")
     assert OFFER not in text
-    assert "operations are about all queues and job types. Change these, and ask again." in text
+    assert "operations are about all queues and job types. Narrow the list to reach them." in text
 
 
 def test_who_may_not_do_it_to_one_may_not_do_it_to_all(page_of: Callable[..., Page]) -> None:
