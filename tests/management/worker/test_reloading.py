@@ -102,6 +102,14 @@ class Site:
                     found.append(process)
         return found
 
+    def runs(self, word: str) -> bool:
+        """Whether one of these has the word in its command. One that has just ended has none."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                if word in process.cmdline():
+                    return True
+        return False
+
     def end(self) -> None:
         def kill() -> bool:
             left = self.processes()
@@ -179,4 +187,4 @@ def test_the_development_server_runs_a_worker_and_takes_it_along(
     until(lambda: version().result == 2)
     server.kill()
     server.wait()
-    until(lambda: not any("jobworker" in process.cmdline() for process in site.processes()))
+    until(lambda: not site.runs("jobworker"))
