@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from django.db.models.functions import Now
 from django.urls import reverse
 
-from django_jobs.models import Worker
+from django_jobs.models import BulkOperation, Worker
 from tests.admin.walking import change_url
 
 from .visitor import NARROW, Visitor
@@ -23,6 +24,16 @@ def test_the_page_of_a_worker_shows_its_end_and_then_stands_still(visitor: Visit
     Worker.objects.filter(pk=worker.pk).update(status="stopped", stop_reason="drained by ada")
     playwright.expect(region).to_contain_text("drained by ada", timeout=30_000)
     playwright.expect(bar).to_be_hidden()
+
+
+def test_the_buttons_of_an_operation_follow_its_end(visitor: Visitor) -> None:
+    operation = BulkOperation.objects.get()
+    visitor.visit(change_url(BulkOperation, operation.pk))
+    tools = visitor.page.locator(".object-tools")
+    playwright.expect(tools).to_contain_text("Stop")
+    BulkOperation.objects.update(status="stopped", why="stopped by ada", finished_at=Now())
+    playwright.expect(tools).not_to_contain_text("Stop", timeout=30_000)
+    playwright.expect(tools).to_contain_text("Continue")
 
 
 def test_what_was_scrolled_stays_where_it_is(visitor: Visitor) -> None:

@@ -1,4 +1,4 @@
-// Keeps [data-live-region] of a page fresh: fetches the same address and replaces the region's content.
+// Keeps [data-live-region] of a page fresh: fetches the same address and replaces the content of the region and of the buttons above.
 // The element [data-refresh] has the seconds between two answers, and its texts; its button pauses.
 // It ends with the first answer that has no such element: what it shows will not change any more.
 "use strict";
@@ -17,6 +17,14 @@ document.addEventListener("DOMContentLoaded", () => {
     document.hidden || region.contains(document.activeElement) || region.querySelector("input:checked, details[open]");
   const scrollers = () => [...region.querySelectorAll("[tabindex='0']")];
 
+  // The buttons above the page follow its state. They stand in the region or before it.
+  function renewTools(page) {
+    const tools = document.querySelector(".object-tools");
+    if (!tools || region.contains(tools) || tools.contains(document.activeElement)) return;
+    const fresh = page.querySelector(".object-tools");
+    tools.replaceChildren(...(fresh ? fresh.childNodes : []));
+  }
+
   async function refresh(mine) {
     if (!busy()) {
       try {
@@ -32,6 +40,7 @@ document.addEventListener("DOMContentLoaded", () => {
           const places = scrollers().map((one) => [one.scrollLeft, one.scrollTop]);
           region.replaceChildren(...fresh.childNodes);
           scrollers().forEach((one, index) => one.scrollTo(...(places[index] ?? [0, 0])));
+          renewTools(page);
           if (!page.querySelector("[data-refresh]")) {
             bar.hidden = true;
             return;
