@@ -42,7 +42,7 @@ def allowed_by(*permissions: str) -> Callable[..., bool]:
 
 
 def unlimited(*permissions: str) -> Callable[..., bool]:
-    """The same for what a user with a scope cannot do, whatever the permissions."""
+    """The same for what no permission gives to a user with a scope."""
     allowed = allowed_by(*permissions)
 
     def check(page: Any, request: HttpRequest, obj: Any = None) -> bool:

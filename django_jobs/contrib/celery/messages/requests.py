@@ -82,5 +82,5 @@ def stored(headers: Mapping[str, Any], *, by_position: int, upstream: str | None
 def read(headers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The headers of the caller, and those of Celery, of a job."""
     own = headers.get(HEADER)
-    others = {key: value for key, value in headers.items() if key not in (HEADER, "replays")}
+    others = {key: value for key, value in headers.items() if key != HEADER}
     return others, dict(own) if isinstance(own, dict) else {}
