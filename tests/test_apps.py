@@ -17,6 +17,10 @@ ORDERS = {
 }
 COUNTS = """shell -c "from django_jobs.models import Queue, Schedule
 print('there are', Queue.objects.count(), Schedule.objects.count())" """
+WITHOUT_ADMIN = """
+INSTALLED_APPS = ["django.contrib.contenttypes", "django_jobs", "shop"]
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+"""
 
 
 @pytest.mark.django_db
@@ -37,3 +41,13 @@ def test_tables_of_an_older_release_are_not_written_to_after_migrate(
     run_sql(f"ALTER TABLE django_jobs_{table} DROP COLUMN {column}")
     call_command("migrate", verbosity=0)
     assert run_sql(f"SELECT count(*) FROM django_jobs_{table}") == [(0,)]
+
+
+@pytest.mark.django_db
+def test_a_project_without_djangos_admin_has_no_problem(tmp_path: Path) -> None:
+    with fresh_database() as database:
+        project = Project(tmp_path, database)
+        project.write("settings.py", (tmp_path / "settings.py").read_text() + WITHOUT_ADMIN)
+        ended = project.manage("check --database default", "migrate -v0", COUNTS)
+    assert ended.returncode == 0, ended.stderr
+    assert "there are 1 1" in ended.stdout

@@ -7,7 +7,6 @@ from typing import Any
 from django import template
 from django.template.context import RequestContext
 
-from ..admin.layout.tabs import tabs_of
 from ..separators import number_text
 
 register = template.Library()
@@ -16,6 +15,9 @@ register = template.Library()
 @register.inclusion_tag("admin/django_jobs/tabs.html", takes_context=True)
 def console_tabs(context: RequestContext) -> dict[str, Any]:
     """The tabs of the console, for any page of the app."""
+    # Django imports the tag libraries of all apps, also in a project without its admin.
+    from ..admin.layout.tabs import tabs_of
+
     request = context.get("request")
     if request is None or context.get("is_popup"):
         return {"tabs": []}
