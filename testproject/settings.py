@@ -9,6 +9,8 @@ from pathlib import Path
 
 import environ
 
+from django_jobs import __version__
+
 env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent
 
@@ -66,6 +68,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DEMO_SOURCES = env.str("DEMO_SOURCES", default=sysconfig.get_path("stdlib"))
 
 DJANGO_JOBS = {
+    # What the workers run. A project gives a commit, which its deploy knows.
+    "CODE_VERSION": env.str("CODE_VERSION", default=__version__),
     "QUEUES": {
         "default": {},
         "index": {},

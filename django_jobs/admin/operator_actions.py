@@ -237,7 +237,7 @@ STOP = OperatorAction(
 STOP_COMMAND = OperatorAction(
     action="stop_commands",
     permission="stop",
-    label=_("Drain its command"),
+    label=_("Drain its command, all processes"),
     question=_("Drain the commands of these workers?"),
     explanation=_(
         "All worker processes of each command claim no more jobs, wait for their running "
@@ -253,7 +253,7 @@ STOP_COMMAND = OperatorAction(
 STOP_HOST = OperatorAction(
     action="stop_hosts",
     permission="stop",
-    label=_("Drain its host"),
+    label=_("Drain its host, all commands"),
     question=_("Drain the hosts of these workers?"),
     explanation=_(
         "All worker processes on each host claim no more jobs, wait for their running jobs, "

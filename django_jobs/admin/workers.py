@@ -15,11 +15,11 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..models import Job, Worker
-from ..models.worker import pools_text, slots_text
+from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
 from .base.formatting import NOTHING, ago, badge, moment_column, one_line
 from .base.model_admin import ConsoleAdmin, allowed_by, section
-from .base.paginator import CappedCount, counted
+from .base.paginator import CappedCount
 from .doctor import DOCTOR, doctor_path
 from .fleet.deploys_page import DEPLOYS, REFRESH_SECONDS, deploys_view
 from .fleet.jobs_in_hand import jobs_in_hand
@@ -42,7 +42,9 @@ class WorkerAdmin(ConsoleAdmin):
         "lease",
         "served_line",
         "busy",
-        "place_line",
+        "prefetched",
+        "host_line",
+        "pid",
     )
     ordering = ("-started_at", "-id")
     list_filter = (StatusFilter,)
@@ -54,7 +56,7 @@ class WorkerAdmin(ConsoleAdmin):
         section(
             None,
             ("name", "state", "heartbeat", "lease"),
-            ("busy", "place", "memory", "code_version"),
+            ("busy", "prefetched", "place", "memory", "code_version"),
         ),
         section(_("Process"), "served", "known", ("id", "supervisor_pid")),
         section(
@@ -78,6 +80,7 @@ class WorkerAdmin(ConsoleAdmin):
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         context = super().page_context(request, obj)
+        context.get("operator_actions", []).reverse()  # the narrowest first
         if obj is not None and obj.is_alive:
             context["refresh_seconds"] = REFRESH_SECONDS
         if obj is not None and obj.is_alive and request.user.has_perm("django_jobs.view_job"):
@@ -122,17 +125,21 @@ class WorkerAdmin(ConsoleAdmin):
         named = ", ".join(map(str, worker.queues[:NAMED]))
         return one_line(f"{named} +{len(worker.queues) - NAMED}", whole)
 
-    @admin.display(description=_("host and process"))
-    def place_line(self, worker: Any) -> str:
-        return one_line(self.place(worker))
+    @admin.display(description=_("host"))
+    def host_line(self, worker: Any) -> str:
+        return one_line(worker.host)
 
     @admin.display(description=_("known job types"))
     def known(self, worker: Any) -> str:
         return _listed(worker.job_types, worker.payload_versions)
 
-    @admin.display(description=_("jobs / threads"))
+    @admin.display(description=_("running / threads"))
     def busy(self, worker: Any) -> str:
-        return f"{counted(worker.claimed)} / {slots_text(worker.threads, worker.async_slots)}"
+        return in_hand_text((worker.claimed, worker.threads, worker.async_slots))[0]
+
+    @admin.display(description=_("prefetched"))
+    def prefetched(self, worker: Any) -> str:
+        return in_hand_text((worker.claimed, worker.threads, worker.async_slots))[1]
 
     @admin.display(description=_("memory"))
     def memory(self, worker: Any) -> str:
@@ -140,7 +147,8 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("host and process"))
     def place(self, worker: Any) -> str:
-        return f"{worker.host}:{worker.pid}"
+        place: str = worker.place
+        return place
 
     started = moment_column("started_at", _("started"))
     schedules_seen = moment_column("schedules_seen_at", _("last check of the schedules"))

@@ -177,7 +177,7 @@ PARTS = {
           OR name = ANY(%(full_resources)s::text[])
         ORDER BY name""",
     "workers": f"""
-        SELECT id, name, host, code_version AS version, threads, async_slots,
+        SELECT id, name, host, pid, code_version AS version, threads, async_slots,
             CASE WHEN lease_expires_at < clock_timestamp() THEN 'expired' ELSE status END
                 AS status,
             {SECONDS.format("heartbeat_at")} AS seconds, held.number AS jobs,

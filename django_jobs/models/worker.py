@@ -97,9 +97,27 @@ class Worker(models.Model):
         return f"{self.name} #{self.pk}"
 
     @property
+    def place(self) -> str:
+        """Where it runs: ``web-1:4711``."""
+        return f"{self.host}:{self.pid}"
+
+    @property
     def is_alive(self) -> bool:
         """Whether the worker is running or draining, as of the last write to the row."""
         return self.status in ALIVE
+
+
+def in_hand_text(*processes: tuple[int, int, int]) -> tuple[str, str]:
+    """Of the claimed jobs of processes, each with its threads and its async slots: those that run
+    with the slots that there are, ``4 / 4``, and those that wait for one. All jobs for which there
+    is a slot count as running: which kind a job needs is not looked at.
+    """
+    running = sum(min(claimed, threads + on_loop) for claimed, threads, on_loop in processes)
+    waiting = sum(claimed for claimed, _, _ in processes) - running
+    slots = slots_text(
+        sum(threads for _, threads, _ in processes), sum(on_loop for _, _, on_loop in processes)
+    )
+    return f"{number_text(running)} / {slots}", number_text(waiting)
 
 
 def slots_text(threads: int, async_slots: int) -> str:

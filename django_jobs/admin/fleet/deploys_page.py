@@ -14,11 +14,10 @@ from django.utils.translation import ngettext
 
 from ...metrics.forecast import Forecast, take_forecast
 from ...models import Worker
-from ...models.worker import ALIVE, slots_text
+from ...models.worker import ALIVE, in_hand_text
 from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
-from ..base.paginator import counted
 from ..layout.console_page import console_page
 
 DEPLOYS = "django_jobs_worker_deploys"
@@ -34,7 +33,8 @@ class Version:
     name: str
     processes: int
     draining: int
-    jobs: str
+    running: str
+    prefetched: str
     newest: str
 
 
@@ -46,7 +46,8 @@ class Command:
     version: str
     state: str
     processes: str
-    jobs: str
+    running: str
+    prefetched: str
     memory: str
     heartbeat: str
     first: int
@@ -77,12 +78,7 @@ def _sentence(workers: Sequence[Any], forecast: Forecast) -> str:
     """The state in one sentence."""
     if not workers:
         return _("No worker is alive.")
-    versions = len({_code(worker) for worker in workers})
-    text = ngettext(
-        "All workers run one version of the code.",
-        "Workers run %(count)s versions of the code.",
-        versions,
-    ) % {"count": versions}
+    text = _of_versions([worker.code_version for worker in workers])
     if not forecast.running:
         return f"{text} {_('Nothing runs: a drain would end at once.')}"
     if forecast.deploy_seconds < 1:
@@ -97,6 +93,29 @@ def _sentence(workers: Sequence[Any], forecast: Forecast) -> str:
             forecast.unknown,
         ) % {"count": number_text(forecast.unknown)}
     return text
+
+
+def _of_versions(names: Sequence[str]) -> str:
+    """How many versions run. A worker without the setting has an empty name."""
+    versions, unnamed = len({*names} - {""}), names.count("")
+    advice = _("The setting CODE_VERSION names it: a release, or a commit.")
+    if not versions:
+        return _("The version of the code is not known.") + " " + advice
+    if unnamed:
+        text = ngettext(
+            "Workers run %(count)s known version of the code, and %(unnamed)s of %(all)s processes "
+            "do not name theirs.",
+            "Workers run %(count)s known versions of the code, and %(unnamed)s of %(all)s "
+            "processes do not name theirs.",
+            versions,
+        )
+        numbers = {"count": versions, "unnamed": unnamed, "all": len(names)}
+        return text % numbers + " " + advice
+    return ngettext(
+        "All workers run one version of the code.",
+        "Workers run %(count)s versions of the code.",
+        versions,
+    ) % {"count": versions}
 
 
 def _grouped(workers: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
@@ -117,11 +136,13 @@ def _key_of(worker: Any) -> tuple[str, int]:
 
 def _version(name: str, workers: list[Any]) -> Version:
     newest = max(workers, key=lambda worker: worker.started_at)
+    running, prefetched = _in_hand(workers)
     return Version(
         name=name,
         processes=len(workers),
         draining=sum(map(_drains, workers)),
-        jobs=_claimed(workers),
+        running=running,
+        prefetched=prefetched,
         newest=ago(newest.started_at, newest.read_at),
     )
 
@@ -140,13 +161,15 @@ def _command(page: ModelAdmin, workers: list[Any]) -> Command:
     else:
         state = badge("running", _("running"))
     memory = [worker.rss_mb for worker in workers if worker.rss_mb]
+    running, prefetched = _in_hand(workers)
     oldest_beat = min(worker.heartbeat_at for worker in workers)
     return Command(
-        place=link(page.admin_site, Worker, first.pk, f"{first.name} · {first.host}"),
+        place=link(page.admin_site, Worker, first.pk, _place(first)),
         version=", ".join(sorted({_code(worker) for worker in workers})),
         state=state,
         processes=number_text(len(workers)),
-        jobs=f"{_claimed(workers)} / {_slots(workers)}",
+        running=running,
+        prefetched=prefetched,
         memory=f"{number_text(sum(memory))} MB" if memory else NOTHING,
         heartbeat=ago(oldest_beat, first.read_at),
         first=first.pk,
@@ -158,10 +181,12 @@ def _drains(worker: Any) -> bool:
     return worker.status == "draining" or worker.drain_requested_at is not None
 
 
-def _slots(workers: list[Any]) -> str:
-    threads = sum(worker.threads for worker in workers)
-    return slots_text(threads, sum(worker.async_slots for worker in workers))
+def _place(worker: Any) -> str:
+    """The process of a command, ``web-1:4711``, and its name if that is not the host's."""
+    place = f"{worker.host}:{worker.supervisor_pid or worker.pid}"
+    return place if worker.name == worker.host else f"{worker.name} · {place}"
 
 
-def _claimed(workers: list[Any]) -> str:
-    return counted(sum(worker.claimed for worker in workers))
+def _in_hand(workers: list[Any]) -> tuple[str, str]:
+    """The jobs that run, with the slots, and those that wait for one."""
+    return in_hand_text(*((one.claimed, one.threads, one.async_slots) for one in workers))

@@ -107,6 +107,14 @@ class Numbers:
         """The row of a part about one queue; empty without one."""
         return _by(self.own[part], "queue").get(queue, {})
 
+    def worker_label(self, worker: Row) -> str:
+        """The name of a worker, with its process where others have the same name."""
+        name: str = worker["name"]
+        if sum(row["name"] == name for row in self.own["workers"]) == 1:
+            return name
+        place = f"{worker['host']}:{worker['pid']}"
+        return place if name == worker["host"] else f"{name} {place}"
+
     def holders(self, part: str, name: str) -> list[list[Any]]:
         """The jobs that hold a limit: id, job type and seconds of each."""
         jobs: list[list[Any]] = _by(self.own[part], "name").get(name, {}).get("jobs", [])

@@ -46,7 +46,7 @@ def _of_workers(numbers: Numbers, visible: Visible) -> Found:
         if numbers.workers:
             text = _("<strong>{name}</strong> has sent no heartbeat for {time}. Its jobs "
                      "start again on other workers.")  # fmt: skip
-        shown = format_html(text, name=row["name"], time=seconds_text(row["seconds"]))
+        shown = format_html(text, name=numbers.worker_label(row), time=seconds_text(row["seconds"]))
         yield Problem(ERROR, shown, (_("Worker"), change_url(visible.site, Worker, row["id"])))
     age = next((row["age"] for row in numbers.gauges["watermark"]), 0)
     if (age or 0) > COUNTED_SECONDS:

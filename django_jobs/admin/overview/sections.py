@@ -16,6 +16,7 @@ from ...domain.histograms import BOUNDS, percentile
 from ...metrics import overview
 from ...metrics.overview import MINUTES
 from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
+from ...models.worker import in_hand_text
 from ...separators import number_text
 from ..base.formatting import NOTHING, badge
 from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
@@ -242,11 +243,11 @@ def workers(numbers: Numbers, visible: Visible) -> Table:
         [
             format_html(
                 '{} <span class="jobs-quiet">{}</span>',
-                visible.link(Worker, row["id"], row["name"]),
+                visible.link(Worker, row["id"], numbers.worker_label(row)),
                 row["version"],
             ),
             _worker_state(row["status"]),
-            f"{number_text(row['jobs'])} / {number_text(row['threads'] + row['async_slots'])}",
+            *in_hand_text((row["jobs"], row["threads"], row["async_slots"])),
             _ago(row["seconds"]),
             _longest(visible, row["longest"][:2], row["jobs"]),
         ]
@@ -257,7 +258,8 @@ def workers(numbers: Numbers, visible: Visible) -> Table:
         (
             Column(_("Worker")),
             Column(_("State")),
-            Column(_("Jobs"), number=True),
+            Column(_("Running / threads"), number=True),
+            Column(_("Prefetched"), number=True, wide=True),
             Column(_("Heartbeat"), number=True),
             Column(_("Longest"), wide=True),
         ),

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from django_jobs.models import Worker
-from tests.admin.walking import Live, Page, list_url
+from tests.admin.walking import Live, Page, change_url, list_url
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker
 
@@ -45,14 +45,59 @@ def test_versions_and_commands_that_run_now(page: Page) -> None:
         "Draining all workers would take less than a second. 1 running job may take longer" in text
     )
     first, second, *commands = rows_in(text)
-    assert first.startswith("v1 1 1 0")
-    assert second.startswith("v2 2 0 1")
+    assert first.startswith("v1 1 1 0 / 1 0")
+    assert second.startswith("v2 2 0 1 / 2 0")
     assert len(commands) == 2
     assert "1 of 1 drain" in commands[0]
-    assert "v2 ▶ running 2 1 / 2 200 MB" in commands[1]
-    assert commands[1].endswith("Drain…")
-    assert not commands[0].endswith("Drain…")
+    assert "v2 ▶ running 2 1 / 2 0 200 MB" in commands[1]
+    assert commands[1].endswith("Drain the command…")
+    assert not commands[0].endswith("Drain the command…")
     assert Live(page.text(DEPLOYS)).alarms == []
+
+
+def test_a_version_that_is_not_known_is_not_one_that_all_run(page: Page) -> None:
+    worker("", 10)
+    assert "The version of the code is not known. The setting CODE_VERSION names it" in page.read(
+        DEPLOYS
+    )
+    worker("v1", 20)
+    text = page.read(DEPLOYS)
+    assert "Workers run 1 known version of the code, and 1 of 2 processes do not name" in text
+    assert "The setting CODE_VERSION names it" in text
+    worker("v2", 30)
+    assert "Workers run 2 known versions of the code, and 1 of 3" in page.read(DEPLOYS)
+
+
+def test_prefetched_jobs_are_apart_from_those_that_run(page: Page) -> None:
+    full, _idle = (worker("v1", 10, threads=2) for _ in range(2))
+    noop.enqueue_many([{}] * 7)
+    claim_ready(full, limit=7)
+    version, command = rows_in(page.read(DEPLOYS))
+    assert "v1 2 0 2 / 4 5" in version
+    assert "v1 ▶ running 2 2 / 4 5 200 MB" in command
+    listed = page.text(list_url(Worker))
+    assert re.findall(r'class="field-busy">(.*?)<', listed) == ["0 / 2", "2 / 2"]
+    assert re.findall(r'class="field-prefetched">(.*?)<', listed) == ["0", "5"]
+
+
+def test_workers_of_one_host_are_told_apart_by_their_process(page: Page) -> None:
+    worker("v1", 10, name="web-1", host="web-1")
+    worker("v1", 20, name="web-1", host="web-1")
+    worker("v1", 30, name="mail", host="web-1")
+    *_, first, second, third = rows_in(page.read(DEPLOYS))
+    assert first.startswith("web-1:10 v1")
+    assert second.startswith("web-1:20 v1")
+    assert third.startswith("mail · web-1:30 v1")
+    assert len(re.findall(r'class="field-pid">', page.text(list_url(Worker)))) == 3
+
+
+def test_the_buttons_of_a_worker_go_from_the_narrowest_to_the_widest(page: Page) -> None:
+    text = page.text(change_url(Worker, worker("v1", 10)))
+    buttons = re.findall(r'<button type="submit" title="([^"]+)">(Drain [^<]+)</button>', text)
+    assert [label for _, label in buttons] == [
+        "Drain the process", "Drain its command, all processes", "Drain its host, all commands",
+    ]  # fmt: skip
+    assert buttons[1][0].startswith("All worker processes of each command claim no more jobs")
 
 
 def test_the_page_refreshes_itself(page: Page) -> None:
@@ -68,7 +113,7 @@ def test_the_slots_of_a_command_are_threads_and_those_of_the_loop(page: Page) ->
     worker("v1", 10, threads=2, async_slots=100)
     worker("v1", 10, threads=1, async_slots=50)
     *_, command = rows_in(page.read(DEPLOYS))
-    assert "v1 ▶ running 2 0 / 3 + 150 200 MB" in command
+    assert "v1 ▶ running 2 0 / 3 + 150 0 200 MB" in command
 
 
 def test_without_workers_the_page_says_how_to_start_one(page: Page) -> None:
@@ -91,8 +136,8 @@ def test_a_command_is_drained_from_there(page: Page) -> None:
 
 def test_what_each_user_may_do_there(page_of: Callable[..., Page]) -> None:
     worker("v1", 10)
-    assert "Drain…" not in page_of("view_worker", name="vera").text(DEPLOYS)
-    assert "Drain…" in page_of("view_worker", "stop_worker", name="sam").text(DEPLOYS)
+    assert "Drain the command…" not in page_of("view_worker", name="vera").text(DEPLOYS)
+    assert "Drain the command…" in page_of("view_worker", "stop_worker", name="sam").text(DEPLOYS)
     page_of("view_job", name="nina").text(DEPLOYS, status=403)
 
 

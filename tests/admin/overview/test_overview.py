@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -220,11 +221,23 @@ def test_workers_with_what_they_run_longest(page: Page) -> None:
     rows = table(text, "Workers")
     assert list(rows) == ["web-0 4f2a", "web-1 4f2a"]
     assert rows["web-0 4f2a"]["State"].endswith("expired")
-    assert rows["web-1 4f2a"]["Jobs"] == "5 / 8"
-    assert rows["web-1 4f2a"]["Longest"].startswith("app.noop 6 min, app.noop 5 min")
+    assert rows["web-1 4f2a"]["Running / threads"] == "5 / 3 + 5"
+    assert rows["web-1 4f2a"]["Prefetched"] == "0"
+    longest = re.sub(r" min \d+ s", " min", rows["web-1 4f2a"]["Longest"])
+    assert longest.startswith("app.noop 6 min, app.noop 5 min")
     assert rows["web-1 4f2a"]["Longest"].endswith("and 3 more")
     for address in (f"worker/{worker}", f"worker/{gone}", f"job/{max(jobs)}"):
         assert f"/{address}/change/" in text
+
+
+def test_workers_of_one_name_are_shown_with_their_process(page: Page) -> None:
+    for pid, name, host in ((1, "web", "web"), (2, "web", "web"), (3, "mail", "web"),
+                            (4, "job", "a"), (5, "job", "b")):  # fmt: skip
+        pk = register_worker(name)
+        Worker.objects.filter(pk=pk).update(host=host, pid=pid)
+    assert set(table(overview(page), "Workers")) == {
+        "web:1", "web:2", "mail", "job a:4", "job b:5",
+    }  # fmt: skip
 
 
 def test_the_schedules_that_are_due_next(page: Page) -> None:
