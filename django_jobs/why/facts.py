@@ -49,10 +49,11 @@ def usage_of(rows: str, hangs: str = "false::boolean") -> str:
         (SELECT count(*) FROM used WHERE {hangs}) AS hanging, ARRAY(
         SELECT to_jsonb(holder) FROM (
             SELECT first.id, first.status, first.claimed_at, progress.fraction
-            FROM (SELECT * FROM used ORDER BY {hangs}, claimed_at NULLS LAST, id
-                LIMIT {MOST_NAMED}) AS first
+            FROM (SELECT *, row_number() OVER (ORDER BY {hangs}, claimed_at NULLS LAST, id) AS place
+                FROM used ORDER BY place LIMIT {MOST_NAMED}) AS first
             LEFT JOIN django_jobs_progress AS progress
                 ON progress.job_id = first.id AND progress.attempt = first.attempt
+            ORDER BY first.place
         ) AS holder) AS holders"""
 
 
