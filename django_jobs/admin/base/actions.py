@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +117,7 @@ def run_action(
     """Show the confirmation page; once confirmed, execute the action and return to its page."""
     ceiling = ceiling_of(request)
     confirmed = "confirmed" in request.POST
-    with time_limit() if confirmed else nullcontext():
+    with time_limit():
         choice = _choice(page, request, matching.filter(action.among), ceiling)
     if choice.across and ceiling is None:
         confirmed = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
@@ -149,7 +148,7 @@ class ConsoleAdmin(ModelAdmin):
         return urls
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        with nullcontext() if is_unconfirmed(request) else time_limit():
+        with time_limit():
             return super().get_changelist_instance(request)
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:

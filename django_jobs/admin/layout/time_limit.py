@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from django.db import OperationalError, transaction
@@ -21,15 +22,28 @@ SELECT before.setting, set_config('statement_timeout', %(limit)s, true)
 FROM (SELECT current_setting('statement_timeout') AS setting) AS before
 """
 
+_is_limited = ContextVar("_is_limited", default=False)
+
 
 @contextmanager
 def time_limit() -> Iterator[None]:
     """A transaction on the jobs' database whose statements end after ``ADMIN_STATEMENT_TIMEOUT``.
-    Inside another transaction it is a savepoint, and the limit of before returns at its end."""
+    Inside another time limit it is nothing. Inside another transaction it is a savepoint, and the
+    limit of before returns at its end."""
     seconds = conf().admin_statement_timeout
-    if seconds is None:
+    if seconds is None or _is_limited.get():
         yield
         return
+    token = _is_limited.set(True)
+    try:
+        with _limited_transaction(seconds):
+            yield
+    finally:
+        _is_limited.reset(token)
+
+
+@contextmanager
+def _limited_transaction(seconds: float) -> Iterator[None]:
     connection = jobs_connection()
     is_nested = connection.in_atomic_block
     with transaction.atomic(using=connection.alias):

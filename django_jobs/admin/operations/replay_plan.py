@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -122,7 +121,7 @@ def plan_page(
     form: PlanForm,
 ) -> HttpResponse:
     """The dry run with the form."""
-    with time_limit() if request.method == "POST" else nullcontext():  # a GET has it already
+    with time_limit():
         matched = bulk.count(BulkAction.REPLAY, terms, max_id)
         sample = _sample(terms, max_id)
         checks = _checks(sample, matched)

@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from django_jobs.admin.base import actions
 from django_jobs.admin.jobs.job_admin import JobAdmin
+from django_jobs.admin.layout.time_limit import time_limit
 from django_jobs.models import BulkOperation, DeadLetter, Job, JobStatus
 from tests.app.jobs import noop
 from tests.factories import another_connection, make_dead, run_sql
@@ -201,3 +202,15 @@ def test_the_limit_takes_one_statement(page: Page, at_most: Callable[[float | No
     limited = queries()
     at_most(None)
     assert limited == queries() + 1
+
+
+@pytest.mark.django_db
+def test_a_limit_within_another_one_takes_no_statement(
+    at_most: Callable[[float | None], None],
+) -> None:
+    at_most(2)
+    with time_limit(), CaptureQueriesContext(connection) as captured:
+        with time_limit():
+            assert session_limit() == "2s"
+        assert session_limit() == "2s"
+    assert len(captured) == 2  # those of session_limit()
