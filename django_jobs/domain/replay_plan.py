@@ -12,7 +12,8 @@ GOOD, BAD = ".", "x"
 REMEMBERED = 100
 """Outcomes of which the share is taken: the last ones."""
 MOST_AWAITED = 1_000
-"""Replayed jobs whose outcome is not known yet. The plan waits rather than replay more."""
+"""Replayed jobs whose outcome is awaited. A plan waits rather than replay more; without one, the
+outcome of more jobs is not looked for."""
 LONGEST_BURST = 2.0
 """Seconds. After a pause a plan does not catch up on more than this."""
 

@@ -20,7 +20,7 @@ from django.db import DataError, IntegrityError, InterfaceError, OperationalErro
 from ..conf import conf
 from ..domain.bulk import BulkState, Reasons
 from ..domain.errors import ErrorReport
-from ..domain.replay_plan import ReplayPlan, remembered
+from ..domain.replay_plan import MOST_AWAITED, ReplayPlan, remembered
 from ..lifecycle.operations import bulk
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import Actor, OperationResult
@@ -42,7 +42,9 @@ TRY_SECONDS = 1.0
 POSTPONED_SECONDS = 5.0
 MOST_AGAIN = 1_000
 OUTCOME_SECONDS = 3_600.0
-"""How long a plan whose jobs were all replayed waits for their outcomes."""
+"""How long an operation whose jobs were all replayed waits for their outcomes."""
+MOST_NAMED = 100
+"""Jobs that failed again which an operation names: the last ones."""
 
 
 def run_chunk() -> int:
@@ -99,7 +101,9 @@ class Chunk:
             self.begin()
         if operation.plan is not None:
             self.replay_by_plan(ReplayPlan.from_json(operation.plan))
-        elif not self.walk(REPLAYED if operation.action == BulkAction.REPLAY else CHUNK):
+        elif operation.action == BulkAction.REPLAY:
+            self.replay()
+        elif not self.walk(CHUNK):
             self.end(BulkState.COMPLETED)
         return None
 
@@ -118,6 +122,15 @@ class Chunk:
         self.operation.finished_at = self.now
         log_end(self.operation)
 
+    def replay(self) -> None:
+        """Replay the next jobs, and look how the others ended."""
+        self.judge()
+        if not self.progress.get("all_sent"):
+            self.progress["all_sent"] = not self.walk(REPLAYED)
+            self.progress["sent_at"] = self.now.timestamp()
+        if self.progress["all_sent"]:
+            self.await_last()
+
     def replay_by_plan(self, plan: ReplayPlan) -> None:
         """Replay as many jobs as the outcomes of the others allow."""
         awaited = self.judge()
@@ -125,10 +138,10 @@ class Chunk:
         complete = sent > plan.first + plan.then or not awaited
         if complete and (why := plan.problem(self.progress.get("outcomes", ""))):
             return self.end(BulkState.STOPPED, why)
+        if self.progress.get("all_sent"):
+            return self.await_last()
         last = self.progress.get("sent_at", 0.0)
         elapsed = self.now.timestamp() - last
-        if self.progress.get("all_sent"):
-            return self.await_last(len(awaited), elapsed)
         room = plan.may_send(sent, len(awaited), elapsed)
         if room:
             self.progress["all_sent"] = not self.walk(min(room, REPLAYED))
@@ -145,20 +158,23 @@ class Chunk:
         awaited: list[list[int]] = self.progress.get("awaited", [])
         if awaited:
             known, awaited = bulk.outcomes(awaited, self.operation.started_at or self.now)
-            good = sum(known.values())
-            self.operation.succeeded += good
-            self.operation.failed += len(known) - good
+            failed = [job for job, is_good in known.items() if not is_good]
+            self.operation.succeeded += len(known) - len(failed)
+            self.operation.failed += len(failed)
+            self.progress["failed"] = (self.progress.get("failed", []) + failed)[-MOST_NAMED:]
             outcomes = self.progress.get("outcomes", "")
             self.progress["outcomes"] = remembered(outcomes, known.values())
             self.progress["awaited"] = awaited
         return awaited
 
-    def await_last(self, awaited: int, elapsed: float) -> None:
-        """All jobs were replayed: end when their outcomes are known."""
-        if not awaited:
-            self.end(BulkState.COMPLETED)
-        elif elapsed > OUTCOME_SECONDS:
-            self.end(BulkState.COMPLETED, f"how {awaited} of the replayed jobs went is not known")
+    def await_last(self) -> None:
+        """All jobs were replayed: end when the outcomes are known of those that are awaited."""
+        elapsed = self.now.timestamp() - self.progress.get("sent_at", 0.0)
+        if self.progress.get("awaited") and elapsed <= OUTCOME_SECONDS:
+            return
+        unknown = self.operation.outcomes_unknown
+        why = f"how {unknown} of the replayed jobs went is not known" if unknown else ""
+        self.end(BulkState.COMPLETED, why)
 
     def walk(self, most: int) -> bool:
         """Change up to ``most`` of the matching jobs of a page. Returns whether there may be
@@ -208,10 +224,12 @@ class Chunk:
         result = self.apply(locked)
         self.operation.done += len(result.done)
         self.leave(result.refused)
-        if self.operation.plan is not None:
+        if self.operation.action == BulkAction.REPLAY:
             self.progress["sent"] = self.progress.get("sent", 0) + len(result.done)
             new = [[id_, attempts[id_]] for id_ in result.done]
-            self.progress["awaited"] = self.progress.get("awaited", []) + new
+            awaited = self.progress.get("awaited", []) + new
+            most = MOST_AWAITED if self.operation.plan is None else None  # a plan waits for all
+            self.progress["awaited"] = awaited[:most]
 
     def matching(self, locked: list[int]) -> list[int]:
         """Those that still match, now that nobody else can change them."""

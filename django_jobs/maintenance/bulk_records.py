@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.db import DatabaseError, router, transaction
 
 from ..domain.bulk import BulkState
-from ..models import BulkOperation
+from ..models import BulkAction, BulkOperation
 from ..signals import worker_event
 
 
@@ -27,7 +27,7 @@ def send_events(operation: BulkOperation, has_begun: bool) -> None:
     if operation.is_unfinished:
         return
     counts = {"done": operation.done, "left": operation.left}
-    if operation.plan is not None:
+    if operation.action == BulkAction.REPLAY:
         counts |= {"succeeded": operation.succeeded, "failed": operation.failed}
     fields = {**asked, **counts, "seconds": _seconds(operation), "reason": operation.why}
     match operation.status:

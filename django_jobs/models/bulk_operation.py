@@ -90,6 +90,11 @@ class BulkOperation(models.Model):
         return f"{self.get_action_display()} #{self.pk}"
 
     @property
+    def outcomes_unknown(self) -> int:
+        """How many of the jobs that it replayed have not ended, as far as it knows."""
+        return max(self.done - self.succeeded - self.failed, 0)
+
+    @property
     def is_unfinished(self) -> bool:
         """Whether workers carry it out, or will."""
         return self.status in UNFINISHED

@@ -10,6 +10,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
 
+from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.replay_plan import ReplayPlan
 from django_jobs.exceptions import OperationRefused
 from django_jobs.lifecycle.operations import bulk
@@ -21,13 +22,16 @@ from django_jobs.models import BulkOperation, Job
 from tests.app.jobs import add, noop
 from tests.factories import (
     another_connection,
+    claim_ready,
     copies_of,
     enqueue_and_claim,
+    failure,
     in_threads,
     make_dead,
     make_user,
     register_worker,
     run_sql,
+    settle_one,
 )
 
 pytestmark = pytest.mark.django_db
@@ -339,7 +343,7 @@ def test_two_workers_change_each_job_once() -> None:
     bulk.start("replay", {"status": "dead"})
 
     def work(_number: int) -> None:
-        while BulkOperation.objects.filter(status__in=("pending", "running")).exists():
+        while not BulkOperation.objects.get().progress.get("all_sent"):
             BulkOperation.objects.filter(next_at__gt="2026-01-02T00:00:00Z").update(
                 next_at="2026-01-01T00:00:00Z"
             )
@@ -444,7 +448,7 @@ def test_many_locked_jobs_are_all_tried_again_before_one_is_left() -> None:
     with locked(ids):
         assert run_all(7).progress["again"]
     operation = run_all()
-    assert (operation.status, operation.done, operation.left) == ("completed", 60, 0)
+    assert (operation.done, operation.left, operation.progress["all_sent"]) == (60, 0, True)
 
 
 def test_a_job_that_postgresql_refuses_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,3 +513,34 @@ def test_ended_operations_are_kept_for_a_time() -> None:
         )
     Retention().run_once()
     assert set(BulkOperation.objects.values_list("pk", flat=True)) == {recent, running}
+
+
+def test_a_replay_ends_when_it_knows_how_its_jobs_ended() -> None:
+    good, bad, late = (make_dead().pk for _ in range(3))
+    bulk.start("replay", {"status": "dead"})
+    operation = run_all(5)
+    assert (operation.status, operation.done, operation.outcomes_unknown) == ("running", 3, 3)
+    held = {one.id: one for one in claim_ready(register_worker())}
+    settle_one(held[good], Succeeded())
+    settle_one(held[bad], failure())
+    operation = run_all(5)
+    assert (operation.status, operation.succeeded, operation.failed) == ("running", 1, 1)
+    assert operation.progress["failed"] == [bad]
+    settle_one(held[late], Succeeded())
+    operation = run_all(5)
+    assert (operation.status, operation.succeeded, operation.failed) == ("completed", 2, 1)
+    assert (operation.why, operation.outcomes_unknown) == ("", 0)
+
+
+def test_a_replay_does_not_wait_for_ever_nor_for_each_of_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_operations, "MOST_AWAITED", 2)
+    copies_of(make_dead(), 4, status="dead")
+    bulk.start("replay", {"status": "dead"})
+    operation = run_all(3)
+    assert (operation.status, len(operation.progress["awaited"])) == ("running", 2)
+    monkeypatch.setattr(bulk_operations, "OUTCOME_SECONDS", 0.0)
+    operation = run_all(1)
+    assert operation.status == "completed"
+    assert operation.why == "how 5 of the replayed jobs went is not known"

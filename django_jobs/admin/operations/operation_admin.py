@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
-from django.utils.translation import gettext, ngettext, ngettext_lazy
+from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ...domain.bulk import BulkState
-from ...domain.replay_plan import ReplayPlan
 from ...lifecycle.operations import bulk
-from ...maintenance.bulk_actions import live_workers
 from ...models import BulkAction, BulkOperation, Job
 from ...separators import number_text
 from ..base.actions import OperatorAction, by_id
 from ..base.formatting import (
     ago,
     badge,
-    duration,
     link,
     moment_column,
     text_column,
@@ -30,6 +26,7 @@ from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..layout.console_page import console_path
 from ..lists.filters import StatusFilter
 from .background import described
+from .progress import fraction_of, links, numbers, plan_text, sentence
 from .replay_plan import PLAN, may_replay, plan_view
 
 CODENAMES = [permission.partition(".")[2] for permission in bulk.PERMISSIONS.values()]
@@ -78,7 +75,7 @@ CONTINUE = OperatorAction(
 class BulkOperationAdmin(ConsoleAdmin):
     """One row for each operation on all jobs that match."""
 
-    list_display = ("number", "what", "state", "which", "share", "left_count", "who", "made_ago")
+    list_display = ("number", "what", "state", "which", "share", "skipped_count", "who", "made_ago")
     list_filter = (StatusFilter,)
     operator_actions = (STOP, CONTINUE)
 
@@ -106,24 +103,16 @@ class BulkOperationAdmin(ConsoleAdmin):
     def report(self, operation: Any) -> dict[str, Any]:
         """What the page says about the progress, with numbers as people read them."""
         awaited = [job for job, _attempt in operation.progress.get("awaited", [])]
-        numbers = [
-            (gettext("done"), operation.done),
-            (gettext("left"), operation.left),
-        ]
-        if operation.plan is not None:
-            numbers += [
-                (gettext("succeeded"), operation.succeeded),
-                (gettext("failed again"), operation.failed),
-                (gettext("outcome not known yet"), len(awaited)),
-            ]
-        fraction = fraction_of(operation)
+        is_complete = operation.status == BulkState.COMPLETED
+        fraction = None if is_complete else fraction_of(operation)
         return {
             "sentence": sentence(operation),
             "fraction": fraction,
             "percent": None if fraction is None else number_text(fraction, ".0%"),
-            "numbers": [(label, number_text(number)) for label, number in numbers],
+            "numbers": numbers(operation),
             "plan": plan_text(operation),
             "awaited": self._jobs(awaited[:5]) if operation.is_unfinished else "",
+            "links": links(operation, self.admin_site),
             "reasons": [
                 {
                     "reason": reason,
@@ -160,7 +149,11 @@ class BulkOperationAdmin(ConsoleAdmin):
     def state(self, operation: Any) -> str:
         if operation.is_unfinished and operation.stop_requested_by:
             return badge("draining", gettext("stopping"))
-        return badge(operation.status, operation.get_status_display())
+        label = operation.get_status_display()
+        if operation.status == BulkState.COMPLETED and operation.failed:
+            failed = gettext("%(count)s failed again") % {"count": number_text(operation.failed)}
+            return badge("caution", f"{label}, {failed}")
+        return badge(operation.status, label)
 
     @admin.display(description=_("progress"))
     def share(self, operation: Any) -> str:
@@ -171,8 +164,8 @@ class BulkOperationAdmin(ConsoleAdmin):
             "{} ({})", number_text(operation.done + operation.left), number_text(fraction, ".0%")
         )
 
-    @admin.display(description=_("left"))
-    def left_count(self, operation: Any) -> str:
+    @admin.display(description=_("skipped"))
+    def skipped_count(self, operation: Any) -> str:
         return number_text(operation.left)
 
     who = text_column("actor_name", _("requested by"))
@@ -181,86 +174,3 @@ class BulkOperationAdmin(ConsoleAdmin):
     made_ago = moment_column("created_at", _("requested"), ago)
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
-
-
-def fraction_of(operation: BulkOperation) -> float | None:
-    """How much of what matched at the start has been handled."""
-    if operation.status == BulkState.COMPLETED:
-        return 1.0
-    if not operation.matched:
-        return None
-    return min((operation.done + operation.left) / float(operation.matched), 1.0)
-
-
-def sentence(operation: Any) -> str:
-    """The state of an operation in one sentence."""
-    handled = operation.done + operation.left
-    match operation.status:
-        case BulkState.PENDING:
-            if not live_workers():
-                return gettext("No worker has started it yet. No worker is alive.")
-            return gettext("No worker has started it yet.")
-        case BulkState.RUNNING if operation.stop_requested_by:
-            return gettext("It stops after this chunk: %(name)s asked for it.") % {
-                "name": operation.stop_requested_by
-            }
-        case BulkState.RUNNING:
-            text = gettext("%(handled)s of about %(matched)s jobs.") % {
-                "handled": number_text(handled),
-                "matched": number_text(operation.matched or 0),
-            }
-            left = time_left(operation, handled)
-            if left is None:
-                return text
-            return text + " " + gettext("About %(time)s left.") % {"time": duration(left)}
-        case BulkState.COMPLETED:
-            took = duration(operation.finished_at - operation.started_at)
-            text = ngettext(
-                "Completed in %(time)s: %(count)s job done.",
-                "Completed in %(time)s: %(count)s jobs done.",
-                operation.done,
-            ) % {"time": took, "count": number_text(operation.done)}
-            return f"{text} {operation.why}".strip()
-        case BulkState.STOPPED:
-            return gettext("Stopped after %(count)s jobs: %(why)s.") % {
-                "count": number_text(handled),
-                "why": operation.why,
-            }
-        case _:
-            return gettext("Failed after %(count)s jobs: %(why)s") % {
-                "count": number_text(handled),
-                "why": operation.why,
-            }
-
-
-def time_left(operation: Any, handled: int) -> timedelta | None:
-    """About how long the rest takes, by the time that the others took."""
-    if not handled or operation.started_at is None:
-        return None
-    rest = max((operation.matched or 0) - handled, 0)
-    if operation.plan is not None:
-        plan = ReplayPlan.from_json(operation.plan)
-        sent = operation.progress.get("sent", 0) - plan.first - plan.then
-        if sent <= 0 or "rest_since" not in operation.progress:
-            return None
-        seconds = operation.read_at.timestamp() - operation.progress["rest_since"]
-        return timedelta(seconds=max(rest / plan.rate, rest * seconds / sent))
-    took: timedelta = operation.read_at - operation.started_at
-    return took * rest / handled
-
-
-def plan_text(operation: Any) -> str:
-    """The waves of a plan, and where it is."""
-    if operation.plan is None:
-        return ""
-    plan = ReplayPlan.from_json(operation.plan)
-    text = gettext(
-        "First %(first)s, then %(then)s, then the rest at %(rate)s per second; it stops if more "
-        "than %(most)s %% fail."
-    ) % {
-        "first": number_text(plan.first),
-        "then": number_text(plan.then),
-        "rate": number_text(plan.rate),
-        "most": plan.most_failed,
-    }
-    return text

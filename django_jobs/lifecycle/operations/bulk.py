@@ -204,7 +204,7 @@ def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int
             demand(actor, PERMISSIONS[operation.action], for_all=True)
             if _under_way(operation.action, operation.arguments, operation.terms, operation.max_id):
                 continue
-            kept = operation.progress.keys() & {"again", "awaited"}
+            kept = operation.progress.keys() & {"again", "awaited", "failed"}
             operation.progress = {name: operation.progress[name] for name in kept}
             operation.status = BulkState.PENDING
             operation.why = operation.stop_requested_by = ""
