@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -27,7 +27,7 @@ from .base.formatting import (
     usage,
     worker_link,
 )
-from .base.history_list import HistoryAdmin, PartitionFilter
+from .base.history_list import HistoryAdmin, Part, PartitionFilter
 from .base.json_display import hidden
 from .base.model_admin import section
 from .base.search import KINDS_OF_RUNS, run_search, show
@@ -122,6 +122,9 @@ class RunAdmin(HidesErrors, HistoryAdmin):
         if terms.numbers:
             return False
         return super().searches({**chosen, **({"q": text} if terms.kinds else {})}, text)
+
+    def parts(self, chosen: Mapping[str, str | None], text: str) -> Sequence[Part]:
+        return [Part(Q(), _("finished"), RUNS.name)] if self.searches(chosen, text) else ()
 
     def annotations(self) -> dict[str, Any]:
         job = Job.objects.using(conf().database).filter(pk=OuterRef("job_id"))

@@ -7,7 +7,7 @@ is stored in the default one, so no write fails for want of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -46,6 +46,8 @@ SIZES = f"""
 SELECT start, coalesce(pg_relation_size(to_regclass(name)), 0) FROM ({PARTITIONS}) AS part
 ORDER BY start DESC
 """
+# An index of ids alone, so nothing of the rows is read.
+END_OF_NEWEST = "(SELECT id FROM {table} ORDER BY id DESC OFFSET %(number)s LIMIT 1)"
 OWNS = """
 SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), false) FROM pg_class
 WHERE oid IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_run'))
@@ -121,6 +123,7 @@ JOBS = PartitionedTable(
 )
 RUNS = PartitionedTable("django_jobs_run", "django_jobs_run_default", "django_jobs_run_")
 TABLES = JOBS, RUNS
+LIVE_TABLE = "django_jobs_job_live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,14 @@ def newest_part(table: PartitionedTable, most: int) -> datetime | None:
             return start
         read, start = read + size, begin
     return None
+
+
+def ends_of_newest(tables: Sequence[str], number: int) -> list[int | None]:
+    """Of each table the id of the row that follows its newest ``number`` rows; None if these are
+    all."""
+    ends = [_written(END_OF_NEWEST, table=table) for table in tables]
+    (row,) = fetch(f"SELECT {', '.join(ends)}", {"number": number})
+    return list(row)
 
 
 def owns_tables() -> bool:

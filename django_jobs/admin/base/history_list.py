@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Q, QuerySet
+from django.core.paginator import Page, Paginator
+from django.db.models import Q, QuerySet, Value
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.formats import date_format
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from ...lifecycle.history import PartitionedTable, newest_part, partitions
+from ...conf import conf
+from ...lifecycle.history import PartitionedTable, ends_of_newest, newest_part, partitions
+from ...separators import number_text
 from ..lists.change_list import ConsoleList
 from ..lists.filters import Choices, ListFilter, SinceFilter
 from .model_admin import ConsoleAdmin
+from .paginator import CappedPaginator
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
 
 MOST_READ = 500_000_000
 """Bytes of the history that a list searches without an index: 1,500,000 jobs of 330 bytes, which
 takes half a second if they are cached."""
+NEWEST = 100_000
+"""Rows of a part that a list reads without an index: 20 ms if they are small and cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of which a list with a filter reads the newest. ``name`` says which they are."""
+
+    rows: Q
+    name: _StrOrPromise
+    table: str | None = None
+    """The newest of this table are read. None: the newest of ``rows``, which an index finds."""
+
+
+class FoundPaginator(CappedPaginator):
+    """Pages through rows that were found, by their ids."""
+
+    found: Sequence[int] = ()
+
+    @property
+    def _capped_count(self) -> int:
+        return len(self.found)
+
+    def page(self, number: int | str) -> Page[Any]:
+        number = self.validate_number(number)
+        rows: Any = self.object_list
+        ids = self.found[: self.cap][(number - 1) * self.per_page : number * self.per_page]
+        return Page(rows.filter(pk__in=ids), number, self)
 
 
 class PartitionFilter(ListFilter):
@@ -57,7 +94,9 @@ def _label(start: datetime, end: datetime) -> str:
 class HistoryList(ConsoleList):
     """The newest rows of all come by their ids. For the other columns there is no index, because
     each settle would have to write it: rows that are narrowed by one are searched for among those
-    that are not in the history, and in its newest partitions."""
+    that are not in the history, and in its newest partitions. Of the parts that the page names the
+    newest rows are read, once: their ids are the count and the pages. An action on all that match
+    reads each part as a whole."""
 
     model_admin: HistoryAdmin
     reached_from: datetime | None = None
@@ -73,8 +112,13 @@ class HistoryList(ConsoleList):
             if isinstance(one, admin.SimpleListFilter) and one.value() is not None
         }
         page = self.model_admin
-        if not page.searches(chosen, self.query):
-            return rows
+        if page.searches(chosen, self.query):
+            rows = self._newest_partitions(rows)
+        parts = page.parts(chosen, self.query) if request.method == "GET" else ()
+        return self._found(request, rows, parts) if parts else rows
+
+    def _newest_partitions(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        page = self.model_admin
         earliest = newest_part(page.history, MOST_READ)
         if earliest is None:
             return rows
@@ -83,6 +127,58 @@ class HistoryList(ConsoleList):
         if not wanted or max(wanted) < earliest:
             self.reached_from = earliest
         return rows.filter(page.outside_history | Q(finished_at__gte=earliest))
+
+    def _found(
+        self, request: HttpRequest, rows: QuerySet[Any], parts: Sequence[Part]
+    ) -> QuerySet[Any]:
+        """The rows that the list shows. The paginator takes their ids from the request."""
+        ends = _ends(self.model._default_manager.using(conf().database), parts)
+        self.left_out = self._note([part for part, end in zip(parts, ends, strict=True) if end])
+        newest = [
+            rows.filter(part.rows, pk__gt=end).order_by("-pk").values_list("pk", flat=True)
+            for part, end in zip(parts, ends, strict=True)
+        ]
+        most = CappedPaginator.cap + 1
+        found = sorted(_all_of([one[:most] for one in newest]), reverse=True)[:most]
+        request.found = found  # type: ignore[attr-defined]
+        # More come by the pages of their ids.
+        return rows.filter(pk__in=found) if len(found) <= self.list_max_show_all else rows
+
+    def _note(self, cut: Sequence[Part]) -> list[str]:
+        """What the list says of the parts of which it searched the newest rows only."""
+        text = gettext(
+            "Of the %(name)s that are %(part)s, "
+            "only those among the newest %(number)s were searched."
+        )
+        named = {"name": self.opts.verbose_name_plural, "number": number_text(NEWEST)}
+        notes = [text % {**named, "part": part.name} for part in cut]
+        if any(part.table == self.model_admin.history.name for part in cut):
+            self.reached_from = None  # more was not searched
+            notes.append(gettext("To search older ones, choose the day on which they finished."))
+        return notes
+
+
+def _all_of(querysets: Sequence[QuerySet[Any]]) -> Sequence[Any]:
+    return list(querysets[0].union(*querysets[1:], all=True)) if querysets else ()
+
+
+def _ends(everything: QuerySet[Any], parts: Sequence[Part]) -> list[int]:
+    """Of each part the id of the row that follows its newest; 0 if they are all."""
+    tables = [part.table for part in parts if part.table]
+    of_table = dict(zip(tables, ends_of_newest(tables, NEWEST), strict=True))
+    others = [
+        everything.filter(part.rows)
+        .order_by("-pk")
+        .annotate(part=Value(number))
+        .values_list("part", "pk")[NEWEST : NEWEST + 1]
+        for number, part in enumerate(parts)
+        if part.table is None
+    ]
+    found = dict(_all_of(others))
+    return [
+        (of_table[part.table] if part.table else found.get(number)) or 0
+        for number, part in enumerate(parts)
+    ]
 
 
 class HistoryAdmin(ConsoleAdmin):
@@ -94,6 +190,21 @@ class HistoryAdmin(ConsoleAdmin):
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return HistoryList
+
+    def get_paginator(
+        self, request: HttpRequest, queryset: Any, per_page: int, *given: Any, **options: Any
+    ) -> Paginator[Any]:
+        found = getattr(request, "found", None)
+        if found is None:
+            return super().get_paginator(request, queryset, per_page, *given, **options)
+        paginator = FoundPaginator(queryset, per_page, *given, **options)
+        paginator.found = found
+        return paginator
+
+    def parts(self, chosen: Mapping[str, str | None], text: str) -> Sequence[Part]:
+        """The parts whose newest rows are read for these choices of filters and this text; none
+        if an index finds the rows."""
+        return ()
 
     def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
         """Whether a list with these choices of filters, and this text in the search box, reads the

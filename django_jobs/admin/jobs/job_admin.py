@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from ...lifecycle.history import JOBS
-from ...models import Job
+from ...domain.states import JobState
+from ...lifecycle.history import JOBS, LIVE_TABLE
+from ...models import Job, JobStatus
 from ..base.formatting import ago, moment_column
-from ..base.history_list import HistoryAdmin, PartitionFilter
+from ..base.history_list import HistoryAdmin, Part, PartitionFilter
 from ..base.search import Search, unchecked
 from ..base.search_rows import HISTORY, OUTSIDE_HISTORY, search_jobs
 from ..editing.edit import edit_view
@@ -39,6 +40,13 @@ from .tags import TagFilter
 
 class JobPartitionFilter(PartitionFilter):
     table = JOBS
+
+
+INDEXED = {
+    one.parameter_name for one in (WorkerFilter, WorkflowOfStepFilter, WorkflowRunFilter, TagFilter)
+}
+"""An index finds the jobs of these filters, of any age."""
+NEXT = JobState.SCHEDULED, JobState.BLOCKED, JobState.WAITING
 
 
 @admin.register(Job)
@@ -90,11 +98,30 @@ class JobAdmin(HistoryAdmin, JobPage):
         text = with_error(text, chosen.get(ErrorFilter.parameter_name))
         chosen = {name: chosen[name] for name in chosen if name != ErrorFilter.parameter_name}
         search = unchecked(text)
-        if {WorkflowRunFilter.parameter_name, TagFilter.parameter_name} & chosen.keys():
+        if INDEXED & chosen.keys():
             return False
         if search.by_index or chosen.get("status", HISTORY[0]) not in HISTORY:
             return False
         return super().searches({**chosen, **({"q": text} if search.reads_history else {})}, text)
+
+    def parts(self, chosen: Mapping[str, str | None], text: str) -> Sequence[Part]:
+        status = chosen.get("status")
+        live_alone = chosen.keys() == {"status"} and status not in HISTORY
+        other_reads = {*INDEXED, ErrorFilter.parameter_name, PartitionFilter.parameter_name}
+        if text or not chosen or live_alone or other_reads & chosen.keys():
+            return ()
+        # Each has an index on the ids or the named column, so a few old rows are found among many.
+        of_queue = {"queue": chosen["queue"]} if "queue" in chosen else {}
+        of_type = {"job_type": chosen["job_type"]} if "job_type" in chosen else {}
+        running, ready, dead = JobState.RUNNING, JobState.READY, JobState.DEAD
+        parts = {
+            (running,): Part(Q(status=running), JobStatus.RUNNING.label),
+            (ready,): Part(Q(status=ready, **of_queue), JobStatus.READY.label),
+            (dead,): Part(Q(status=dead, **(of_queue or of_type)), JobStatus.DEAD.label),
+            NEXT: Part(Q(status__in=NEXT), _("scheduled, blocked or waiting"), LIVE_TABLE),
+            HISTORY: Part(Q(status__in=HISTORY), _("succeeded or cancelled"), JOBS.name),
+        }
+        return [part for statuses, part in parts.items() if status is None or status in statuses]
 
     def get_urls(self) -> list[Any]:
         edit, enqueue = "django_jobs_job_edit", "django_jobs_job_enqueue"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +31,16 @@ class FilterField:
 class ConsoleList(ChangeList):
     """A list under its own name. Its template shows the filters as one row."""
 
+    left_out: Sequence[str] = ()
+    """What the list did not search, in words."""
+
     def __init__(self, request: Any, *args: Any) -> None:
         super().__init__(request, *args)
         self.title = capfirst(str(self.opts.verbose_name_plural))
         self.filter_fields = [
             _field(one) for one in self.filter_specs if isinstance(one, SimpleListFilter)
         ]
-        notes = [getattr(one, "note", "") for one in self.filter_specs]
+        notes = [*self.left_out, *(getattr(one, "note", "") for one in self.filter_specs)]
         if not self.result_count and scope_of(request.user) is None:
             notes += [getattr(one, "unknown", "") for one in self.filter_specs]
         self.filter_notes = list(filter(None, notes))
@@ -45,7 +49,9 @@ class ConsoleList(ChangeList):
         self.folded_in_use = sum(bool(one.value) for one in self.folded_fields)
         names = {SEARCH_VAR, *(one.name for one in self.filter_fields)}
         search: Any = getattr(request, "search", None)
-        self.is_cut = self.paginator.capped or (search is not None and search.is_cut)
+        self.is_cut = (
+            self.paginator.capped or bool(self.left_out) or (search is not None and search.is_cut)
+        )
         self.kept = {name: value for name, value in self.params.items() if name not in names}
         self.narrowed = bool(self.query or self.kept or any(f.value for f in self.filter_fields))
         self.has_filters = False  # else Django's template leaves a column for its own
