@@ -15,6 +15,9 @@ SECONDS_KEPT = 6 * 3600
 RATE_SECONDS = 300
 """The time from whose begin and end the rates are known."""
 
+FEWEST_SECONDS = 30
+"""A shorter time has no rates: runs are counted some seconds late."""
+
 COUNTED_SECONDS = 60
 """The rates are not known if new runs wait and none was counted for longer."""
 
@@ -46,9 +49,10 @@ DELETE FROM django_jobs_backlogsample
 WHERE taken_at < now() - make_interval(secs => %(kept)s::float8)
 """
 
-# The rates are those since the oldest sample of the last minutes. Runs are those that are counted,
-# which is some seconds ago. The error is the median of all forecasts that came true since, or that
-# are overdue. Samples know the end to a minute, so shorter forecasts would measure that minute.
+# The rates are those since the oldest sample of the last minutes, or after the last pause. Runs are
+# those that are counted, which is some seconds ago. The error is the median of all forecasts that
+# came true since, or that are overdue. Samples know the end to a minute, so shorter forecasts would
+# measure that minute.
 PAST = f"""
 WITH totals AS (
     SELECT queue, sum(runs)::bigint AS runs FROM django_jobs_runtotal WHERE period = 0
@@ -82,14 +86,16 @@ LEFT JOIN running ON running.queue = queue.name
 LEFT JOIN judged ON judged.queue = queue.name
 LEFT JOIN LATERAL (
     SELECT taken_at, ready, running, runs FROM django_jobs_backlogsample
-    WHERE queue = queue.name AND taken_at >= now() - make_interval(secs => %(seconds)s::float8)
+    WHERE queue = queue.name AND queue.paused_at IS NULL
+      AND taken_at >= greatest(now() - make_interval(secs => %(seconds)s::float8), queue.resumed_at)
     ORDER BY taken_at LIMIT 1) AS sample ON true
 """
 
 
 class Past(NamedTuple):
     """What is known of a queue: its runs, whether they were counted lately, its running jobs, its
-    oldest sample of the last five minutes, and how far its past forecasts were off."""
+    oldest sample of the last five minutes after any pause, and how far its past forecasts were off.
+    """
 
     runs: int
     running: int
@@ -101,11 +107,19 @@ class Past(NamedTuple):
     forecasts: int
     error_ratio: float | None
 
+    @property
+    def is_young(self) -> bool:
+        """Whether there is no sample that is old enough, since the queue or its last pause began or
+        ended."""
+        return self.seconds is None or self.seconds < FEWEST_SECONDS
+
     def rates(self, ready: int) -> Rates | None:
-        """The rates of a queue that now has so many ready jobs; None if it has no sample, if there
-        are or were more than are counted, or if runs are no longer counted."""
-        if not self.seconds or not self.counted:
+        """The rates of a queue that now has so many ready jobs; None if it has no sample of half
+        a minute ago, if there are or were more than are counted, or if runs are no longer counted.
+        """
+        if self.is_young or not self.counted:
             return None
+        assert self.seconds is not None
         assert self.ready_before is not None
         assert self.running_before is not None
         assert self.runs_before is not None

@@ -41,7 +41,8 @@ FROM running CROSS JOIN LATERAL (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueForecast:
     """One queue with its rates in the last five minutes, in jobs per second. They are None while
-    they are not known: without a sample of that time, with 100,000 ready jobs, where the count
+    they are not known: in a pause and in the first minute after it, without a sample of that time,
+    with 100,000 ready jobs, where the count
     stops, and if no worker has counted new runs for a minute.
 
     ``drain_seconds`` is how long it takes until its ready jobs, and those that arrive meanwhile,

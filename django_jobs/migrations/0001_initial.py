@@ -156,6 +156,16 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "resumed_at",
+                    django_jobs.models.timestamps.TimestampField(
+                        blank=True,
+                        editable=False,
+                        help_text=("When the last pause ended: rates and forecasts begin there."),
+                        null=True,
+                        verbose_name="resumed at",
+                    ),
+                ),
+                (
                     "max_concurrency",
                     models.PositiveIntegerField(
                         blank=True,

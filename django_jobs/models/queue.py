@@ -55,6 +55,13 @@ class Queue(NamedRow):
     paused_by = models.CharField(
         _("paused by"), max_length=150, blank=True, default="", db_default="", editable=False
     )
+    resumed_at = TimestampField(
+        _("resumed at"),
+        null=True,
+        blank=True,
+        editable=False,
+        help_text=_("When the last pause ended: rates and forecasts begin there."),
+    )
     max_concurrency = models.PositiveIntegerField(
         _("maximum concurrency"),
         null=True,

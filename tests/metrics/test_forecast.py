@@ -13,6 +13,7 @@ from django.core.management import call_command
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.backlog_samples import PAST, SECONDS_KEPT
+from django_jobs.lifecycle.operations.jobs import pause, resume
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.backlog_samples import sample_backlogs
 from django_jobs.management.status_text import age
@@ -91,6 +92,34 @@ def shown_of_default() -> list[str]:
     call_command("jobstatus", stdout=out)
     (_, shown) = out.getvalue().split("ARRIVE/S")
     return next(line for line in shown.splitlines() if line.startswith("default")).split()
+
+
+def test_a_paused_stretch_is_no_part_of_the_rates() -> None:
+    enqueue_many("app.noop", [{}] * 100)
+    sample_backlogs()
+    pause(["default"])
+    pass_time(200)
+    assert (of_default().claimed_per_second, of_default().drain_seconds) == (None, None)
+    resume(["default"])
+    assert of_default().drain_seconds is None
+    assert shown_of_default() == ["default", "-", "-", "-", "-", "-"]
+    sample_backlogs()
+    run_sql("UPDATE django_jobs_queue SET resumed_at = resumed_at - interval '70 s'")
+    pass_time(60)
+    run_ready(60)
+    found = of_default()
+    assert found.claimed_per_second == pytest.approx(1, rel=0.05)
+    assert found.drain_seconds == pytest.approx(40, rel=0.05)
+
+
+def test_half_a_minute_is_too_short_for_rates() -> None:
+    enqueue_many("app.noop", [{}] * 100)
+    sample_backlogs()
+    pass_time(20)
+    run_ready(60)
+    assert of_default().drain_seconds is None
+    pass_time(20)
+    assert of_default().drain_seconds == pytest.approx(27, rel=0.1)
 
 
 def test_a_backlog_that_nobody_claims_stands_still() -> None:

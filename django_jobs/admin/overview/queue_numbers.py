@@ -14,7 +14,7 @@ from ...metrics.overview import MINUTES, RATE_MINUTES
 from ...models import Job
 from ...separators import number_text
 from ..base.formatting import NOTHING, badge, duration
-from .numbers import Count, Numbers, Row, is_full
+from .numbers import Count, Numbers, is_full
 from .problem import seconds_text
 from .visible import Visible
 
@@ -48,7 +48,7 @@ def queue_numbers(numbers: Numbers, visible: Visible, name: str) -> QueueNumbers
     limit = row["max_concurrency"]
     failed = rates.get("failed", 0) / RATE_MINUTES
     return QueueNumbers(
-        state=_queue_state(row, ready, running),
+        state=queue_state(numbers, name),
         ready=_jobs_link(visible, ready, name, "ready"),
         scheduled=_jobs_link(visible, numbers.jobs("scheduled", name), name, "scheduled"),
         oldest=wait_text(row["oldest_ready_seconds"]) if ready.number else NOTHING,
@@ -57,7 +57,7 @@ def queue_numbers(numbers: Numbers, visible: Visible, name: str) -> QueueNumbers
         done=rate_text(rates.get("done", 0) / RATE_MINUTES),
         failed=rate_text(failed),
         fails=bool(failed),
-        empty_in=empty_in(numbers, name),
+        empty_in=empty_in(numbers, name, paused=bool(row["paused"])),
         curve=_curve(numbers, name, ready),
     )
 
@@ -68,7 +68,12 @@ def _jobs_link(visible: Visible, count: Count, queue: str, status: str) -> str:
     return visible.list_link(Job, str(count), queue=queue, status=status)
 
 
-def _queue_state(row: Row, ready: Count, running: Count) -> SafeString:
+def queue_state(numbers: Numbers, name: str) -> SafeString:
+    """Whether workers take its jobs."""
+    row, ready, running = (
+        numbers.queues[name],
+        *(numbers.jobs(state, name) for state in ("ready", "running")),
+    )
     counts = {(row["queue"], "ready"): ready, (row["queue"], "running"): running}
     if row["paused"]:
         return badge("paused", _("paused"))
@@ -76,23 +81,31 @@ def _queue_state(row: Row, ready: Count, running: Count) -> SafeString:
         return badge("error" if ready.number else "gone", _("no worker"))
     if is_full(row, counts):
         return badge("over_limit", _("limit full"))
-    return badge("ok", _("served"))
+    return badge("ok", _("active"))
+
+
+def past_of_queue(numbers: Numbers, name: str) -> Past | None:
+    """What the rates are made of; None of a queue that is not among the numbers."""
+    past = numbers.of_queue("past", name)
+    return Past(**{column: past[column] for column in Past._fields}) if past else None
 
 
 def rates_of_queue(numbers: Numbers, name: str) -> Rates | None:
     """The rates of the last five minutes; None if they are not known."""
-    past = numbers.of_queue("past", name)
-    known = Past(**{column: past[column] for column in Past._fields}) if past else None
+    known = past_of_queue(numbers, name)
     return known.rates(numbers.jobs("ready", name).number) if known else None
 
 
-def empty_in(numbers: Numbers, name: str) -> str:
-    """When the backlog will be gone, by the rates of the last five minutes."""
-    ready = numbers.jobs("ready", name)
+def empty_in(numbers: Numbers, name: str, *, paused: bool) -> str:
+    """When the backlog will be gone, by the rates of the last five minutes. The numbers may be
+    older than a pause or its end."""
+    ready, past = numbers.jobs("ready", name), past_of_queue(numbers, name)
     if not ready.number:
         return _("empty")
-    if numbers.queues[name]["paused"]:
-        return _("when resumed")
+    if paused:
+        return _("after the pause")
+    if past and (past.is_young or numbers.queues[name]["paused"]):
+        return _("not known yet")
     rates = rates_of_queue(numbers, name)
     if rates is None:
         return NOTHING

@@ -8,8 +8,9 @@ from django.utils.translation import gettext as _
 
 from ...metrics.sizing import HEADROOM
 from ...separators import number_text
-from ..overview.numbers import Numbers
-from ..overview.queue_numbers import rates_of_queue
+from ..overview.numbers import Numbers, is_full
+from ..overview.problem import seconds_text
+from ..overview.queue_numbers import past_of_queue, rates_of_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,9 @@ class Need:
     @property
     def label(self) -> str:
         """What the number is."""
-        return _("async slots needed") if self.on_loop else _("threads needed")
+        if self.on_loop:
+            return _("async slots that new jobs need")
+        return _("threads that new jobs need")
 
     def __str__(self) -> str:
         return _("%(needed)s of %(slots)s") % {
@@ -49,16 +52,22 @@ def needs_of(numbers: Numbers, name: str) -> list[Need]:
 
 
 def verdict(numbers: Numbers, name: str) -> str:
-    """What a backlog means: an outage, too few workers, or a burst that is being worked off. Empty
-    without one, of a paused queue, if the rates or the running times are not known, and while jobs
-    run but none was claimed."""
-    row, rates = numbers.queues[name], rates_of_queue(numbers, name)
-    if rates is None or row["paused"] or not numbers.jobs("ready", name).number:
+    """What a backlog means: an outage, too few workers, a limit that holds it, or a burst that is
+    being worked off. Empty without one, of a paused queue, if the rates or the running times are
+    not known, and while jobs run but none was claimed."""
+    row, rates, past = (
+        numbers.queues[name],
+        rates_of_queue(numbers, name),
+        past_of_queue(numbers, name),
+    )
+    counts = {(name, state): numbers.jobs(state, name) for state in ("ready", "running")}
+    if past is None or rates is None or row["paused"] or not counts[name, "ready"].number:
         return ""
     if not rates.claimed:
-        if numbers.jobs("running", name).number:
+        if counts[name, "running"].number:
             return ""
-        return _("An outage: none of its jobs was claimed in the last five minutes.")
+        text = _("An outage: none of its jobs was claimed in the last %(time)s.")
+        return text % {"time": seconds_text(past.seconds or 0)}
     needs = needs_of(numbers, name)
     if not needs:
         return ""
@@ -67,6 +76,10 @@ def verdict(numbers: Numbers, name: str) -> str:
     if limit is not None and together > limit:
         text = _("Its limit is too low: its jobs need %(needed)s slots, and %(limit)s may run.")
         return text % {"needed": number_text(together, ",.1f"), "limit": number_text(limit)}
+    if is_full(row, counts):
+        if rates.arrived >= rates.claimed:
+            return _("Its limit holds it: a backlog that does not become smaller.")
+        return _("Its limit holds it: a backlog that becomes smaller.")
     if any(need.needed > need.slots for need in needs):
         return _("Too few workers: its jobs need more slots than those that serve it have.")
     if rates.arrived >= rates.claimed:

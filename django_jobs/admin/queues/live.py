@@ -15,7 +15,7 @@ from ...separators import number_text
 from ..base.formatting import NOTHING, pause_sentence
 from ..layout.charts import sparkline
 from ..overview.numbers import Numbers, read_numbers_of
-from ..overview.queue_numbers import queue_numbers
+from ..overview.queue_numbers import empty_in, queue_numbers
 from ..overview.sections import Tile
 from ..overview.visible import Visible
 from .capacity import needs_of, verdict
@@ -65,7 +65,7 @@ def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
     ready = numbers.jobs("ready", queue.name).number
     limit = queue.max_backlog
     return {
-        "state": now.state,
+        "state": now.state if queue.paused == bool(numbers.queues[queue.name]["paused"]) else "",
         "needs": needs_of(numbers, queue.name),
         "verdict": verdict(numbers, queue.name),
         "level": level_badge(level_of(ready, limit)) if limit else "",
@@ -77,7 +77,7 @@ def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
             tile("dead", _("dead"), DeadLetter),
             Tile(done, _("done a minute")),
             Tile(failed, _("failed a minute")),
-            Tile(now.empty_in, _("empty in")),
+            Tile(empty_in(numbers, queue.name, paused=queue.paused), _("empty in")),
         ],
         "curve": sparkline(values, title),
         "age": number_text(numbers.age, ".0f"),

@@ -32,7 +32,7 @@ from ..base.model_admin import ConsoleAdmin, allowed_by, row_button, section, un
 from ..base.paginator import CappedCount, counted
 from ..operator_actions import PAUSE, RESUME
 from ..overview.numbers import stored_numbers
-from ..overview.queue_numbers import empty_in
+from ..overview.queue_numbers import empty_in, queue_state
 from ..overview.visible import Visible
 from .form import QueueForm
 from .levels import level_badge
@@ -148,8 +148,12 @@ class QueueAdmin(ConsoleAdmin):
 
     @admin.display(description=_("state"))
     def state(self, queue: Any) -> str:
-        if queue.pk is None or not queue.paused:
-            return badge("running", _("open"))
+        if queue.pk is None:
+            return NOTHING
+        if not queue.paused:
+            # The numbers may be older than the end of a pause.
+            known = queue.numbers and not queue.numbers.queues[queue.name]["paused"]
+            return queue_state(queue.numbers, queue.name) if known else badge("ok", _("active"))
         # The column has no room for the reason. The page of the queue says it in a sentence.
         return format_html(
             '<span title="{}">{}</span>', queue.paused_reason, badge("paused", _("paused"))
@@ -159,7 +163,7 @@ class QueueAdmin(ConsoleAdmin):
     def ready(self, queue: Any) -> str:
         return self._jobs(queue, "ready", queue.ready_count)
 
-    @admin.display(description=_("pause"))
+    @admin.display(description=_("pause or resume"))
     def button(self, queue: Any) -> str:
         return row_button(RESUME if queue.paused else PAUSE, queue)
 
@@ -210,7 +214,9 @@ class QueueAdmin(ConsoleAdmin):
 
     @admin.display(description=_("empty in"))
     def time_to_empty(self, queue: Any) -> str:
-        return NOTHING if queue.numbers is None else empty_in(queue.numbers, queue.name)
+        if queue.numbers is None:
+            return NOTHING
+        return empty_in(queue.numbers, queue.name, paused=queue.paused)
 
     def _jobs(self, queue: Any, status: str, number: int) -> str:
         return count_link(self.admin_site, Job, number, queue=queue.name, status=status)

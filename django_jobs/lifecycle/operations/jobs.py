@@ -80,7 +80,8 @@ WHERE name = ANY(%(names)s::text[]) AND paused_at IS NULL
 RETURNING name
 """
 RESUME = """
-UPDATE django_jobs_queue SET paused_at = NULL, paused_reason = '', paused_by = ''
+UPDATE django_jobs_queue
+SET paused_at = NULL, paused_reason = '', paused_by = '', resumed_at = clock_timestamp()
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
 RETURNING name
 """

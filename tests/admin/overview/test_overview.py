@@ -120,7 +120,7 @@ def test_the_table_of_queues(page: Page) -> None:
         limit = {"bulk": "9", "emails": "2", "default": "∞"}.get(name, "")
         assert (row["Ready"], row["Scheduled"]) == (ready, scheduled)
         assert row["Running"].startswith(f"{running} / {limit}")
-    assert rows["default"]["State"].endswith("served")
+    assert rows["default"]["State"].endswith("active")
     assert rows["emails"]["State"].endswith("no worker")
     assert (rows["default"]["Done / min"], rows["default"]["Failed / min"]) == ("1", "0.4")
     assert (rows["emails"]["Empty in"], rows["emails"]["Oldest"]) == ("empty", "-")
@@ -152,7 +152,7 @@ def test_the_time_until_a_queue_is_empty_is_that_of_jobstatus(page: Page) -> Non
     run_sql("UPDATE django_jobs_backlogsample SET ready = 60")
     assert table(overview(page), "Queues")["bulk"]["Empty in"] == "not moving"
     Queue.objects.filter(name="bulk").update(paused_at="2020-01-01T00:00Z")
-    assert table(overview(page), "Queues")["bulk"]["Empty in"] == "when resumed"
+    assert table(overview(page), "Queues")["bulk"]["Empty in"] == "after the pause"
 
 
 def test_job_types_with_how_long_they_wait_and_run(page: Page) -> None:

@@ -19,7 +19,7 @@ from tests.admin.overview.looking import tiles, words
 from tests.admin.overview.test_overview import counted, some_traffic
 from tests.admin.walking import Live, Page, change_url, list_url
 from tests.app.jobs import add, noop
-from tests.factories import make_dead, register_worker, run_sql
+from tests.factories import claim_ready, make_dead, register_worker, run_sql
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_time_limit")]
 
@@ -52,7 +52,7 @@ def test_a_queue_shows_its_numbers_and_links_to_its_jobs(page: Page) -> None:
     assert f'href="{list_url(Job)}?queue=bulk&amp;status=ready"' in shown(page, "bulk")
     now = tiles(shown(page, "default"))
     assert (now["done a minute"], now["failed a minute"]) == ("1", "0.4")
-    assert tiles(shown(page, "bulk"))["empty in"] == "-"
+    assert tiles(shown(page, "bulk"))["empty in"] == "not known yet"
     assert tiles(shown(page, "emails"))["empty in"] == "empty"
 
 
@@ -78,7 +78,7 @@ def test_a_queue_that_the_overview_does_not_list_has_the_same_numbers(
 
 def test_a_paused_queue_says_by_whom_and_why(page: Page, superuser: Any) -> None:
     register_worker(queues=("bulk",))
-    assert words("<p" + shown(page, "bulk")).count("served") == 1
+    assert words("<p" + shown(page, "bulk")).count("active") == 1
     actor = get_user_model().objects.get(pk=superuser.pk)
     job_operations.pause(["bulk"], reason="mail <b>server</b> is down", actor=actor)
     add.using(queue="bulk").enqueue(1)
@@ -86,7 +86,7 @@ def test_a_paused_queue_says_by_whom_and_why(page: Page, superuser: Any) -> None
     assert re.search(r"paused \d+ ms ago by ada: mail <b>server</b> is down", words("<p" + text))
     assert Live(text).alarms == []
     assert "<b>" not in text
-    assert tiles(text)["empty in"] == "when resumed"
+    assert tiles(text)["empty in"] == "after the pause"
 
 
 def test_the_page_refreshes_its_numbers_and_not_its_form(page: Page) -> None:
@@ -144,7 +144,7 @@ def backlog(before: int, ended: int, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("before", "ended", "seconds", "limit", "needed", "sentence"),
     [
-        (10, 0, 0.0, None, None, "An outage: none of its jobs was claimed in the last five min"),
+        (10, 0, 0.0, None, None, "An outage: none of its jobs was claimed in the last 5 min"),
         (10, 300, 2.0, None, "2.4 of 4", "A backlog that does not become smaller, although its w"),
         (310, 300, 2.0, None, "0.0 of 4", "A backlog that becomes smaller: its workers have enou"),
         (10, 300, 9.0, None, "10.8 of 4", "Too few workers: its jobs need more slots than those"),
@@ -165,11 +165,80 @@ def test_a_backlog_is_an_outage_a_burst_or_too_few_workers(
     noop.enqueue_many([{}] * 10)
     backlog(before, ended, seconds)
     text = shown(page, "default")
-    found = re.findall(r"Threads needed: (.*?)<", text)
+    found = re.findall(r"Threads that new jobs need: (.*?)<", text)
     assert found == ([needed] if needed else [])
     assert sentence in text
     Queue.objects.update(paused_at="2020-01-01T00:00Z")
     assert sentence not in shown(page, "default")
+
+
+@pytest.mark.parametrize(
+    ("before", "sentence"),
+    [
+        (310, "Its limit holds it: a backlog that becomes smaller."),
+        (10, "Its limit holds it: a backlog that does not become smaller."),
+    ],
+)
+def test_a_backlog_behind_a_full_limit_is_held_by_it_and_not_by_workers(
+    page: Page, before: int, sentence: str
+) -> None:
+    worker = register_worker(threads=40)
+    noop.enqueue_many([{}] * 14)
+    claim_ready(worker, limit=4)
+    Queue.objects.filter(name="default").update(max_concurrency=4)
+    backlog(before, 300, 2.0)
+    run_sql("UPDATE django_jobs_backlogsample SET running = 4")
+    text = shown(page, "default")
+    assert "limit full" in text
+    assert sentence in text
+    assert "enough slots" not in text
+
+
+def test_what_stands_on_a_pause_is_not_known_until_there_are_rates_again(page: Page) -> None:
+    register_worker(threads=4)
+    noop.enqueue_many([{}] * 10)
+    backlog(310, 300, 2.0)
+    assert "becomes smaller" in shown(page, "default")
+    job_operations.pause(["default"])
+    text = shown(page, "default")
+    assert (tiles(text)["empty in"], "A backlog" in text) == ("after the pause", False)
+    job_operations.resume(["default"])
+    # The stored numbers are from the time of the pause.
+    region = page.text(change_url(Queue, Queue.objects.get(name="default").pk))
+    assert tiles(region)["empty in"] == "not known yet"
+    assert "paused" not in words(region.split("data-live-region", 1)[1].split("</section>", 1)[0])
+    for age in (0, 20):
+        run_sql("DELETE FROM django_jobs_backlogsample WHERE ready = 11")
+        run_sql("UPDATE django_jobs_queue SET resumed_at = now() - interval '20 s'")
+        run_sql(
+            "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs)"
+            " VALUES ('default', now() - make_interval(secs => %s), 11, 0, 299)",
+            [age],
+        )
+        text = shown(page, "default")
+        assert (tiles(text)["empty in"], "A backlog" in text) == ("not known yet", False)
+    run_sql("UPDATE django_jobs_queue SET resumed_at = now() - interval '70 s'")
+    run_sql("UPDATE django_jobs_backlogsample SET taken_at = now() - interval '60 s'"
+            " WHERE ready = 11")  # fmt: skip
+    assert tiles(shown(page, "default"))["empty in"] == "10 min"  # one of eleven in a minute
+
+
+def test_the_list_says_after_a_resume_that_the_forecast_is_not_known_yet(page: Page) -> None:
+    register_worker()
+    noop.enqueue_many([{}] * 10)
+    backlog(310, 300, 2.0)
+    job_operations.pause(["default"])
+
+    def of_default() -> tuple[str, ...]:
+        text = page.text(list_url(Queue))
+        (row,) = (row for row in text.split("<tr>") if ">default</a>" in row)
+        cells = re.findall(r'class="field-(?:state|time_to_empty|button)">(.*?)</td>', row)
+        return tuple(words(cell) for cell in cells)
+
+    assert of_default() == ("‖ paused", "after the pause", "Resume")
+    job_operations.resume(["default"])
+    assert of_default() == ("✔ active", "not known yet", "Pause")
+    assert "Pause or resume" in page.text(list_url(Queue))
 
 
 def test_a_queue_that_runs_jobs_is_no_outage_and_one_without_known_times_gets_no_verdict(
@@ -205,8 +274,8 @@ def test_what_async_jobs_need_are_slots_of_the_loop(page: Page) -> None:
     backlog(10, 300, 2.0)
     run_sql("UPDATE django_jobs_runtotal SET job_type = 'app.add_async'")
     text = words(shown(page, "default"))
-    assert "Async slots needed: 2.4 of 50" in text
-    assert "Threads needed" not in text
+    assert "Async slots that new jobs need: 2.4 of 50" in text
+    assert "Threads that new jobs need" not in text
 
 
 def test_the_list_of_queues_has_their_dead_jobs_and_when_they_will_be_empty(page: Page) -> None:
