@@ -9,8 +9,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ...metrics.gauges import BOUNDS
 from ...metrics.snapshot import MAX_LAG
-from ...models import Job, Quarantine, Queue, Resource, Schedule, Worker
+from ...models import DeadLetter, Job, Quarantine, Queue, Resource, Schedule, Worker, WorkflowRun
 from ...separators import number_text
 from ..base.formatting import change_url
 from .numbers import Count, Numbers, is_taken
@@ -19,6 +20,8 @@ from .queue_problems import of_objectives, of_queues
 from .visible import Visible
 
 MOST_OF_A_KIND = 5
+MOST_RECENTLY_DEAD = BOUNDS["recent"]
+"""How many dead jobs of the last hour are counted in a queue."""
 COUNTED_SECONDS = 60.0
 """After this long without a count of new runs, the rates are not those of now."""
 
@@ -137,6 +140,56 @@ def _of_quarantines(numbers: Numbers, visible: Visible) -> Found:
             yield Problem(CAUTION, shown, (_("Quarantines"), visible.list_url(Quarantine)))
 
 
+def _of_dead_jobs(numbers: Numbers, visible: Visible) -> Found:
+    """What died in the last hour, and was not replayed or dismissed since."""
+    recent = {row["queue"]: row["recently_dead"] for row in numbers.gauges["queues"]}
+    recent = {name: dead for name, dead in recent.items() if dead}
+    if not recent:
+        return
+    text = ngettext(
+        "<strong>{count} job</strong> of the last hour is dead: {queues}.",
+        "<strong>{count} jobs</strong> of the last hour are dead: {queues}.",
+        sum(recent.values()),
+    )
+    most = sorted(recent, key=lambda name: (-recent[name], name))[:MOST_OF_A_KIND]
+    queues = ", ".join(
+        _("%(count)s in %(queue)s") % {"count": _recently_dead(recent[name]), "queue": name}
+        for name in most
+    )
+    if len(recent) > len(most):
+        queues += " …"
+    more = any(dead >= MOST_RECENTLY_DEAD for dead in recent.values())
+    shown = format_html(text, count=number_text(sum(recent.values()), more=more), queues=queues)
+    page = visible.page_url("django_jobs_failures")
+    url = f"{page}?span=1h" if page else visible.list_url(DeadLetter)
+    yield Problem(CAUTION, shown, (_("Failures"), url))
+
+
+def _recently_dead(number: int) -> str:
+    return number_text(number, more=number >= MOST_RECENTLY_DEAD)
+
+
+def _of_workflows(numbers: Numbers, visible: Visible) -> Found:
+    """Runs that failed in the last hour, and were not retried since."""
+    failed = [row for row in numbers.own["workflows"] if row["status"] == "failed"]
+    for row in failed:
+        text = _("<strong>{name}</strong> failed {time} ago.")
+        name = f"{row['name']} #{row['id']}"
+        shown = format_html(text, name=name, time=seconds_text(row["seconds"]))
+        yield Problem(CAUTION, shown, (_("Run"), change_url(visible.site, WorkflowRun, row["id"])))
+    ended = {row["status"]: row["runs"] for row in numbers.gauges["ended_workflows"]}
+    others = ended.get("failed", 0) - len(failed)
+    if failed and others > 0:
+        text = ngettext(
+            "{count} more run of a workflow failed in the last hour.",
+            "{count} more runs of workflows failed in the last hour.",
+            others,
+        )
+        url = visible.list_url(WorkflowRun, status="failed")
+        shown = format_html(text, count=number_text(others))
+        yield Problem(CAUTION, shown, (_("Runs"), url))
+
+
 LOOKS: tuple[tuple[type[Model], Callable[[Numbers, Visible], Found]], ...] = (
     (Worker, _of_workers),
     (Job, _of_types),
@@ -145,5 +198,7 @@ LOOKS: tuple[tuple[type[Model], Callable[[Numbers, Visible], Found]], ...] = (
     (Resource, _of_resources),
     (Schedule, _of_schedules),
     (Quarantine, _of_quarantines),
+    (DeadLetter, _of_dead_jobs),
+    (WorkflowRun, _of_workflows),
 )
 """What looks for problems, and the model whose list a user has to be allowed to see."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
+from django.urls import reverse
+from django.utils import timezone
 
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
-from django_jobs.models import Job, Quarantine, Queue, Resource, Schedule, Worker
+from django_jobs.models import Job, Quarantine, Queue, Resource, Schedule, Worker, WorkflowRun
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import add, add_async, noop
@@ -21,13 +24,16 @@ from tests.factories import (
     claim_ready,
     declared,
     due_schedule,
+    failure,
     fold_runs,
+    make_dead,
     register_worker,
     run_sql,
     settle_one,
 )
+from tests.workflows import start_graph
 
-from .looking import links_of_problems, overview, problems
+from .looking import links_of_problems, overview, problems, words
 
 pytestmark = pytest.mark.django_db
 
@@ -261,6 +267,44 @@ def test_a_quarantine_with_waiting_jobs(page: Page) -> None:
     add.enqueue(1, 2)
     quarantines.quarantine("app.add", reason="why not")
     assert found(page) == {"app.add is quarantined. 1 job waits.": list_url(Quarantine)}
+
+
+@pytest.mark.usefixtures("_served")
+def test_new_dead_jobs_are_a_problem_until_they_are_replayed(page: Page) -> None:
+    first, second, old = (make_dead(add, 1) for _ in range(3))
+    Job.objects.update(queue="bulk")
+    make_dead(noop)
+    run_sql("UPDATE django_jobs_job SET finished_at = now() - interval '61 min' WHERE id = %s",
+            [old.pk])  # fmt: skip
+    link = reverse("admin:django_jobs_failures") + "?span=1h"
+    assert found(page) == {"3 jobs of the last hour are dead: 2 in bulk, 1 in default.": link}
+    assert "3 dead jobs of 2 kinds" in words(page.text(link))
+    job_operations.replay([first.pk, second.pk], check=lambda job: None)
+    run_sql("DELETE FROM django_jobs_storedmetrics")
+    sentences = [one for one in found(page) if "dead" in one]
+    assert sentences == ["1 job of the last hour is dead: 1 in default."]
+
+
+@pytest.mark.usefixtures("_served")
+def test_workflow_runs_that_failed_lately_are_problems(page: Page) -> None:
+    worker = Worker.objects.get().pk
+    runs = []
+    for _ in range(5):
+        runs.append(start_graph({"a": ""}))
+        (held,) = claim_ready(worker)
+        settle_one(held, failure("boom", final=True))
+    Job.objects.dead().update(finished_at=timezone.now() - timedelta(hours=2))
+    seen = found(page)
+    *named, others = seen
+    newest = WorkflowRun.objects.order_by("-finished_at")[:3]
+    assert [re.sub(r"failed .* ago", "failed", one) for one in named] == [
+        f"{run.name} #{run.pk} failed." for run in newest
+    ]
+    assert [seen[one] for one in named] == [change_url(WorkflowRun, run.pk) for run in newest]
+    assert others == "2 more runs of workflows failed in the last hour."
+    assert seen[others] == f"{list_url(WorkflowRun)}?status=failed"
+    run_sql("UPDATE django_jobs_workflowrun SET finished_at = now() - interval '61 min'")
+    assert found(page) == {}
 
 
 @pytest.mark.usefixtures("_served")
