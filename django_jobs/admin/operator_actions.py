@@ -160,6 +160,7 @@ REPLAY = OperatorAction(
         "number",
     ),
     logged="replayed",
+    restarts=True,
     applies=lambda job: job.status == JobState.DEAD,
     among=DEAD,
     form=ReasonForm,
@@ -178,8 +179,8 @@ DISMISS = OperatorAction(
     execute=dead_letters.dismiss,
     done=ngettext_lazy("%(count)s job was dismissed.", "%(count)s jobs were dismissed.", "number"),
     logged="dismissed",
-    applies=lambda job: job.status == JobState.DEAD,
-    among=DEAD,
+    applies=lambda job: job.status == JobState.DEAD and job.workflow_run_id is None,
+    among=DEAD & Q(workflow_run=None),
     form=ReasonForm,
     alternatives=(in_background(BulkAction.DISMISS),),
 )

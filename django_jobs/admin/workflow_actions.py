@@ -23,6 +23,7 @@ from .base.actions import OperatorAction
 from .base.arguments import JsonText
 from .base.search_rows import OUTSIDE_HISTORY
 from .operator_actions import ReasonForm
+from .restarts import refused_retry
 
 
 class WhyForm(forms.Form):
@@ -90,6 +91,8 @@ def _awaited(jobs: QuerySet[Any]) -> dict[str, str]:
 
 def _has_failed_steps(run: Any) -> bool:
     """Whether a retry finds something to start again, also while other steps still run."""
+    if refused_retry(run.pk):
+        return False
     if run.status != WorkflowState.RUNNING:
         return bool(run.status != WorkflowState.SUCCEEDED)
     recent = OUTSIDE_HISTORY | Q(finished_at__gte=run.started_at)
@@ -146,6 +149,7 @@ SKIP_STEP = OperatorAction(
     execute=_skip,
     done=ngettext_lazy("%(count)s step was skipped.", "%(count)s steps were skipped.", "number"),
     logged="skipped",
+    restarts=True,
     applies=lambda job: (
         job.step is not None
         and job.skipped is None

@@ -58,6 +58,8 @@ class OperatorAction:
     """How many rows changed: ``ngettext_lazy(..., "number")`` with ``%(count)s`` for the reader."""
     logged: str
     applies: Callable[[Any], bool]
+    restarts: bool = False
+    """Whether it starts a step of a workflow again or ends it, which its run may refuse."""
     form: type[forms.Form] = forms.Form
     named_by: str = "job_type"
     asked: _StrOrPromise | None = None

@@ -25,6 +25,7 @@ from ..base.actions import ModelAdmin
 from ..base.formatting import change_url
 from ..layout.console_page import console_page, list_crumb
 from ..operator_actions import may_repeat
+from ..restarts import refusal_of
 from .difference import differences
 from .form import JobForm
 
@@ -41,13 +42,14 @@ class ConfirmationForm(forms.Form):
     state = forms.CharField(widget=forms.HiddenInput, max_length=64)
 
 
-def may_edit(page: Any, request: HttpRequest, job: Any) -> bool:
-    """Whether the user may edit ``job`` and it can be edited now."""
+def may_edit(page: Any, request: HttpRequest, job: Any, refused: str | None) -> bool:
+    """Whether the user may edit ``job`` and it can be edited now. ``refused`` is why its workflow
+    run would not replay it."""
     is_dead = job.status == JobStatus.DEAD
     return (
         job.status in EDITABLE
         and page.has_edit_permission(request)
-        and (not is_dead or page.has_replay_permission(request))
+        and (not is_dead or (page.has_replay_permission(request) and not refused))
         and registry.find(job.job_type) is not None
     )
 
@@ -73,6 +75,10 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         text %= {"status": JobStatus(stored.status).label}
         page.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(back)
+    if is_dead and (why := refusal_of(stored)):
+        text = gettext("The job cannot be replayed: %(why)s.") % {"why": why}
+        page.message_user(request, text, messages.WARNING)
+        return HttpResponseRedirect(back)
     before = stored_arguments(job_type, stored)
     seen = request.user.has_perm("django_jobs.view_job_payload")
     sent = request.POST if request.method == "POST" else None
@@ -95,12 +101,15 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
             form.add_error(None, str(error))
         else:
             confirmed = request.POST if "confirmed" in request.POST else None
-            confirmation = ConfirmationForm(confirmed, initial={"state": stored.state})
+            initial = {"state": stored.state, "reason": request.POST.get("reason", "")}
+            confirmation = ConfirmationForm(confirmed, initial=initial)
             if confirmation.is_valid():
                 given = confirmation.cleaned_data
-                if _edit(page, request, job_id, changes, given):
+                problem = _edit(page, request, job_id, changes, given)
+                if problem is None:
                     return HttpResponseRedirect(back)
-                return HttpResponseRedirect(request.path)
+                form.add_error(None, problem)
+                confirmation = None
     label = f"{stored.job_type} #{job_id}"
     return console_page(
         page,
@@ -115,6 +124,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         differences=rows,
         is_dead=is_dead,
         caution=may_repeat(1) if is_dead and stored.at_most_once else "",
+        reason=request.POST.get("reason", ""),
         seen=seen,
         unreadable=seen and before is None,
         back=back,
@@ -133,22 +143,20 @@ def _changes(form: JobForm) -> dict[str, Any]:
 
 def _edit(
     page: Any, request: HttpRequest, job_id: int, changes: dict[str, Any], given: dict[str, Any]
-) -> bool:
+) -> str | None:
+    """Change the job, and log it; or return why it was not changed."""
     try:
         result = edit_job(job_id, actor=request.user, **changes, **given)
     except JobsError as error:
-        page.message_user(request, str(error), messages.ERROR)
-        return False
+        return str(error)
     if result.refused:
-        text = gettext("The job was not changed: %(why)s.") % {"why": result.refused[job_id]}
-        page.message_user(request, text, messages.ERROR)
-        return False
+        return gettext("The job was not changed: %(why)s.") % {"why": result.refused[job_id]}
     user = request.user.pk
     assert user is not None
     rows = Job.objects.using(conf().database).filter(pk=job_id).only("job_type")
     LogEntry.objects.log_actions(user, rows, CHANGE, f"edited: {given['reason']}")
     page.message_user(request, gettext("The job was changed."), messages.SUCCESS)
-    return True
+    return None
 
 
 def _time(seconds: float) -> datetime | None:

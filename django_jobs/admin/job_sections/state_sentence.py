@@ -67,9 +67,13 @@ def _joined(*parts: str) -> Any:
     return format_html_join(" ", "{}", ((part,) for part in parts))
 
 
-def hints_of(job: Any, why: WhySection) -> list[str]:
-    """What else is to know about a job that has not ended."""
+def hints_of(job: Any, why: WhySection, refused: str | None) -> list[str]:
+    """What else is to know about a job that has not ended, or is a dead step that is ``refused``
+    by its workflow run."""
     hints = [why.trouble] if why.trouble else []
+    if refused and job.status == JobStatus.DEAD:
+        text = _("It can be neither replayed, edited nor skipped: %(why)s.")
+        hints.append(text % {"why": refused})
     if job.cancel_requested_at and not job.is_final:
         hints.append(_("Its cancellation was requested."))
     if job.reason and job.reason != QUARANTINED and not job.is_final:  # the sentence has it then

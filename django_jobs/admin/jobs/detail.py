@@ -39,6 +39,7 @@ from ..job_sections.state_sentence import fails, hints_of, queue_of, state_sente
 from ..job_sections.timeline import timeline
 from ..job_sections.why import why_section
 from ..job_sections.workflow_step import workflow_of
+from ..restarts import refusal_of
 from .reveal import hidden_parts, reveal_url
 from .tags import name_and_tags, tag_links
 
@@ -138,13 +139,16 @@ class JobPage(HidesErrors, ConsoleAdmin):
         columns["headers"] = deaths(text, died_of), length
         why = why_section(obj, self.admin_site, request)
         may_reveal = self.has_reveal_permission(request) and hidden_parts(request, obj)
+        context, refused = super().page_context(request, obj), refusal_of(obj)
+        offered = context["operator_actions"]
         return {
-            **super().page_context(request, obj),
+            **context,
+            "operator_actions": [one for one in offered if not (refused and one.restarts)],
             "state": self.state(obj),
-            "edit_url": edit_url(self, obj.pk) if may_edit(self, request, obj) else "",
+            "edit_url": edit_url(self, obj.pk) if may_edit(self, request, obj, refused) else "",
             "reveal_url": reveal_url(self, obj.pk) if may_reveal else "",
             "sentence": state_sentence(obj, shown.worker, why),
-            "hints": hints_of(obj, why),
+            "hints": hints_of(obj, why, refused),
             "why": why,
             "timeline": shown,
             "shows_error": fails(obj),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import admin
@@ -36,6 +37,7 @@ from ..base.search_rows import OUTSIDE_HISTORY
 from ..lists.filters import StatusFilter
 from ..lists.workflow_filter import WorkflowFilter
 from ..overview.visible import Visible
+from ..restarts import refused_steps
 from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
 from .compensations import compensations_of
 from .now import now_of
@@ -124,7 +126,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
         return {
             **super().page_context(request, obj),
             "picture": picture_of(
-                obj, steps, self.admin_site, obj.read_at, self._of_steps(request)
+                obj, steps, self.admin_site, obj.read_at, self._of_steps(request, obj)
             ),
             "jobs_url": list_url(self.admin_site, Job),
             "progress": progress_of(counts),
@@ -136,15 +138,21 @@ class WorkflowRunAdmin(ConsoleAdmin):
             "compensations": compensations_of(columns["compensations"][0]),
         }
 
-    def _of_steps(self, request: HttpRequest) -> list[OperatorAction]:
-        """The actions on steps that the user may take. They are those of the list of jobs."""
+    def _of_steps(self, request: HttpRequest, run: Any) -> list[OperatorAction]:
+        """The actions on steps of ``run`` that the user may take. They are those of the list of
+        jobs."""
         if not self.admin_site.is_registered(Job):  # a project's own site may leave it out
             return []
         jobs = self.admin_site.get_model_admin(Job)
         if not jobs.has_view_permission(request):
             return []
         allowed = jobs.get_actions(request)
-        return [action for action in (SIGNAL, SKIP_STEP) if action.action in allowed]
+        refused = refused_steps(run.pk)
+        skip = replace(
+            SKIP_STEP,
+            applies=lambda step: SKIP_STEP.applies(step) and not refused(step.step),
+        )
+        return [action for action in (SIGNAL, skip) if action.action in allowed]
 
     @admin.display(description=_("number"))
     def number(self, run: Any) -> str:

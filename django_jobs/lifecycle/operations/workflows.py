@@ -272,7 +272,7 @@ def _retry_one(run: int, check: Callable[[Job], str | None], by: str, reason: st
             seen = see_run(run)
             if seen is None:
                 return NO_RUN
-            if problem := _not_retried(seen):
+            if problem := retry_problem(seen):
                 return problem
             ids: list[int] = []
             for job, headers in _failed_steps(run):
@@ -286,7 +286,8 @@ def _retry_one(run: int, check: Callable[[Job], str | None], by: str, reason: st
         return KEY_TAKEN
 
 
-def _not_retried(run: SeenRun) -> str | None:
+def retry_problem(run: SeenRun) -> str | None:
+    """Why a run cannot be retried, or None."""
     if run.status == WorkflowState.SUCCEEDED:
         return "it is succeeded"
     if run.undoing is not None:

@@ -212,8 +212,14 @@ def test_an_edit_of_a_job_that_changed_meanwhile_is_refused(page: Page) -> None:
     question = filled(ask(page, job.pk, argument_first="2"))
     edit_job(job.pk, payload={"first": 3})
     answer = page.client.post(edit_url(job.pk), question | {"reason": "late"})
-    assert "it was changed meanwhile" in message_of(answer)
+    assert answer.status_code == 200
+    again = filled(answer.content.decode())
+    assert "The job was not changed: it was changed meanwhile." in answer.content.decode()
     assert Job.objects.get().payload == {"first": 3}
+    assert (again["argument_first"], "confirmed" in again) == ("2", False)
+    asked = page.client.post(edit_url(job.pk), again).content.decode()
+    assert re.search(r"first</th>\s*<td><del>3</del></td>\s*<td><ins>2</ins>", asked)
+    assert filled(asked)["reason"] == "late"
     run_sql("UPDATE django_jobs_job SET status = 'cancelled', finished_at = now()")
     answer = page.client.post(edit_url(job.pk), question | {"reason": "late"})
     assert answer.status_code == 404

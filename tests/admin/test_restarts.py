@@ -1,0 +1,55 @@
+"""What a workflow run refuses of its steps is not offered on the pages."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from django_jobs.models import Job, WorkflowRun
+from tests.admin.walking import BROKEN_PAYLOADS, Page, change_url, message_of
+from tests.admin.workflows.graphs import run_of, step
+from tests.factories import run_sql
+
+pytestmark = pytest.mark.django_db
+UNDOING: dict[str, Any] = {"compensations": {"begun": ["undo a"]}}
+
+
+def test_a_dead_step_of_a_run_that_is_undone_offers_nothing_that_is_refused(page: Page) -> None:
+    run = run_of({"a": step("dead"), "undo a": step("dead", "a")}, status="failed", **UNDOING)
+    refused, undo = Job.objects.filter(workflow_run=run).order_by("pk")
+    text = page.read(change_url(Job, refused.pk))
+    why = "the compensations of the workflow run have begun"
+    assert f"It can be neither replayed, edited nor skipped: {why}." in text
+    assert not re.findall(r'value="(?:replay|dismiss)_jobs"|value="skip_steps"|/edit/"', text)
+    edit = page.client.get(reverse("admin:django_jobs_job_edit", args=[refused.pk]))
+    assert message_of(edit) == f"The job cannot be replayed: {why}."
+    text = page.read(change_url(Job, undo.pk))
+    assert "It can be neither" not in text
+    assert len(re.findall(r'value="replay_jobs"|value="skip_steps"|/edit/"', text)) == 3
+    assert 'value="dismiss_jobs"' not in text
+
+
+def test_the_page_of_a_run_that_is_undone_offers_no_retry_and_skips_compensations_alone(
+    page: Page,
+) -> None:
+    run = run_of({"a": step("dead"), "undo a": step("dead", "a")}, status="failed", **UNDOING)
+    text = page.read(change_url(WorkflowRun, run.pk))
+    assert 'value="retry_workflow_runs"' not in text
+    assert text.count('value="skip_steps"') == 1
+
+
+@pytest.mark.parametrize("stored", [*BROKEN_PAYLOADS.values(), '{"odd": 1}', "7"])
+def test_a_step_whose_run_is_gone_or_cannot_be_read_still_has_a_page(
+    page: Page, stored: str
+) -> None:
+    run = run_of({"a": step("dead")}, status="failed")
+    job = Job.objects.get(workflow_run=run)
+    run_sql("UPDATE django_jobs_workflowrun SET compensations = %s", [stored])
+    assert 'value="replay_jobs"' in page.read(change_url(Job, job.pk))
+    run.delete()
+    text = page.read(change_url(Job, job.pk))
+    assert "nor skipped: its workflow run does not exist." in text
+    assert 'value="replay_jobs"' not in text
