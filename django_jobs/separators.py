@@ -12,5 +12,7 @@ def number_text(value: float, form: str = ",", *, more: bool = False) -> str:
 
 def localized(text: str) -> str:
     """A text whose commas and points are all separators of numbers."""
+    if "," not in text and "." not in text:
+        return text
     thousands, decimals = get_format("THOUSAND_SEPARATOR"), get_format("DECIMAL_SEPARATOR")
     return text.translate({ord(","): thousands, ord("."): decimals})

@@ -13,7 +13,7 @@ from django.forms import Media
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from ...conf import conf
@@ -37,6 +37,9 @@ LAST_DAY = date(9000, 1, 1)
 SHOWN = 4
 """The times of a schedule that is due at most this often on a day. Of others, the first and the
 last."""
+ROW = """
+<tr><td>{}</td><td class="jobs-number">{}</td><th scope="row">{}</th><td>{}</td></tr>
+""".strip()
 COLUMNS = (*Schedule.RULE_FIELDS, "paused_reason", "stale", "next_due_at")
 
 
@@ -71,6 +74,12 @@ class Day:
     """How a time is written: on a day on which the clock of the page changes, with its zone."""
     changes: set[str] = field(default_factory=set)
     lines: list[Line] = field(default_factory=list)
+
+    @property
+    def rows(self) -> str:
+        """The lines as rows of a table. A template takes twice the time for thousands."""
+        cells = ((line.due, line.count, line.link, line.when) for line in self.lines)
+        return format_html_join("\n", ROW, cells)
 
     @property
     def sorted_changes(self) -> list[str]:
@@ -129,13 +138,15 @@ def calendar_of(
     not_firing = []
     for schedule in schedules:
         name = link(site, Schedule, schedule.pk, shortened(schedule.name))
-        status, why = state_badge(schedule, now), PLACE.sub("", why_not(schedule))
         if schedule.is_armed:
             try:
                 _add(days, schedule, name, zone)
                 continue
             except (ValueError, OverflowError) as error:  # the row was not written by a form
-                status, why = badge("error", ScheduleState.ERROR.label), str(error)
+                why = str(error)
+            status: str = badge("error", ScheduleState.ERROR.label)
+        else:
+            status, why = state_badge(schedule, now), PLACE.sub("", why_not(schedule))
         not_firing.append(
             NotFiring(badge=status, link=name, why=shortened(why, 200) if why else "")
         )
@@ -180,10 +191,10 @@ def _add(days: Iterable[Day], schedule: Any, name: str, zone: tzinfo) -> None:
 
 
 def _times(due: DueTimes, zone: tzinfo, form: str) -> str:
-    shown = [_clock(at, zone, form) for at in due.first]
     if due.last is not None and due.count > SHOWN:
-        return f"{shown[0]} – {_clock(due.last, zone, form)}"  # noqa: RUF001
-    return ", ".join(shown) or _("not due")
+        first, last = (_clock(at, zone, form) for at in (due.first[0], due.last))
+        return f"{first} – {last}"  # noqa: RUF001
+    return ", ".join(_clock(at, zone, form) for at in due.first) or _("not due")
 
 
 def _change(due: DueTimes, timezone_name: str) -> str:
