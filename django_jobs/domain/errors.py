@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import re
 import traceback
 from collections.abc import Iterator
@@ -17,6 +18,14 @@ MAX_CODE = 32
 MAX_MESSAGE = 8_192
 MAX_TRACEBACK = 65_536
 """Characters. Of a longer text the head and the tail are kept."""
+
+PACKAGE = os.path.dirname(os.path.dirname(__file__))
+CALLERS = tuple(
+    os.path.join(PACKAGE, *room.split("/"), "")
+    for room in ("worker/process", "worker/execution", "worker/timeouts", "worker/handlers",
+                 "contrib/celery/running")
+)  # fmt: skip
+"""Where the frames between a worker's thread and a handler are."""
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 DETAIL = re.compile(r"^DETAIL: .*?(?=\n\n|\n[A-Z]{4,}: |\Z)", re.MULTILINE | re.DOTALL)
@@ -164,9 +173,36 @@ def _own_code(error: BaseException) -> str:
 
 def _traceback_of(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error, limit=-100))
+        report = traceback.TracebackException.from_exception(error, limit=-100)
+        for link in _links(report):
+            link.stack[:] = _of_handler(link.stack)
+        return "".join(report.format())
     except BaseException as second:
         return f"(the traceback is unreadable: {type(second).__name__})"
+
+
+def _links(report: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """An exception, its causes, and those during whose handling they were raised."""
+    links = [report]
+    for link in links:  # it grows
+        yield link
+        links += filter(None, (link.__cause__, link.__context__))
+
+
+def _of_handler(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """The frames without those of the worker before the handler; all of them if there are no
+    others, because the worker itself failed."""
+    begin = 0
+    for place, frame in enumerate(stack):
+        if frame.filename.startswith(CALLERS):
+            begin = place + 1
+        elif not _is_installed(frame.filename):
+            break
+    return stack[begin:] or stack
+
+
+def _is_installed(filename: str) -> bool:
+    return "site-packages" in filename or "/lib/python" in filename
 
 
 def _fingerprint(name: str, error: BaseException) -> str:
@@ -179,8 +215,7 @@ def _place_of(error: BaseException) -> str:
     try:
         for frame, _ in traceback.walk_tb(error.__traceback__):
             code = frame.f_code
-            installed = "site-packages" in code.co_filename or "/lib/python" in code.co_filename
-            if not place or not installed:
+            if not place or not _is_installed(code.co_filename):
                 place = f"{frame.f_globals.get('__name__', '')}.{code.co_qualname}"
     except BaseException:  # the exception may raise when it is inspected
         return place

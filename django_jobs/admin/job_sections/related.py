@@ -38,11 +38,15 @@ def related_links(job: Any, site: AdminSite, user: Any) -> list[str]:
         links.append(list_link(site, Job, _("All jobs with its key"), q=key))
     if job.fingerprint and job.status == JobStatus.DEAD:
         query = term("error", job.fingerprint)
-        links.append(list_link(site, Job, _("All dead jobs with its error"), q=query))
+        links.append(list_link(site, Job, _("List of the dead jobs with its error"), q=query))
     is_retried = job.status == JobStatus.SCHEDULED and job.failures
     if job.fingerprint and (is_retried or job.status == JobStatus.DEAD) and scope_of(user) is None:
         url = failure_url(site, job.job_type, job.fingerprint)
-        links.append(format_html('<a href="{}">{}</a>', url, _("All jobs with its failure")))
+        links.append(
+            format_html(
+                '<a href="{}">{}</a>', url, _("Its failure: how often, since when, and replay")
+            )
+        )
     return [format_html("<li>{}</li>", one) for one in links]
 
 

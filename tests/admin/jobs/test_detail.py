@@ -212,10 +212,11 @@ def test_a_retried_job_links_to_its_failure(page: Page, page_of: Callable[..., P
     waiting = add.enqueue(2)
     settle_one(held, failure("no"))
     (link,) = re.findall(
-        r'href="([^"]+)">All jobs with its failure', page.text(change_url(Job, held.id))
+        r'href="([^"]+)">Its failure: how often, since when, and replay',
+        page.text(change_url(Job, held.id)),
     )
     assert "1 is being retried." in page.read(html.unescape(link))
-    assert "its failure" not in page.text(change_url(Job, waiting.pk))
+    assert "Its failure" not in page.text(change_url(Job, waiting.pk))
 
 
 def test_the_links_of_a_running_job_lead_to_those_of_its_worker_too(page: Page) -> None:
