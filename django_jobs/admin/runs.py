@@ -117,14 +117,12 @@ class RunAdmin(HidesErrors, HistoryAdmin):
         show(self, request, search)
         return search_runs(queryset, search), False
 
-    def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
-        terms = parsed(text, KINDS_OF_RUNS)
-        if terms.numbers:
-            return False
-        return super().searches({**chosen, **({"q": text} if terms.kinds else {})}, text)
-
     def parts(self, chosen: Mapping[str, str | None], text: str) -> Sequence[Part]:
-        return [Part(Q(), _("finished"), RUNS.name)] if self.searches(chosen, text) else ()
+        terms = parsed(text, KINDS_OF_RUNS)
+        narrowed = terms.kinds or chosen.keys() - {FinishedSinceFilter.parameter_name}
+        if terms.numbers or PartitionFilter.parameter_name in chosen or not narrowed:
+            return ()
+        return [Part(Q(), _("finished"), RUNS.name)]
 
     def annotations(self) -> dict[str, Any]:
         job = Job.objects.using(conf().database).filter(pk=OuterRef("job_id"))

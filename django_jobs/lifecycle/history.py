@@ -41,11 +41,6 @@ FROM (
 WHERE ends IS NOT NULL
 ORDER BY 2
 """
-# A partition that was dropped since it was listed has no size.
-SIZES = f"""
-SELECT start, coalesce(pg_relation_size(to_regclass(name)), 0) FROM ({PARTITIONS}) AS part
-ORDER BY start DESC
-"""
 # An index of ids alone, so nothing of the rows is read.
 END_OF_NEWEST = "(SELECT id FROM {table} ORDER BY id DESC OFFSET %(number)s LIMIT 1)"
 OWNS = """
@@ -141,20 +136,9 @@ def partitions(table: PartitionedTable) -> list[Partition]:
     return [Partition(table, *row) for row in fetch(PARTITIONS, {"table": table.name})]
 
 
-def newest_part(table: PartitionedTable, most: int) -> datetime | None:
-    """The begin of the newest partitions with at most ``most`` bytes together, of which one with
-    rows is always among them; None if these are all. For who reads without an index."""
-    read, start = 0, None
-    for begin, size in fetch(SIZES, {"table": table.name}):
-        if read and size and read + size > most:
-            return start
-        read, start = read + size, begin
-    return None
-
-
 def ends_of_newest(tables: Sequence[str], number: int) -> list[int | None]:
     """Of each table the id of the row that follows its newest ``number`` rows; None if these are
-    all."""
+    all. For who reads without an index."""
     ends = [_written(END_OF_NEWEST, table=table) for table in tables]
     (row,) = fetch(f"SELECT {', '.join(ends)}", {"number": number})
     return list(row)

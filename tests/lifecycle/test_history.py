@@ -13,12 +13,13 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.partitions import Period, start_of
 from django_jobs.lifecycle.history import (
     JOBS,
+    LIVE_TABLE,
     RUNS,
     TABLES,
     Partition,
     drop,
+    ends_of_newest,
     make_partitions,
-    newest_part,
     owns_tables,
     partitions,
 )
@@ -246,20 +247,12 @@ def test_a_partition_that_was_made_by_hand_without_an_end_is_left_alone() -> Non
 
 
 @pytest.mark.django_db
-def test_the_newest_part_has_one_partition_with_rows_and_then_what_fits(
-    yesterday: tuple[Partition, Partition],
-) -> None:
-    one = yesterday[0]
-    for started in (False, True):
-        held = enqueue_and_claim()
-        settle_one(held, Succeeded())
-        if started:
-            backdate(held.id)
-    ((both,),) = run_sql(
-        "SELECT sum(pg_relation_size(name))::bigint FROM unnest(%s::regclass[]) AS name",
-        [[one.name, f"{JOBS.prefix}{today()}"]],
-    )
-    assert newest_part(JOBS, 1) == newest_part(JOBS, both - 1) == one.end
-    assert newest_part(JOBS, both) is None
-    run_sql(f"TRUNCATE {one.name}")
-    assert newest_part(JOBS, 1) is None
+def test_the_newest_rows_of_each_table_end_at_the_next_one() -> None:
+    held = [enqueue_and_claim() for _ in range(3)]
+    for one in held:
+        settle_one(one, Succeeded())
+    backdate(held[2].id)
+    live = enqueue_and_claim().id
+    assert ends_of_newest([JOBS.name, LIVE_TABLE], 2) == [held[0].id, None]
+    assert ends_of_newest([JOBS.name], 3) == [None]
+    assert ends_of_newest([LIVE_TABLE], 0) == [live]

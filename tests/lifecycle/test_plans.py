@@ -19,6 +19,7 @@ from django_jobs.lifecycle import (
     backlog,
     claiming,
     dead_letters,
+    history,
     promoting,
     pruning,
     reaping,
@@ -641,3 +642,12 @@ def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
     assert most_rows(others) <= 600
     one = {**bounds, "seconds": RATE_SECONDS + 30, "queues": ["bulk"], "async_types": []}
     assert not whole_tables(explain(overview.QUEUE, one))
+
+
+@pytest.mark.django_db
+def test_the_end_of_the_newest_rows_is_found_in_an_index_alone() -> None:
+    for table in (history.JOBS.name, history.RUNS.name, history.LIVE_TABLE):
+        plan = explain(f"SELECT {history.END_OF_NEWEST.format(table=table)}", {"number": 1_000})
+        read = [node for node in plan if "Relation Name" in node]
+        assert {node["Node Type"] for node in read} == {"Index Only Scan"}
+        assert most_rows(read) <= 1_001

@@ -18,19 +18,16 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...lifecycle.history import PartitionedTable, ends_of_newest, newest_part, partitions
+from ...lifecycle.history import PartitionedTable, ends_of_newest, partitions
 from ...separators import number_text
 from ..lists.change_list import ConsoleList
-from ..lists.filters import Choices, ListFilter, SinceFilter
+from ..lists.filters import Choices, ListFilter
 from .model_admin import ConsoleAdmin
 from .paginator import CappedPaginator
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
-MOST_READ = 500_000_000
-"""Bytes of the history that a list searches without an index: 1,500,000 jobs of 330 bytes, which
-takes half a second if they are cached."""
 NEWEST = 100_000
 """Rows of a part that a list reads without an index: 20 ms if they are small and cached."""
 
@@ -93,14 +90,11 @@ def _label(start: datetime, end: datetime) -> str:
 
 class HistoryList(ConsoleList):
     """The newest rows of all come by their ids. For the other columns there is no index, because
-    each settle would have to write it: rows that are narrowed by one are searched for among those
-    that are not in the history, and in its newest partitions. Of the parts that the page names the
-    newest rows are read, once: their ids are the count and the pages. An action on all that match
-    reads each part as a whole."""
+    each settle would have to write it: of the parts that the page names the newest rows are read,
+    once. Their ids are the count and the pages. An action on all that match reads what is not in
+    the history as a whole."""
 
     model_admin: HistoryAdmin
-    reached_from: datetime | None = None
-    """Rows that finished earlier were not searched."""
 
     def get_queryset(
         self, request: HttpRequest, exclude_parameters: list[str | None] | None = None
@@ -112,21 +106,11 @@ class HistoryList(ConsoleList):
             if isinstance(one, admin.SimpleListFilter) and one.value() is not None
         }
         page = self.model_admin
-        if page.searches(chosen, self.query):
-            rows = self._newest_partitions(rows)
-        parts = page.parts(chosen, self.query) if request.method == "GET" else ()
-        return self._found(request, rows, parts) if parts else rows
-
-    def _newest_partitions(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        page = self.model_admin
-        earliest = newest_part(page.history, MOST_READ)
-        if earliest is None:
-            return rows
-        spans = (one.span for one in self.filter_specs if isinstance(one, SinceFilter))
-        wanted = [timezone.now() - span for span in spans if span is not None]
-        if not wanted or max(wanted) < earliest:
-            self.reached_from = earliest
-        return rows.filter(page.outside_history | Q(finished_at__gte=earliest))
+        parts = page.parts(chosen, self.query)
+        if not parts or request.method == "GET":
+            return self._found(request, rows, parts) if parts else rows
+        (end,) = ends_of_newest([page.history.name], NEWEST)
+        return rows if end is None else rows.filter(page.outside_history | Q(pk__gt=end))
 
     def _found(
         self, request: HttpRequest, rows: QuerySet[Any], parts: Sequence[Part]
@@ -139,26 +123,31 @@ class HistoryList(ConsoleList):
             for part, end in zip(parts, ends, strict=True)
         ]
         most = CappedPaginator.cap + 1
-        found = sorted(_all_of([one[:most] for one in newest]), reverse=True)[:most]
+        found = sorted(all_of([one[:most] for one in newest]), reverse=True)[:most]
         request.found = found  # type: ignore[attr-defined]
         # More come by the pages of their ids.
         return rows.filter(pk__in=found) if len(found) <= self.list_max_show_all else rows
 
     def _note(self, cut: Sequence[Part]) -> list[str]:
         """What the list says of the parts of which it searched the newest rows only."""
-        text = gettext(
-            "Of the %(name)s that are %(part)s, "
-            "only those among the newest %(number)s were searched."
-        )
-        named = {"name": self.opts.verbose_name_plural, "number": number_text(NEWEST)}
-        notes = [text % {**named, "part": part.name} for part in cut]
+        notes = [searched(self.opts.verbose_name_plural, part.name) for part in cut]
         if any(part.table == self.model_admin.history.name for part in cut):
-            self.reached_from = None  # more was not searched
-            notes.append(gettext("To search older ones, choose the day on which they finished."))
+            notes.append(older())
         return notes
 
 
-def _all_of(querysets: Sequence[QuerySet[Any]]) -> Sequence[Any]:
+def searched(rows: _StrOrPromise | None, part: _StrOrPromise) -> str:
+    text = gettext(
+        "Of the %(name)s that are %(part)s, only those among the newest %(number)s were searched."
+    )
+    return text % {"name": rows, "part": part, "number": number_text(NEWEST)}
+
+
+def older() -> str:
+    return gettext("To search older ones, choose the day on which they finished.")
+
+
+def all_of(querysets: Sequence[QuerySet[Any]]) -> Sequence[Any]:
     return list(querysets[0].union(*querysets[1:], all=True)) if querysets else ()
 
 
@@ -174,7 +163,7 @@ def _ends(everything: QuerySet[Any], parts: Sequence[Part]) -> list[int]:
         for number, part in enumerate(parts)
         if part.table is None
     ]
-    found = dict(_all_of(others))
+    found = dict(all_of(others))
     return [
         (of_table[part.table] if part.table else found.get(number)) or 0
         for number, part in enumerate(parts)
@@ -205,8 +194,3 @@ class HistoryAdmin(ConsoleAdmin):
         """The parts whose newest rows are read for these choices of filters and this text; none
         if an index finds the rows."""
         return ()
-
-    def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
-        """Whether a list with these choices of filters, and this text in the search box, reads the
-        history without an index. The times are not in it: partitions are cut off by them."""
-        return PartitionFilter.parameter_name not in chosen and bool(chosen.keys() - {"finished"})

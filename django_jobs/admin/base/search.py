@@ -59,12 +59,6 @@ class Search:
         return bool(self.terms.numbers or self.terms.of("tag"))
 
     @property
-    def reads_history(self) -> bool:
-        """Whether jobs that have ended are searched for without an index."""
-        sought = *self.terms.of("type"), *self.terms.of("key"), *self.errors, *self.terms.arguments
-        return bool(sought) and not (self.by_index or self.is_of_run or self.problems)
-
-    @property
     def is_of_run(self) -> bool:
         return any(self.of_run.values())
 

@@ -16,7 +16,7 @@ from ...lifecycle.history import JOBS, LIVE_TABLE
 from ...models import Job, JobStatus
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, Part, PartitionFilter
-from ..base.search import Search, unchecked
+from ..base.search import Search
 from ..base.search_rows import HISTORY, OUTSIDE_HISTORY, search_jobs
 from ..editing.edit import edit_view
 from ..editing.enqueue import enqueue_url, enqueue_view
@@ -93,16 +93,6 @@ class JobAdmin(HistoryAdmin, JobPage):
             search.note(gettext("Jobs that have succeeded or were cancelled are not counted."))
         in_one = PartitionFilter.parameter_name in request.GET
         return search_jobs(rows, search, in_one_partition=in_one, bounded=not in_one)
-
-    def searches(self, chosen: Mapping[str, str | None], text: str) -> bool:
-        text = with_error(text, chosen.get(ErrorFilter.parameter_name))
-        chosen = {name: chosen[name] for name in chosen if name != ErrorFilter.parameter_name}
-        search = unchecked(text)
-        if INDEXED & chosen.keys():
-            return False
-        if search.by_index or chosen.get("status", HISTORY[0]) not in HISTORY:
-            return False
-        return super().searches({**chosen, **({"q": text} if search.reads_history else {})}, text)
 
     def parts(self, chosen: Mapping[str, str | None], text: str) -> Sequence[Part]:
         status = chosen.get("status")
