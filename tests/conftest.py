@@ -31,22 +31,20 @@ settings.load_profile("patient")
 
 TESTS = Path(__file__).resolve().parent
 SLOW = (
-    *("faults/", "monitoring/", "soak/", "test_soak.py", "migrations/test_patience_under_load.py"),
+    *("faults/", "monitoring/", "soak/", "testproject/", "test_chaos", "test_soak.py"),
+    *("doctor/test_own_server.py", "documents/test_mistakes.py", "lifecycle/test_plans"),
+    *("lifecycle/schedules/test_plans.py", "lifecycle/workflows/test_plans.py"),
+    *("management/test_jobarchive_drop.py", "migrations/test_patience", "why/test_plans.py"),
     *("worker/test_recovery.py", "worker/test_memory.py", "worker/test_time_limits.py"),
     *("worker/timeouts/test_limits.py", "test_architecture.py", "test_benchmarks.py"),
-    *("test_duplicates.py", "test_names.py", "test_packaging.py"),
-    *("test_translations.py", "why/test_plans.py"),
+    *("test_duplicates.py", "test_names.py", "test_packaging.py", "test_translations.py"),
 )
-"""What takes minutes and depends on the version of Django less than all else, and what looks at the
-sources alone."""
+"""What takes minutes and depends on the version of Django less than all else: faults, servers of a
+test's own, PostgreSQL's plans, the demo; and what looks at the sources alone."""
 
-ENDS = (
-    *("documents/", "domain/", "testproject/", "lifecycle/test_plans"),
-    *("lifecycle/schedules/test_plans.py", "lifecycle/workflows/test_plans.py"),
-    *("test_chaos.py", "test_docs"),
-)
-"""What no pair of Python and Django decides if the oldest and the newest have run it: pure rules,
-PostgreSQL's plans, the demo, the documentation, most worker processes. tox.ini has the pairs."""
+ENDS = ("documents/", "domain/", "test_docs")
+"""What no pair of Python and Django decides if the two that differ most have run it: pure rules, the
+documentation, and most worker processes. tox.ini has the pairs."""
 
 EVERYWHERE = ("worker/process/test_worker_process.py", "management/test_burst.py")
 """Of the tests with worker processes, two thirds of the time, those that every pair runs:

@@ -58,6 +58,7 @@ OUTCOMES = "SELECT outcome, count(*) FROM django_jobs_run GROUP BY 1"
 UNSENT = "SELECT id FROM shop_order WHERE receipt_sent_at IS NULL"
 
 
+@pytest.mark.slow
 def test_readme_runs_as_it_is_written(project: Project) -> None:
     project.create_database()
     project.console("django-admin startproject mysite .")
@@ -79,6 +80,7 @@ def test_the_quick_start_runs_as_it_is_written(project: Project) -> None:
     project.type(LOOK)
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs_as_it_is_written(project: Project) -> None:
     project.create_database()
     follow(project, "docs/tutorial.md")
@@ -89,7 +91,7 @@ def test_the_tutorial_runs_as_it_is_written(project: Project) -> None:
     project.type(LOOK)
 
 
-@pytest.mark.slow  # some sixty projects; that Django's start works as shown is for the three above
+@pytest.mark.slow  # some sixty projects; the quick start shows that Django's own begins as shown
 @pytest.mark.parametrize("page", OTHERS)
 def test_a_page_of_docs_runs_as_it_is_written(page: str, shop: Project, project: Project) -> None:
     pytest.importorskip(given.NEEDS.get(page, "django"))
