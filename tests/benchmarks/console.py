@@ -60,8 +60,8 @@ def pages(times: int, scale: float) -> list[Figure]:
             *(f"{_list(Job)}?{search}" for search in SEARCHES),
             *_of_other_rows(),
         ]
-        figures = [_figure(client, path, max(times, 5)) for path in dict.fromkeys(paths)]
-        return [*figures, _figure(client, OVERVIEW, max(times, 5), before=_make_due)]
+        figures = [_figure(client, path, times) for path in dict.fromkeys(paths)]
+        return [*figures, _figure(client, OVERVIEW, times, before=_make_due)]
 
 
 def drain(times: int, scale: float) -> list[Figure]:
