@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from django import forms
 from django.db.models import Q
+from django.http import HttpRequest
+from django.utils.translation import gettext, ngettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext, ngettext_lazy
 
 from ..api import replay_problem
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import dead_letters, inspections
 from ..lifecycle.operations import jobs as job_operations
-from ..models import BulkAction, Queue, Worker
+from ..models import BulkAction, Job, Queue, Worker
 from ..separators import number_text
 from .base.actions import OperatorAction, by_name
+from .base.formatting import list_url
 from .base.search_rows import DEAD
+from .failures.filters import failure_links
 from .operations.background import in_background
 from .operations.replay_plan import BY_PLAN
+
+MOST_LINKED = 50
+"""Replayed jobs that a link lists."""
 
 
 class ReasonForm(forms.Form):
@@ -52,6 +60,19 @@ def may_repeat(jobs: int) -> str:
         jobs,
     )
     return text % {"count": number_text(jobs)} if jobs else ""
+
+
+def _replayed(page: Any, request: HttpRequest, done: Sequence[int]) -> list[tuple[str, str]]:
+    """The list of the replayed jobs, and their failure if they were chosen by it."""
+    site = page.admin_site
+    links = failure_links(site, request)
+    if site.is_registered(Job):  # a project's own site may leave it out
+        text = ngettext("Show the job", "Show the jobs", len(done))
+        if len(done) > MOST_LINKED:
+            text = gettext("Show %(count)s of them") % {"count": number_text(MOST_LINKED)}
+        ids = " ".join(map(str, sorted(done, reverse=True)[:MOST_LINKED]))
+        links.insert(0, (text, list_url(site, Job, q=ids)))
+    return links
 
 
 ASKED_TO_DRAIN = ngettext_lazy(
@@ -160,6 +181,7 @@ REPLAY = OperatorAction(
         "number",
     ),
     logged="replayed",
+    leads_to=_replayed,
     restarts=True,
     applies=lambda job: job.status == JobState.DEAD,
     among=DEAD,

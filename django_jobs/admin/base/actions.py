@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError
 from django.db.models import Model, Q, QuerySet
@@ -42,6 +42,9 @@ NAMED = 5
 PREVIEWED = 10
 
 
+Link = tuple[str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorAction:
     """An action of an operator on rows: its confirmation, its operation and its messages."""
@@ -66,6 +69,10 @@ class OperatorAction:
     """The message about rows that were only asked to change; ``done`` is then about the others."""
     among: Q = Q()  # noqa: RUF009 — nobody changes it
     """The rows that it can change at all, of those that match."""
+    leads_to: Callable[[ModelAdmin, HttpRequest, Sequence[int]], Sequence[Link]] = (
+        lambda page, request, done: ()
+    )
+    """Where the rows are that it changed, if they leave their list: a label and an address each."""
     initial: Callable[[QuerySet[Any]], Mapping[str, Any]] = lambda rows: {}
     """What the form shows at first, given the chosen rows."""
     caution: Callable[[QuerySet[Any]], str] = lambda rows: ""
@@ -183,6 +190,10 @@ def _question(
 ) -> HttpResponse:
     rows = page.get_queryset(request)
     preview = list(rows.filter(pk__in=list(choice.ids[:PREVIEWED])).order_by("-pk"))
+    count = len(choice.ids)
+    if action.among and not choice.across:
+        count = rows.filter(action.among, pk__in=choice.ids).count()
+    others = [it for it in action.alternatives if count and it.offered(page, request, choice)]
     title = action.question
     if len(choice.ids) == len(preview) == 1:
         title = _("%(action)s: %(row)s?") % {"action": action.label, "row": preview[0]}
@@ -196,7 +207,10 @@ def _question(
         form=form,
         choice=choice,
         caution=action.caution(rows.filter(pk__in=choice.ids)),
-        count=len(choice.ids),
+        count=count,
+        unchanged=len(choice.ids) - count,
+        chosen_by=_chosen_by(request, choice),
+        asks=count or choice.gone or (not choice.across and not action.among),
         notes=_notes(page, request, choice, action) if choice.across else (),
         preview=preview,
         unnamed=max(len(choice.ids) - PREVIEWED, 0),
@@ -204,9 +218,19 @@ def _question(
         checkbox_name=ACTION_CHECKBOX_NAME,
         from_page="from_page" in request.POST,
         back=_back(page, request, choice),
-        button=_counted(action.button, len(choice.ids)) if action.button else action.label,
-        alternatives=[it for it in action.alternatives if it.offered(page, request, choice)],
+        button=_counted(action.button, count) if action.button else action.label,
+        alternatives=others,
     )
+
+
+def _chosen_by(request: HttpRequest, choice: Choice) -> str:
+    """Which rows of the list were chosen, by its filters and its search."""
+    rows: Any = getattr(request, "console_list", None)
+    filters = "" if rows is None else rows.chosen_by(request)
+    if not filters:
+        return _("All of the list.") if choice.across else ""
+    text = _("All that match: %(filters)s.") if choice.across else _("Chosen from: %(filters)s.")
+    return text % {"filters": filters}
 
 
 def _notes(
@@ -271,6 +295,13 @@ def _show_result(
         if result.made:
             made = ((link(page.admin_site, Job, pk, f"#{pk}"),) for pk in result.made[:NAMED])
             text = format_html("{} {}", text, format_html_join(", ", "{}", made))
+        if (
+            links := ()
+            if "from_page" in request.POST
+            else action.leads_to(page, request, result.done)
+        ):
+            shown = ((url, label) for label, url in links)
+            text = format_html("{} {}", text, format_html_join(" · ", '<a href="{}">{}</a>', shown))
         page.message_user(request, text, messages.SUCCESS)
     if action.asked and asked:
         page.message_user(request, _counted(action.asked, asked), messages.SUCCESS)
@@ -331,21 +362,6 @@ def by_id(
 
 def _result(ids: list[int], done: list[int], refusal: _StrOrPromise) -> OperationResult:
     return OperationResult(done=done, refused={pk: str(refusal) for pk in ids if pk not in done})
-
-
-def made_by_hand(
-    page: ModelAdmin, request: HttpRequest, row: Any, how: str, made: str, held: str
-) -> HttpResponse:
-    """Go to the page of a new row with the message ``made``, or with ``held`` to that of the one
-    that has its key."""
-    if row.deduplicated:
-        page.message_user(request, held, messages.WARNING)
-    else:
-        user = request.user.pk
-        assert user is not None
-        LogEntry.objects.log_actions(user, [row], ADDITION, f"{how} by hand", single_object=True)
-        page.message_user(request, made, messages.SUCCESS)
-    return HttpResponseRedirect(change_url(page.admin_site, type(row), row.pk))
 
 
 def _log(

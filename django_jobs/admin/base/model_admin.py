@@ -176,6 +176,8 @@ class ConsoleAdmin(ModelAdmin):
             allowed = self.get_actions(request)
             for name, offered in (("for_all", self.for_all), ("in_rows", self.in_rows)):
                 context[name] = [one for one in offered if one.action in allowed]
+            numbers = [(one, context["cl"].changeable(one)) for one in context["for_all"]]
+            context["for_all"] = [(one, number) for one, number in numbers if number is not None]
         return response
 
     def render_change_form(

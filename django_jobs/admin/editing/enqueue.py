@@ -18,11 +18,11 @@ from ...api.job_type import JobType
 from ...exceptions import JobsError
 from ...lifecycle.scope import Scope, scope_of
 from ...models import Job
-from ..base.actions import ModelAdmin, made_by_hand
+from ..base.actions import ModelAdmin
 from ..base.formatting import list_url
 from ..layout.console_page import console_page
 from .form import JobForm
-from .sent_once import KEPT_SECONDS, NUMBER, key_of_form, number_field
+from .sent_once import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 
 CHOSEN = "job_type"
 """The parameter with the name of the job type."""

@@ -9,6 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import ADDITION, LogEntry
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from ..base.actions import ModelAdmin
+from ..base.formatting import change_url
 
 NUMBER = "form_number"
 KEPT_SECONDS = 3600.0
@@ -32,3 +38,18 @@ def key_of_form(given: Mapping[str, Any]) -> str | None:
         return None
     text = json.dumps(given, sort_keys=True, default=str)
     return f"form-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def made_by_hand(
+    page: ModelAdmin, request: HttpRequest, row: Any, how: str, made: str, held: str
+) -> HttpResponse:
+    """Go to the page of a new row with the message ``made``, or with ``held`` to that of the one
+    that has its key."""
+    if row.deduplicated:
+        page.message_user(request, held, messages.WARNING)
+    else:
+        user = request.user.pk
+        assert user is not None
+        LogEntry.objects.log_actions(user, [row], ADDITION, f"{how} by hand", single_object=True)
+        page.message_user(request, made, messages.SUCCESS)
+    return HttpResponseRedirect(change_url(page.admin_site, type(row), row.pk))

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.admin.sites import AdminSite
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from ...conf import conf
 from ...lifecycle.dead_letters import queues_with_dead
+from ...models import Job
+from ..access.errors import class_alone, may_see_errors, without_secrets
+from ..base.formatting import shortened
 from ..lists.filters import TypedFilter
+from .group_rows import failure_url
 
 NO_ERROR = "none"
 """The value for dead jobs without an error."""
@@ -21,6 +28,16 @@ class FingerprintFilter(TypedFilter):
     title = _("failure")
     parameter_name = column = "fingerprint"
 
+    def named(self, value: str, request: HttpRequest) -> str:
+        """The error, as the user may see it."""
+        if value == NO_ERROR:
+            return gettext("no error")
+        dead = Job.objects.using(conf().database).dead().filter(queue__in=queues_with_dead())
+        errors = dead.filter(fingerprint=value).values_list("last_error", flat=True)
+        error = "".join(errors[:1])
+        shown = without_secrets if may_see_errors(request.user) else class_alone
+        return shortened(shown(error)) if error else value
+
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
         if value is None:
@@ -28,3 +45,12 @@ class FingerprintFilter(TypedFilter):
         # Names the queues, so that the index of failures is used.
         fingerprint = "" if value == NO_ERROR else value
         return queryset.filter(queue__in=queues_with_dead(), fingerprint=fingerprint)
+
+
+def failure_links(site: AdminSite, request: HttpRequest) -> list[tuple[str, str]]:
+    """The page of the failure by which a list of dead letters was narrowed."""
+    job_type, fingerprint = (request.GET.get(name) for name in ("job_type", "fingerprint"))
+    if not (job_type and fingerprint):
+        return []
+    fingerprint = "" if fingerprint == NO_ERROR else fingerprint
+    return [(gettext("Show their failure"), failure_url(site, job_type, fingerprint))]

@@ -15,7 +15,7 @@ from ...models import DeadLetter
 from ..base.formatting import ago, moment_column, one_line
 from ..base.search import Search
 from ..base.search_rows import search_jobs
-from ..failures.filters import FingerprintFilter
+from ..failures.filters import FingerprintFilter, failure_links
 from ..failures.group_page import group_view
 from ..failures.group_rows import GROUP, GROUPS
 from ..failures.groups_page import groups_view
@@ -54,6 +54,16 @@ class DeadLetterAdmin(JobPage):
 
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
         return search_jobs(rows, search, in_one_partition=True)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        context = {
+            "gone": _("Those that did may have been replayed, dismissed or deleted."),
+            "gone_links": failure_links(self.admin_site, request),
+        }
+        context = context if FingerprintFilter.parameter_name in request.GET else {}
+        return super().changelist_view(request, {**(extra_context or {}), **context})
 
     @admin.display(description=_("last error"))
     def why(self, job: Any) -> str:

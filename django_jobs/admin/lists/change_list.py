@@ -9,6 +9,7 @@ from typing import Any
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.utils.text import capfirst
+from django.utils.translation import gettext
 
 from ...lifecycle.scope import scope_of
 from ...separators import number_text
@@ -45,6 +46,7 @@ class ConsoleList(ChangeList):
             notes += [getattr(one, "unknown", "") for one in self.filter_specs]
         self.filter_notes = list(filter(None, notes))
         request.filter_notes = self.filter_notes  # for the question of an action
+        request.console_list = self
         self.folded_fields = [one for one in self.filter_fields if one.folded]
         self.folded_in_use = sum(bool(one.value) for one in self.folded_fields)
         names = {SEARCH_VAR, *(one.name for one in self.filter_fields)}
@@ -61,9 +63,38 @@ class ConsoleList(ChangeList):
         """``12``, or ``10,000+`` if the count stopped there."""
         return number_text(self.result_count) + ("+" if self.is_cut else "")
 
+    def chosen_by(self, request: Any) -> str:
+        """The filters and the search in use, as people read them."""
+        specs = [one for one in self.filter_specs if isinstance(one, SimpleListFilter)]
+        parts = [f"{one.title} {_named(one, request)}" for one in specs if one.value()]
+        if self.query:
+            parts.append(gettext("search “%(text)s”") % {"text": self.query})
+        return ", ".join(parts)
+
+    def changeable(self, action: Any) -> str | None:
+        """How many rows of the list the action can change, as text: empty if that is not known
+        without a count, and None if it can change none."""
+        if len(self.result_list) == self.result_count:
+            number = sum(map(action.applies, self.result_list))
+            if number == self.result_count:
+                return self.count_text
+            if not self.is_cut:
+                return number_text(number) if number else None
+        if status := self.params.get("status"):
+            return self.count_text if action.applies(self.model(status=status)) else None
+        return ""
+
     @property
     def cap_text(self) -> str:
         return number_text(self.paginator.cap)
+
+
+def _named(one: Any, request: Any) -> str:
+    """The value of a filter. A filter may have better words for it than its choices."""
+    value = str(one.value())
+    if hasattr(one, "named"):
+        return str(one.named(value, request))
+    return str(dict(one.lookup_choices).get(value, value))
 
 
 def _field(one: SimpleListFilter) -> FilterField:

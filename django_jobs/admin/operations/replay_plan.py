@@ -275,7 +275,8 @@ def _offered(page: ModelAdmin, request: HttpRequest, choice: Choice) -> bool:
 
 
 def _terms(page: ModelAdmin, request: HttpRequest, choice: Choice) -> dict[str, Any] | None:
-    return terms_of_list(page, request) if choice.more else {"ids": list(choice.ids)}
+    terms = terms_of_list(page, request) if choice.across else None
+    return terms if terms or choice.more else {"ids": list(choice.ids)}
 
 
 def _go(
@@ -283,7 +284,7 @@ def _go(
 ) -> HttpResponse:
     terms = _terms(page, request, choice)
     assert terms is not None
-    max_id = choice.max_id if choice.more else max(choice.ids)
+    max_id = choice.max_id if choice.across else max(choice.ids)
     form = PlanForm(initial={"reason": given.get("reason", "")})
     return plan_page(page, request, terms, max_id, form)
 

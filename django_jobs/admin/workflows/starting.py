@@ -18,7 +18,7 @@ from ...api.workflows.workflow import Workflow
 from ...exceptions import JobsError
 from ...lifecycle.operations.jobs import demand
 from ...models import WorkflowRun
-from ..base.actions import ModelAdmin, made_by_hand
+from ..base.actions import ModelAdmin
 from ..base.arguments import (
     MORE,
     JsonObjectText,
@@ -29,7 +29,7 @@ from ..base.arguments import (
     takes_more,
 )
 from ..base.formatting import list_url
-from ..editing.sent_once import NUMBER, key_of_form, number_field
+from ..editing.sent_once import NUMBER, key_of_form, made_by_hand, number_field
 from ..layout.console_page import console_page
 
 PERMISSION = "django_jobs.start_workflow"

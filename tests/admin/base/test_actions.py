@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,6 +17,7 @@ from django_jobs.api.schedule_requests import request_of
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Backfill, DeadLetter, Job, Queue, Schedule, Worker
+from django_jobs.testing import run_jobs
 from tests.admin.schedules.scheduling import new_schedule
 from tests.admin.walking import Page, change_url, list_url, message_of
 from tests.app.jobs import add, noop
@@ -25,6 +28,7 @@ from tests.factories import (
     register_worker,
     run_sql,
 )
+from tests.workflows import start_graph
 
 pytestmark = pytest.mark.django_db
 
@@ -432,3 +436,60 @@ def test_the_button_says_what_it_does_and_to_how_many(page: Page) -> None:
         text = page.ask(Job, "cancel_jobs", *chosen).content.decode()
         assert f'<input type="submit" class="default" value="{button}">' in text
         assert ">Back</a>" in text
+
+
+def question(page: Page, model: Any, action: str, *pks: int, **given: Any) -> str:
+    asked = page.ask(model, action, *pks, **given).content.decode()
+    return html.unescape(" ".join(re.sub(r"<(?!input|label|a )[^>]*>", " ", asked).split()))
+
+
+def test_a_question_repeats_the_filters_and_the_search(page: Page) -> None:
+    job = noop.enqueue()
+    query = "?queue=default&status=ready&q=type:app.noop"
+    chosen = "status ready, queue default, search “type:app.noop”."
+    text = question(page, Job, "cancel_jobs", 0, query=query, select_across=1)
+    assert f"All that match: {chosen}" in text
+    text = question(page, Job, "cancel_jobs", job.pk, query=query)
+    assert f"Chosen from: {chosen}" in text
+    assert "All of the list." in question(page, Job, "cancel_jobs", 0, select_across=1)
+    text = question(page, Job, "cancel_jobs", job.pk)
+    assert "All of the list." not in text
+    assert "Chosen from" not in text
+
+
+def test_a_question_names_the_failure_as_its_user_may_see_it(
+    page: Page, page_of: Callable[..., Page]
+) -> None:
+    dead = make_dead()
+    query = f"?job_type=app.noop&fingerprint={dead.fingerprint}"
+    text = question(page, DeadLetter, "replay_jobs", 0, query=query, select_across=1)
+    assert "All that match: job type app.noop, failure ValueError: boom." in text
+    olga = page_of("view_job", "replay_job")
+    text = question(olga, DeadLetter, "replay_jobs", 0, query=query, select_across=1)
+    assert "failure ValueError." in text
+    assert "boom" not in text
+
+
+def test_a_question_offers_only_what_can_change_something(page: Page) -> None:
+    ended, live = noop.enqueue().pk, 0
+    run_jobs()
+    live = noop.enqueue().pk
+    text = question(page, Job, "cancel_jobs", ended)
+    assert "Nothing that was chosen can be changed." in text
+    assert 'type="submit"' not in text
+    assert "Reason" not in text
+    text = question(page, Job, "cancel_jobs", ended, live)
+    assert "This changes 1 job." in text
+    assert "1 more was chosen and cannot be changed." in text
+    assert 'value="Cancel 1 job"' in text
+    text = question(page, Job, "cancel_jobs", 0, query="?status=succeeded", select_across=1)
+    assert "None of the jobs that match can be changed." in text
+    assert "Reason" not in text
+
+
+def test_a_label_of_a_required_field_is_marked(page: Page) -> None:
+    step = Job.objects.get(workflow_run=start_graph({"a": ""}))
+    asked = page.ask(Job, "skip_steps", step.pk).content.decode()
+    assert re.search(r'class="form-row required">\s*<div><div class="flex-container"><label', asked)
+    optional = page.ask(Job, "cancel_jobs", step.pk).content.decode()
+    assert "form-row required" not in optional

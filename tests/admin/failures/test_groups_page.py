@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +68,10 @@ def test_the_version_is_that_of_the_oldest_job_of_all_queues(page: Page) -> None
     assert "since code old-1" in row
 
 
+def failure_key(job: Job) -> str:
+    return f"type={job.job_type}&fingerprint={job.fingerprint}"
+
+
 def test_one_failure_is_replayed_from_the_index_with_four_clicks(page: Page) -> None:
     """Dead letters, the tab Failures, Replay…, Replay."""
     wanted, other = dead("KeyError"), dead("ValueError")
@@ -82,9 +87,16 @@ def test_one_failure_is_replayed_from_the_index_with_four_clicks(page: Page) -> 
     again = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', asked))
     again.pop("csrfmiddlewaretoken")
     done = page.client.post(address, again)
-    assert [str(one) for one in get_messages(done.wsgi_request)] == [
-        "1 job was sent back to its queue."
-    ]
+    (message,) = [html.unescape(str(one)) for one in get_messages(done.wsgi_request)]
+    failure = f"{reverse('admin:django_jobs_failure_group')}?{failure_key(wanted)}"
+    assert message == (
+        f'1 job was sent back to its queue. <a href="{list_url(Job)}?q={wanted.pk}">Show the job'
+        f'</a> · <a href="{failure}">Show their failure</a>'
+    )
+    emptied = page.read(done.url)
+    assert "Those that did may have been replayed, dismissed or deleted." in emptied
+    assert f'<a href="{failure}">Show their failure</a>' in emptied
+    assert f"#{wanted.pk}" in page.read(f"{list_url(Job)}?q={wanted.pk}")
     assert Job.objects.get(pk=wanted.pk).status == "ready"
     assert Job.objects.get(pk=other.pk).status == "dead"
     assert LogEntry.objects.get().object_id == str(wanted.pk)

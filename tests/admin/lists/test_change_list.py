@@ -11,6 +11,7 @@ import pytest
 from django_jobs import registry
 from django_jobs.admin.base import history_list
 from django_jobs.admin.base.paginator import CappedPaginator
+from django_jobs.admin.jobs.job_admin import JobAdmin
 from django_jobs.admin.lists import filters, job_filters
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.models import (
@@ -28,6 +29,7 @@ from django_jobs.models import (
     WorkflowDefinition,
     WorkflowRun,
 )
+from django_jobs.testing import run_jobs
 from tests.app.jobs import add, noop
 from tests.factories import (
     due_schedule,
@@ -95,6 +97,35 @@ def test_a_list_in_which_nothing_matches_offers_to_clear_the_filters(page: Page)
     assert "No jobs match." not in page.read(list_url(Job))
     text = page.read(f"{list_url(Job)}?queue=emails")
     assert 'No jobs match. <a href="?">Clear search and filters</a>' in text
+
+
+def offers(page: Page, query: str) -> list[str]:
+    """The buttons above the list of jobs, for all that match."""
+    forms = re.findall(r'class="jobs-for-all">.*?</form>', page.read(list_url(Job) + query), re.S)
+    return [" ".join(re.sub(r"<[^>]*>", "", one.split(">", 1)[1]).split()) for one in forms]
+
+
+def test_an_action_on_all_that_match_is_offered_only_if_it_can_change_some(page: Page) -> None:
+    noop.enqueue()
+    run_jobs()
+    assert offers(page, "?queue=default") == []
+    noop.enqueue_many([{}, {}])
+    assert offers(page, "?queue=default") == ["Cancel all 2 that match…"]
+    make_dead()
+    assert offers(page, "?status=dead") == []
+
+
+def test_of_more_than_a_page_the_offer_has_a_number_only_if_it_is_known(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JobAdmin, "list_per_page", 2)
+    for status, count in (("succeeded", 3), ("ready", 3)):
+        noop.enqueue_many([{}] * count)
+        if status == "succeeded":
+            run_jobs()
+    assert offers(page, "?queue=default") == ["Cancel all that match…"]
+    assert offers(page, "?status=succeeded") == []
+    assert offers(page, "?status=ready") == ["Cancel all 3 that match…"]
 
 
 def test_a_filter_is_a_field_that_keeps_what_is_chosen_and_the_other_parameters(

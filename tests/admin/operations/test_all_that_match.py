@@ -78,7 +78,7 @@ def test_a_search_that_lists_the_newest_changes_all_that_match(
     dead = make_dead(orders, 3).pk
     live = orders.enqueue_many([{"customer_id": 4}] * 5)
     other = add.enqueue(1).pk
-    assert "Cancel all 5+ that match…" in page.read(list_url(Job) + query)
+    assert "Cancel all that match…" in page.read(list_url(Job) + query)
     question = ask(page, query)
     assert "This changes 5 jobs." in question.text
     assert "Jobs that have succeeded or were cancelled are not counted." in question.text
@@ -108,7 +108,7 @@ def test_the_question_names_what_was_not_searched(
     assert "Payloads and errors were searched in the newest 3 jobs only." in question.text
     assert "More match" not in question.text
     make_dead(orders, 42)
-    assert question.confirm() == "3 jobs were sent back to their queues."
+    assert question.confirm().startswith("3 jobs were sent back to their queues.")
     assert statuses(*dead) == ["dead"] * 2 + ["ready"] * 3
 
 
@@ -166,7 +166,7 @@ def test_a_replay_among_all_jobs_counts_the_dead_ones(page: Page, orders: Any) -
     for query in ("?q=type:app.orders", "?queue=default"):
         question = ask(page, query, "replay_jobs")
         assert "This changes 3 jobs." in question.text
-    assert question.confirm() == "3 jobs were sent back to their queues."
+    assert question.confirm().startswith("3 jobs were sent back to their queues.")
     assert statuses(*dead) == ["ready"] * 3
 
 
