@@ -113,7 +113,7 @@ def test_ci_runs_each_python_and_each_django_in_one_pair() -> None:
     versions = re.findall(r":: (Python|Django) :: (\d\.\d+)", "\n".join(project["classifiers"]))
     for kind, (named, prefix) in enumerate([("Python", "py"), ("Django", "django")]):
         known = [prefix + version.replace(".", "") for name, version in versions if name == named]
-        assert [pair[kind] for pair in pairs] == known
+        assert sorted(pair[kind] for pair in pairs) == known
     assert "-m ci" in (ROOT / ".ci" / "run").read_text()
 
 
