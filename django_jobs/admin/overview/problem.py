@@ -40,8 +40,9 @@ FARTHEST = 1e10
 
 
 def seconds_text(seconds: float) -> str:
-    """``3 min 20 s``. PostgreSQL gives the JSON of infinite seconds as text."""
-    return duration(timedelta(seconds=min(max(float(seconds), -FARTHEST), FARTHEST)))
+    """``3 min 20 s``, without a break. PostgreSQL gives the JSON of infinite seconds as text."""
+    length = timedelta(seconds=min(max(float(seconds), -FARTHEST), FARTHEST))
+    return duration(length).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def waiting_text(count: Count) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -13,12 +12,12 @@ from ...lifecycle.backlog_samples import Past
 from ...metrics.overview import MINUTES, RATE_MINUTES
 from ...models import Job
 from ...separators import number_text
-from ..base.formatting import NOTHING, badge, duration
+from ..base.formatting import NOTHING, badge
 from .numbers import Count, Numbers, is_full
 from .problem import seconds_text
 from .visible import Visible
 
-LONGEST = timedelta(days=100)
+LONGEST_SECONDS = 100 * 86_400.0
 
 Curve = tuple[list[float | None], str]
 
@@ -111,8 +110,8 @@ def empty_in(numbers: Numbers, name: str, *, paused: bool) -> str:
         return NOTHING
     seconds = drain_seconds(ready.number, rates)
     if seconds is not None:
-        text = duration(min(timedelta(seconds=min(seconds, 1e9)), LONGEST))
-        return text if seconds < LONGEST.total_seconds() else f"> {text}"
+        text = seconds_text(min(seconds, LONGEST_SECONDS))
+        return text if seconds < LONGEST_SECONDS else f">\N{NO-BREAK SPACE}{text}"
     return _("growing") if rates.arrived > rates.claimed else _("not moving")
 
 

@@ -264,6 +264,12 @@ def test_workflows_that_run_or_failed(page: Page) -> None:
     assert {name: row["State"].split()[1] for name, row in rows.items()} == states
 
 
+def test_a_time_is_not_broken_before_its_unit(page: Page) -> None:
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '200 s'")
+    assert re.search(r"<dd>3\xa0min\xa0\d+\xa0s</dd>", overview(page))
+
+
 def test_an_empty_system_says_so_in_words(page: Page) -> None:
     register_worker(queues=tuple(Queue.objects.values_list("name", flat=True)))
     text = overview(page)

@@ -167,9 +167,9 @@ def test_a_backlog_is_an_outage_a_burst_or_too_few_workers(
     text = shown(page, "default")
     found = re.findall(r"Threads that new jobs need: (.*?)<", text)
     assert found == ([needed] if needed else [])
-    assert sentence in text
+    assert sentence in words(text)
     Queue.objects.update(paused_at="2020-01-01T00:00Z")
-    assert sentence not in shown(page, "default")
+    assert sentence not in words(shown(page, "default"))
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_the_list_of_queues_has_their_dead_jobs_and_when_they_will_be_empty(page
     link = f'<a href="{list_url(DeadLetter)}?queue=default">1</a>'
     assert dead == [link if name == "default" else "0" for name in names]
     times = re.findall(r'class="field-time_to_empty">(.*?)</td>', text)
-    assert times == ["10 s" if name == "default" else "empty" for name in names]
+    assert times == ["10\N{NO-BREAK SPACE}s" if name == "default" else "empty" for name in names]
     Queue.objects.create(name="young")
     assert re.findall(r'class="field-dead">(.*?)</td>', page.text(list_url(Queue)))[-1] == "-"
 
