@@ -1,4 +1,4 @@
-"""The index, to look at."""
+"""The index, to look at, and the printer, to refill."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from .models import Module, Package
+from .models import Module, Package, Printer
 
 
 class IndexAdmin(admin.ModelAdmin):
@@ -29,6 +29,14 @@ class PackageAdmin(IndexAdmin):
 
     list_display = ("name", "files", "unreadable", "lines", "functions", "classes", "summarised_at")
     search_fields = ("name",)
+
+
+@admin.register(Printer)
+class PrinterAdmin(admin.ModelAdmin):
+    """Refill the paper here, and what has failed for want of it can be replayed."""
+
+    list_display = ("name", "has_paper")
+    list_editable = ("has_paper",)
 
 
 @admin.register(Module)

@@ -57,6 +57,7 @@ def check_everything(receiver: Receiver, deliveries: Mapping[str, Script]) -> li
         check_webhooks(receiver, deliveries),
         check_retry_after(),
         check_dead_letters(),
+        check_replay(),
         check_all_others_succeeded(),
         check_ledger(),
     ]
@@ -115,6 +116,15 @@ def check_dead_letters() -> Check:
     dead = sorted(DeadLetter.objects.filter(job_type__startswith="demo.").values_list("job_type"))
     names = [name for (name,) in dead]
     return Check("the two bad jobs alone are dead", names == list(BAD), ", ".join(names) or "none")
+
+
+def check_replay() -> Check:
+    """The label that could not be printed was, once the printer had paper and it was replayed."""
+    (label,) = Job.objects.filter(job_type="demo.print_label")
+    outcomes = list(Run.objects.filter(job=label.pk).order_by("attempt").values_list("outcome"))
+    failed, mended = (RunOutcome.FAILED,), (RunOutcome.SUCCEEDED,)
+    passed = failed in outcomes and outcomes[-1:] == [mended]
+    return Check("a replay mended the label", passed, str(label.result))
 
 
 def check_all_others_succeeded() -> Check:

@@ -1,4 +1,4 @@
-"""The handlers and schedules of the demo: an index of sources, webhooks, and two that fail. Those
+"""The handlers and schedules of the demo: an index of sources, webhooks, and three that fail. Those
 of the workflows are in ``shop.py``."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from django_jobs import Backoff, job, schedule
 
 from . import shop as shop
 from . import sources
-from .models import Module, Package
+from .models import Module, Package, Printer
 
 ANSWER_SECONDS = 1.0
 """How long a receiver of webhooks may take to answer."""
@@ -141,6 +141,14 @@ schedule("refresh totals", refresh_totals, cron="30 2 * * *", timezone="Europe/P
 def always_fails() -> None:
     """Fail three times and become a dead letter."""
     raise RuntimeError("this job always fails: it is here to end among the dead letters")
+
+
+@job(max_attempts=1)
+def print_label(order: int) -> str:
+    """Print a label. Without paper it fails; once the printer is refilled, a replay mends it."""
+    if not Printer.objects.filter(has_paper=True).exists():
+        raise RuntimeError("the printer has no paper; refill it below Demo, Printers, and replay")
+    return f"label of order {order}"
 
 
 @job

@@ -25,7 +25,8 @@ TRICKLE_SECONDS = 3.0
 LOGIN = "demo"
 PAGES = (
     ("admin:django_jobs_job_changelist", "jobs, each with its runs"),
-    ("admin:django_jobs_deadletter_changelist", "the two bad jobs, in the dead letters"),
+    ("admin:django_jobs_deadletter_changelist", "the three bad jobs, in the dead letters"),
+    ("admin:demo_printer_changelist", "a printer: give it paper, and replay demo.print_label"),
     ("admin:django_jobs_queue_changelist", "queues: pause one and see it fill"),
     ("admin:django_jobs_workflowrun_changelist", "workflows; a refund waits for its approval"),
     ("admin:django_jobs_schedule_changelist", "schedules: what comes next; make one of your own"),

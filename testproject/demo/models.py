@@ -1,4 +1,5 @@
-"""What the demo's jobs write: an index of sources, and the stock of a shop."""
+"""What the demo's jobs write: an index of sources, and the stock of a shop; and what one of them
+needs: a printer with paper."""
 
 from __future__ import annotations
 
@@ -36,6 +37,16 @@ class Module(models.Model):
 
     class Meta:
         ordering = ("path",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Printer(models.Model):
+    """A printer of labels. Without paper each label fails, until somebody refills it."""
+
+    name = models.CharField(max_length=100, unique=True)
+    has_paper = models.BooleanField(default=False)
 
     def __str__(self) -> str:
         return self.name

@@ -34,6 +34,8 @@ def run_once(say: Callable[[str], None], stop: StopAsked, time_limit: float) -> 
         work.enqueue_killer()
         deadline.wait_until(lambda: not checking.demo_jobs().live().exists())
         deadline.wait_until(shop_checking.is_over)
+        work.refill_and_replay()
+        deadline.wait_until(lambda: not checking.demo_jobs().live().exists())
         settled = time.monotonic()
         exit_code = worker.stop()
         checks = checking.check_everything(receiver, deliveries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from pathlib import Path
 LEFT_OUT = frozenset({"site-packages", "dist-packages", "__pycache__", "test"})
 """Top-level directories that are not read. ``test``, Python's own test-suite, is two thirds of
 all lines; without it the demo takes seconds instead of a minute."""
+
+
+PARSE_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,15 @@ def _files(root: Path, name: str) -> Iterator[Path]:
         yield from (path for path in (root / name).rglob("*.py") if path.is_file())
 
 
+def _parsed(source: bytes, name: str) -> ast.Module:
+    """The tree of a source. In Python 3.11 threads share the parser's count of its recursion, and
+    one that meets the count of another fails with a ``SystemError``, whatever the source is."""
+    for _ in range(PARSE_ATTEMPTS - 1):
+        with contextlib.suppress(SystemError):
+            return ast.parse(source, filename=name)
+    return ast.parse(source, filename=name)
+
+
 def _read(root: Path, path: Path) -> SourceFile:
     relative = path.relative_to(root).as_posix()
     try:
@@ -73,7 +86,7 @@ def _read(root: Path, path: Path) -> SourceFile:
         return SourceFile(path=relative, error=str(error))
     lines = sum(1 for _ in io.BytesIO(source))
     try:
-        nodes = list(ast.walk(ast.parse(source, filename=relative)))
+        nodes = list(ast.walk(_parsed(source, relative)))
     except (SyntaxError, ValueError, RecursionError) as error:
         return SourceFile(path=relative, lines=lines, error=f"{type(error).__name__}: {error}")
     return SourceFile(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import random
 import uuid
 
+from django.core.management import call_command
 from django.db import connection, transaction
 
 from django_jobs.models import Dependency, Job, WorkflowRun
 
 from . import jobs, shop
-from .models import Package, StockMovement
+from .models import Package, Printer, StockMovement
 from .receiver import Receiver, Script
 
 WEBHOOKS = 24
@@ -35,10 +37,11 @@ def forget_earlier_runs() -> None:
         runs.delete()
         Package.objects.all().delete()
         StockMovement.objects.all().delete()
+        Printer.objects.update_or_create(name="labels", defaults={"has_paper": False})
 
 
 def enqueue_everything(receiver: Receiver) -> dict[str, Script]:
-    """The index, the webhooks and the one that always fails, in one transaction.
+    """The index, the webhooks, the one that always fails and the label, in one transaction.
 
     Returns the script of each delivery.
     """
@@ -49,7 +52,14 @@ def enqueue_everything(receiver: Receiver) -> dict[str, Script]:
             enqueue_webhook(receiver, scripts[number % len(scripts)]) for number in range(WEBHOOKS)
         )
         jobs.always_fails.enqueue()
+        jobs.print_label.enqueue(order=shop.GOOD_ORDER)
     return deliveries
+
+
+def refill_and_replay() -> None:
+    """Mend what kept the label from being printed, and replay it."""
+    Printer.objects.update(has_paper=True)
+    call_command("jobreplay", type=jobs.print_label.name, stdout=io.StringIO())
 
 
 def start_shop() -> None:
@@ -102,3 +112,4 @@ class Trickle:
         if self._rounds % 20 == 0:
             enqueue_index()
             jobs.always_fails.enqueue()
+            jobs.print_label.enqueue(order=self._rounds)

@@ -162,6 +162,21 @@ def test_once_does_all_the_work_and_finds_it_right_also_when_repeated(
         assert "crashed 3 times" in output
 
 
+@pytest.mark.parametrize("arguments", [("demo", "--help"), ("help", "demo"), ()])
+def test_help_starts_no_database(arguments: tuple[str, ...]) -> None:
+    found = subprocess.run(
+        [sys.executable, "-v", str(MANAGE), *arguments],
+        env={key: value for key, value in os.environ.items() if key != "DATABASE_URL"}
+        | {"DJANGO_SETTINGS_MODULE": "testproject.settings"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "demo" in found.stdout
+    assert "import 'testproject.settings'" in found.stderr
+    assert "import 'testproject.embedded'" not in found.stderr
+
+
 def test_once_lists_unfinished_work_when_time_is_up(demo: Callable[..., Demo]) -> None:
     run = demo("--once", "--time-limit", "1")
     output = run.rest()

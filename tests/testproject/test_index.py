@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -46,6 +48,21 @@ def test_a_file_that_cannot_be_parsed_is_recorded_with_the_reason(tree: Path) ->
     assert files["pack/escaped.py"].error == ""  # an old escape sequence is a warning only
     (not_utf8,) = sources.read_package(tree, "not_utf8")
     assert not_utf8.error.startswith("SyntaxError: ")
+
+
+def test_a_parser_that_meets_another_thread_is_asked_again(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, failures = ast.parse, [SystemError("AST constructor recursion depth mismatch")] * 5
+
+    def fails_at_first(*given: Any, **options: Any) -> ast.Module:
+        if failures:
+            raise failures.pop()
+        return parse(*given, **options)
+
+    monkeypatch.setattr(ast, "parse", fails_at_first)
+    (alone,) = sources.read_package(tree, "alone")
+    assert (failures, alone.functions, alone.error) == ([], 1, "")
 
 
 def test_the_direct_count_agrees_with_the_reading(tree: Path) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from django_jobs.models import Job
-from testproject.demo import jobs, work
+from django_jobs.testing import run_jobs
+from testproject.demo import checking, jobs, work
 from testproject.demo.models import Package
 from testproject.demo.receiver import Receiver, Script
 from tests.app.jobs import noop
@@ -35,6 +36,7 @@ def test_the_demo_enqueues_an_index_webhooks_and_a_failure(
         "demo.index_installation": 1,
         "demo.deliver_webhook": len(deliveries),
         "demo.always_fails": 1,
+        "demo.print_label": 1,
     }
 
 
@@ -48,7 +50,19 @@ def test_the_trickle_enqueues_webhooks_an_index_and_a_failure(
         trickle.enqueue_some()
     kinds = counted()
     assert kinds["demo.index_installation"] == 1  # the second found the first still waiting
-    assert kinds["demo.always_fails"] == 2
+    assert kinds["demo.always_fails"] == kinds["demo.print_label"] == 2
+
+
+def test_a_replay_mends_the_label_once_the_printer_has_paper(receiver: Receiver) -> None:
+    work.forget_earlier_runs()
+    jobs.print_label.enqueue(order=7)
+    (failed,) = run_jobs(job_type="demo.print_label")
+    assert (failed.outcome, failed.error_type) == ("failed", "RuntimeError")
+    assert Job.objects.get().status == "dead"
+    work.refill_and_replay()
+    (mended,) = run_jobs(job_type="demo.print_label")
+    assert mended.outcome == "succeeded"
+    assert checking.check_replay().passed
 
 
 def test_a_new_demo_forgets_the_jobs_of_the_demo_and_no_others(receiver: Receiver) -> None:
