@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Value
 from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
@@ -139,6 +139,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
         columns["headers"] = deaths(text, died_of), length
         why = why_section(obj, self.admin_site, request)
         may_reveal = self.has_reveal_permission(request) and hidden_parts(request, obj)
+        may_inspect = obj.attempt and self.has_inspect_permission(request)
         context, refused = super().page_context(request, obj), refusal_of(obj)
         offered = context["operator_actions"]
         return {
@@ -164,7 +165,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
             ],
             "progress": progress_of(obj, seen),
             "edits": past_edits(columns["headers"][0], columns["payload"][0], seen),
-            "inspection": inspection_of(obj) if self.has_inspect_permission(request) else None,
+            "inspection": inspection_of(obj) if may_inspect else None,
         }
 
     @admin.display(description=_("status"))
@@ -198,16 +199,15 @@ class JobPage(HidesErrors, ConsoleAdmin):
 
     @admin.display(description=_("tenant"))
     def tenant_text(self, job: Any) -> str:
-        return self._links(Tenant, [] if job.tenant is None else [job.tenant])
+        return self._links(job, Tenant, [] if job.tenant is None else [job.tenant])
 
     @admin.display(description=_("resources"))
     def resources_text(self, job: Any) -> str:
-        return self._links(Resource, job.resources or [])
+        return self._links(job, Resource, job.resources or [])
 
-    def _links(self, model: type[Resource | Tenant], names: list[str]) -> str:
+    def _links(self, job: Any, model: type[Resource | Tenant], names: list[str]) -> str:
         """The names, as links to those that have a row."""
-        rows: Any = model._default_manager.using(conf().database).filter(name__in=names)
-        ids = dict(rows.values_list("name", "pk"))
+        ids = {name: pk for kind, name, pk in _limit_rows(job) if kind == model.__name__}
         shown = (
             link(self.admin_site, model, ids[name], name) if name in ids else name for name in names
         )
@@ -281,3 +281,18 @@ def empty_facts(job: Any) -> set[str]:
         "delivery_text": job.at_most_once,
     }
     return {name for name, said in says_something.items() if not said}
+
+
+def _limit_rows(job: Any) -> list[tuple[str, str, int]]:
+    """The kind, the name and the id of the rows of its tenant and its resources."""
+    if not hasattr(job, "limit_rows"):
+        named = ((Tenant, [job.tenant]), (Resource, job.resources or []))
+        tenants, resources = (
+            model._default_manager.using(conf().database)
+            .filter(name__in=names)
+            .annotate(kind=Value(model.__name__))
+            .values_list("kind", "name", "pk")
+            for model, names in named
+        )
+        job.limit_rows = list(tenants.union(resources, all=True))
+    return list(job.limit_rows)
