@@ -183,7 +183,9 @@ class HistoryAdmin(ConsoleAdmin):
     def get_paginator(
         self, request: HttpRequest, queryset: Any, per_page: int, *given: Any, **options: Any
     ) -> Paginator[Any]:
-        found = getattr(request, "found", None)
+        found: Any = getattr(request, "found", None)
+        if found is None:
+            found = getattr(getattr(request, "search", None), "found", None)
         if found is None:
             return super().get_paginator(request, queryset, per_page, *given, **options)
         paginator = FoundPaginator(queryset, per_page, *given, **options)

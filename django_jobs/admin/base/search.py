@@ -28,6 +28,8 @@ class Search:
     user: Any
     up_to: int | None = None
     """For an action, which changes all that it finds up to this id. None is a list."""
+    found: list[int] | None = None
+    """The ids that a list has, the newest first, if they were read once."""
     is_cut: bool = False
     """Whether more match than the list has."""
     problems: list[str] = field(default_factory=list)

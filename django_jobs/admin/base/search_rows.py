@@ -71,7 +71,9 @@ def search_jobs(
         end = _end_of(everything.filter(OUTSIDE_HISTORY, pk__lte=search.up_to))
         jobs = _read(jobs, search, end, indexed.get(True))
         return _matching(jobs.filter(_live(search) | DEAD), condition & contents, errors)
-    return jobs.filter(pk__in=_found(jobs, search, condition & contents, errors, indexed))
+    found = _found(jobs, search, condition & contents, errors, indexed)
+    search.found = sorted(found, reverse=True)
+    return jobs.filter(pk__in=found)
 
 
 def search_runs(runs: QuerySet[Any], search: Search) -> QuerySet[Any]:
