@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin import AdminSite
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.views.main import ERROR_FLAG, SEARCH_VAR, ChangeList
+from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -27,6 +27,10 @@ from .paginator import CappedPaginator
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
+
+
+MAY_BE_EMPTY = {SEARCH_VAR, ALL_VAR}
+"""Parameters of a list that Django sends without a value."""
 
 
 def allowed_by(*permissions: str) -> Callable[..., bool]:
@@ -161,7 +165,7 @@ class ConsoleAdmin(ModelAdmin):
             # PostgreSQL cannot store NUL in text. Django answers other wrong parameters like this.
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
         if request.method == "GET" and any(
-            not value and name != SEARCH_VAR for name, value in request.GET.items()
+            not value and name not in MAY_BE_EMPTY for name, value in request.GET.items()
         ):  # sent by the fields of filters that were not used
             return HttpResponseRedirect(f"{request.path}?{_without_empty(request.GET)}")
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
@@ -207,6 +211,6 @@ class ConsoleAdmin(ModelAdmin):
 
 def _without_empty(given: QueryDict) -> str:
     rest = given.copy()
-    for name in [name for name, value in given.items() if not value]:
+    for name in [name for name, value in given.items() if not value and name != ALL_VAR]:
         del rest[name]
     return rest.urlencode()

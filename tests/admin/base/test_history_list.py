@@ -113,6 +113,17 @@ def test_pages_are_cut_from_what_was_found(page: Page, monkeypatch: pytest.Monke
     assert "There are more than 3." in text
 
 
+def test_a_search_is_cut_into_pages_of_what_was_found(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_list.HistoryAdmin, "list_per_page", 2)
+    jobs = [add.enqueue(n).pk for n in range(5)][::-1]
+    noop.enqueue()
+    pages = [listed(page, q="type:app.add", p=str(number))[0] for number in (1, 2, 3)]
+    assert pages == [jobs[:2], jobs[2:4], jobs[4:]]
+    assert listed(page, q="type:app.add", all="")[0] == jobs
+
+
 @pytest.mark.parametrize(
     "query", [{"job_type": "none"}, {"queue": "none"}, {"tenant": "none"}, {"status": "cancelled"}]
 )
