@@ -21,8 +21,8 @@ from ...models import Job
 from ..base.actions import ModelAdmin
 from ..base.formatting import list_url
 from ..layout.console_page import console_page
+from ..sent_once import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from .form import JobForm
-from .sent_once import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 
 CHOSEN = "job_type"
 """The parameter with the name of the job type."""

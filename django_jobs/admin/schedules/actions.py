@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
@@ -15,20 +16,34 @@ from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
 from ..base.actions import OperatorAction, by_id, by_name
 from ..operator_actions import ReasonForm
+from ..sent_once import NUMBER, number_field
 
 
-def _run(ids: list[int], actor: Any) -> OperationResult:
+class RunForm(forms.Form):
+    """Makes one job, also if its button is clicked twice."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fields[NUMBER] = number_field()
+
+
+def _run(ids: list[int], actor: Any, **given: str) -> OperationResult:
     """Run each schedule separately, so that one that cannot run does not stop the others."""
+    form = given[NUMBER]
+    there = Schedule.objects.using(conf().database).filter(pk__in=ids)
+    known = set(there.values_list("pk", flat=True))
     result = OperationResult()
     for pk in ids:
         try:
-            made = schedule_operations.run_now([pk], request_of, actor=actor)
+            made = schedule_operations.run_now([pk], request_of, actor=actor, form=form)
         except JobsError as error:
             result.refused[pk] = str(error)
         else:
             if made:
                 result.done.append(pk)
                 result.made += made
+            elif pk in known:
+                result.refused[pk] = gettext("this form was sent twice, and has made one job")
             else:
                 result.refused[pk] = gettext("it no longer exists")
     return result
@@ -92,6 +107,8 @@ RUN_NOW = OperatorAction(
     logged="run now",
     named_by="name",
     applies=lambda schedule: True,
+    form=RunForm,
+    unlogged=frozenset({NUMBER}),
 )
 CANCEL_BACKFILL = OperatorAction(
     action="cancel_backfills",

@@ -29,8 +29,8 @@ from ..base.arguments import (
     takes_more,
 )
 from ..base.formatting import list_url
-from ..editing.sent_once import NUMBER, key_of_form, made_by_hand, number_field
 from ..layout.console_page import console_page
+from ..sent_once import NUMBER, key_of_form, made_by_hand, number_field
 
 PERMISSION = "django_jobs.start_workflow"
 CHOSEN = "workflow"

@@ -23,6 +23,8 @@ from .jobs import Actor, OperationResult, cancel, demand, name_of
 
 MOST_BACKFILLED = 10_000
 """The most jobs of one backfill."""
+FORM_DIGITS = 8
+SAME_FORM = timedelta(hours=1)
 
 Request = Callable[[Schedule], JobRequest]
 """Returns what a schedule enqueues. Raises what an enqueue raises."""
@@ -61,25 +63,35 @@ def resume(ids: Iterable[int], *, actor: Actor = None) -> list[str]:
 
 
 def run_now(
-    ids: Iterable[int], request: Request, *, actor: Actor = None, by: str = ""
+    ids: Iterable[int], request: Request, *, actor: Actor = None, by: str = "", form: str = ""
 ) -> list[int]:
     """Make a job of each schedule at once, regardless of its rule and overlap policy. Returns the
-    ids of the jobs. Without an actor, ``by`` is who asked. Raises ``PermissionDenied`` if ``actor``
-    may not, and what an enqueue raises; then no job is made."""
+    ids of the jobs. Without an actor, ``by`` is who asked. A schedule that made a job for the same
+    ``form`` in the last hour makes no other. Raises ``PermissionDenied`` if ``actor`` may not, and
+    what an enqueue raises; then no job is made."""
     demand(actor, "django_jobs.run_schedule")
-    by = name_of(actor) or by or "the command line"
+    reason = f"run now by {name_of(actor) or by or 'the command line'}"
+    if form:
+        reason += f", form {form[:FORM_DIGITS]}"
     with transaction.atomic(using=conf().database):
         ticks = []
         for schedule in lock(ids):
+            if form and _has_run(schedule, reason):
+                continue
             ticks.append(
                 NewTick(
                     schedule=schedule.pk,
                     due=schedule.now,
-                    reason=f"run now by {by}",
+                    reason=reason,
                     request=request(schedule),
                 )
             )
         return [job for _, job in write_ticks(ticks)]
+
+
+def _has_run(schedule: Schedule, reason: str) -> bool:
+    ticks = Tick.objects.using(conf().database).filter(schedule=schedule, reason=reason[:300])
+    return ticks.filter(due_at__gt=schedule.now - SAME_FORM).exists()
 
 
 def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[datetime]:

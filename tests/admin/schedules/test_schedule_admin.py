@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -15,7 +16,7 @@ from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Backfill, Job, Schedule, Tick
 from tests.admin.schedules.scheduling import add_url, filled_in, in_code, new_schedule, schedulable
-from tests.admin.walking import Page, change_url, list_url
+from tests.admin.walking import Page, change_url, list_url, message_of
 from tests.app.jobs import noop
 from tests.factories import listening, register_worker, run_sql
 
@@ -203,3 +204,19 @@ def test_workers_are_notified_of_a_change_and_a_deletion(page: Page) -> None:
     with listening() as heard:
         page.client.post(reverse("admin:django_jobs_schedule_delete", args=[pk]), {"post": "yes"})
         assert ":schedules" in heard()
+
+
+def test_a_run_now_that_is_sent_twice_makes_one_job(page: Page) -> None:
+    schedule = new_schedule()
+    asked = page.ask(Schedule, "run_schedules_now", schedule.pk).content.decode()
+    (number,) = re.findall(r'name="form_number" value="(\w+)"', asked)
+    first, again = (
+        message_of(page.confirm(Schedule, "run_schedules_now", schedule.pk, form_number=number))
+        for _ in range(2)
+    )
+    assert "1 schedule made a job." in first
+    assert "this form was sent twice, and has made one job" in again
+    assert Job.objects.count() == 1
+    assert number not in LogEntry.objects.get().change_message
+    page.act(Schedule, "run_schedules_now", schedule.pk)
+    assert Job.objects.count() == 2
