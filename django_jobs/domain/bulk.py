@@ -80,12 +80,13 @@ TERMS: Mapping[str, Callable[[Any], bool]] = {
     "workflow_run": _is_id,
     "created_since": _is_time,
     "finished_since": _is_time,
-    "error": _is_text,
+    "error": lambda value: value == "" or _is_text(value),
     "code": _is_text,
     "tag": _is_text,
 }
 """What may be asked of a job, and whether a value is one. ``all`` is true of every job; ``error``
-is the fingerprint of its last error, and ``code`` the error code of its last run."""
+is the fingerprint of its last error, empty without one, and ``code`` the error code of its last
+run."""
 
 
 def checked_terms(given: Any) -> dict[str, Any]:

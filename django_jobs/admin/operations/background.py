@@ -75,8 +75,8 @@ def _filtered(name: str, value: str) -> dict[str, Any]:
         return {name: number}
     if name in SPAN_OF and value in SPANS:
         return {SPAN_OF[name]: (database_time() - SPANS[value][0]).isoformat()}
-    if name == "fingerprint" and value != NO_ERROR:
-        return {"error": value}
+    if name == "fingerprint":
+        return {"error": "" if value == NO_ERROR else value}
     if name == "schedule":
         schedules = Schedule.objects.using(conf().database).filter(name=value)
         pk = schedules.values_list("pk", flat=True).first()
@@ -202,6 +202,8 @@ def described(terms: Mapping[str, Any]) -> str:
             parts.append(gettext("all jobs"))
         elif name == "ids":
             parts.append(gettext("%(count)s chosen jobs") % {"count": number_text(len(value))})
+        elif name == "error" and not value:
+            parts.append(gettext("no error"))
         else:
             label = gettext(name.replace("_", " "))
             shown = dict(JobStatus.choices).get(value, value) if name == "status" else value

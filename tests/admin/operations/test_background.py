@@ -226,3 +226,20 @@ def test_dead_letters_are_terms_of_dead_jobs(page: Page) -> None:
     run_chunk()
     assert set(Job.objects.values_list("status", flat=True)) == {"ready"}
     assert "#" in page.read(list_url(BulkOperation))
+
+
+def test_a_failure_without_an_error_is_dismissed_in_the_background(page: Page) -> None:
+    other = make_dead()
+    empty = make_dead()
+    run_sql("UPDATE django_jobs_job SET fingerprint = '' WHERE id = %s", [empty.pk])
+    copies_of(Job.objects.get(pk=empty.pk), 4, status="dead")
+    query = "?job_type=app.noop&fingerprint=none"
+    assert OFFER in ask(page, query, "dismiss_jobs", DeadLetter)
+    operation = go(page, query, "dismiss_jobs", DeadLetter)
+    assert operation.terms == {"status": "dead", "job_type": "app.noop", "error": ""}
+    assert "no error" in page.read(change_url(BulkOperation, operation.pk))
+    run_chunk()
+    operation.refresh_from_db()
+    assert operation.done == 5
+    other.refresh_from_db()
+    assert other.status == "dead"
