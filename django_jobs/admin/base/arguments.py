@@ -166,6 +166,10 @@ def _argument(parameter: inspect.Parameter, annotation: Any) -> Argument:
     kind, optional = _plain(annotation)
     build = _BUILDERS.get(kind, _json) if isinstance(kind, type) else _json
     field, read, show = _chosen(kind) if _choices(kind) else build(kind)
+    if is_hidden(parameter.name, "secret") and not isinstance(field, forms.ChoiceField):
+        # Is never sent back, also not with the errors of a form.
+        attrs = {"class": "vTextField", "autocomplete": "off"}
+        field.widget = forms.PasswordInput(attrs=attrs)
     field.required = not (has_default or optional)
     field.label = parameter.name
     notes = [field.help_text]

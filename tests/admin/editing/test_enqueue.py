@@ -189,3 +189,15 @@ def test_a_secret_that_was_typed_is_not_shown_on_the_page_of_the_job(page: Page)
 def test_without_such_a_type_the_page_says_so(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_jobs.registry.names", list)
     assert re.search("No job type is declared with.*schedulable=True", page.text(enqueue_url()))
+
+
+def test_a_secret_is_not_sent_back_with_the_errors_of_the_form(page: Page) -> None:
+    text = page.text(enqueue_url("app.welcome_guest"))
+    assert re.search(r'<input type="password" name="argument_token"', text)
+    again = send(page, argument_token="s3cret", argument_times="many", argument_name="Ada")
+    text = again.content.decode()
+    assert "Enter a whole number." in text
+    assert 'value="Ada"' in text
+    assert "s3cret" not in text
+    send(page, argument_token="s3cret", argument_name="Ada")
+    assert Job.objects.get().payload["token"] == "s3cret"
