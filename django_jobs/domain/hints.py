@@ -8,7 +8,12 @@ from difflib import get_close_matches
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> str:
     """``did you mean 'report' or 'reports'?``, or empty if no name is close. Ignores case."""
+    quoted = [repr(near) for near in nearest(name, known, most=most, cutoff=cutoff)]
+    return f"did you mean {' or '.join(quoted)}?" if quoted else ""
+
+
+def nearest(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """The names that are close, the closest first. Ignores case."""
     by_folded = {candidate.lower(): candidate for candidate in known}
     near = get_close_matches(name.lower(), by_folded, n=most, cutoff=cutoff)
-    quoted = [repr(by_folded[folded]) for folded in near]
-    return f"did you mean {' or '.join(quoted)}?" if quoted else ""
+    return [by_folded[folded] for folded in near]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from django.contrib import messages
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
+from ... import registry
 from ...conf import conf
-from ...domain.search_terms import FINGERPRINT, MOST_TERMS, Terms, parsed
+from ...domain.hints import nearest
+from ...domain.search_terms import FINGERPRINT, MOST_TERMS, Terms, parsed, term, words
+from ...lifecycle.scope import scope_of
 
 LARGEST_ID = 2**63 - 1
 KINDS = ("type", "key", "tag", "code", "error")
@@ -34,6 +38,8 @@ class Search:
     """Whether more match than the list has."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    """What to say if nothing is found: names that no job type has."""
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -94,6 +100,8 @@ def job_search(text: str, user: Any) -> Search:
     """What ``text`` asks for on a list of jobs."""
     search = Search(unchecked(text).terms, user)
     search.problems += _unknown(search.terms, _("arguments of the handler such as customer_id:42"))
+    if user.has_perm(SEE_PAYLOADS) and scope_of(user) is None:
+        _suggest(search, text)
     if search.terms.arguments and not user.has_perm(SEE_PAYLOADS):
         search.problems.append(
             _("To search in payloads you need the permission to see payloads and results in full.")
@@ -107,6 +115,29 @@ def job_search(text: str, user: Any) -> Search:
     if search.errors and not user.has_perm(SEE_ERRORS):
         search.notes.append(_only_classes())
     return search
+
+
+def _suggest(search: Search, text: str) -> None:
+    """Name the arguments that may be meant by those that no job type has, and by bare words."""
+    if not (search.terms.arguments or search.terms.unknown):
+        return
+    names = {name for one in registry.names() for name in registry.get(one).signature.parameters}
+    for argument in search.terms.arguments:
+        if (name := argument.path[0]) not in names:
+            note = _("No job type declares an argument %(name)s.") % {"name": name}
+            rest, value = argument.path[1:], argument.values[-1]
+            near = [term(".".join([one, *rest]), value) for one in nearest(name, names)]
+            search.unknown.append(_meant(note, near))
+    bare = [word for word in words(text) if not word.kind]
+    for word, value in pairwise(bare):
+        if word.text in search.terms.unknown and word.text.isidentifier():
+            longer = sorted(name for name in names if f"{name}_".startswith(f"{word.text}_"))
+            near = [term(one, value.value) for one in longer[:1] or nearest(word.text, names)]
+            search.problems[-1] = _meant(search.problems[-1], near)
+
+
+def _meant(text: str, near: list[str]) -> str:
+    return f"{text} {_('Did you mean %(term)s?') % {'term': near[0]}}" if near else text
 
 
 def run_search(text: str, user: Any) -> Search:

@@ -44,6 +44,7 @@ class ConsoleList(ChangeList):
         notes = [*self.left_out, *(getattr(one, "note", "") for one in self.filter_specs)]
         if not self.result_count and scope_of(request.user) is None:
             notes += [getattr(one, "unknown", "") for one in self.filter_specs]
+            notes += getattr(getattr(request, "search", None), "unknown", [])
         self.filter_notes = list(filter(None, notes))
         request.filter_notes = self.filter_notes  # for the question of an action
         request.console_list = self

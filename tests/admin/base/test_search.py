@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -313,3 +313,58 @@ def test_a_search_of_very_many_terms_is_refused(page: Page) -> None:
         assert shown == "A search has at most 20 terms besides ids."
     ids, _shown = answer(page, " ".join(map(str, range(30))) + " type:app.noop")
     assert ids == []
+
+
+@pytest.fixture
+def _orders() -> Iterator[None]:
+    def handler(customer_id: int, order: dict[str, int]) -> None: ...
+
+    with declared(handler, name="app.orders"):
+        yield
+
+
+@pytest.mark.usefixtures("_orders")
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("customer_ids:42", " Did you mean customer_id:42?"),
+        ("orders.id:7", " Did you mean order.id:7?"),
+        ("zzzz:1", ""),
+    ],
+)
+def test_an_argument_that_no_job_type_has_is_named_with_the_nearest(
+    page: Page, typed: str, meant: str
+) -> None:
+    name = typed.split(":")[0].split(".")[0]
+    text = page.read(f"{list_url(Job)}?q={typed}")
+    assert f"No job type declares an argument {name}.{meant}</p>" in text
+    assert "No job type declares" not in page.read(f"{list_url(Job)}?q=customer_id:42")
+
+
+@pytest.mark.usefixtures("_orders")
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("customer 42", "Did you mean customer_id:42?"),
+        ("customer_id 42", "Did you mean customer_id:42?"),
+        ("custmer_id x", "Did you mean customer_id:x?"),
+        ("zzzz 42", ""),
+        ("customer", ""),
+    ],
+)
+def test_words_without_a_colon_suggest_the_argument(page: Page, typed: str, meant: str) -> None:
+    text = page.read(f"{list_url(Job)}?q={typed.replace(' ', '+')}")
+    assert "Not understood: " in text
+    assert meant in text
+    assert ("Did you mean" in text) == bool(meant)
+
+
+@pytest.mark.usefixtures("_orders")
+def test_arguments_are_named_only_to_those_who_may_search_them(
+    page_of: Callable[..., Page],
+) -> None:
+    olga = page_of("view_job")
+    for typed in ("customer+42", "customer_ids:42"):
+        text = olga.read(f"{list_url(Job)}?q={typed}")
+        assert "Did you mean" not in text
+        assert "declares an argument" not in text
