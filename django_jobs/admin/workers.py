@@ -43,8 +43,7 @@ class WorkerAdmin(ConsoleAdmin):
         "served_line",
         "busy",
         "prefetched",
-        "host_line",
-        "pid",
+        "place_line",
     )
     ordering = ("-started_at", "-id")
     list_filter = (StatusFilter,)
@@ -125,9 +124,10 @@ class WorkerAdmin(ConsoleAdmin):
         named = ", ".join(map(str, worker.queues[:NAMED]))
         return one_line(f"{named} +{len(worker.queues) - NAMED}", whole)
 
-    @admin.display(description=_("host"))
-    def host_line(self, worker: Any) -> str:
-        return one_line(worker.host)
+    @admin.display(description=_("process and host"))
+    def place_line(self, worker: Any) -> str:
+        # A long host is cut, and the process is not.
+        return one_line(f"{worker.pid} · {worker.host}")
 
     @admin.display(description=_("known job types"))
     def known(self, worker: Any) -> str:

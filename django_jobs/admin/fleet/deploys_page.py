@@ -42,8 +42,8 @@ class Version:
 class Command:
     """A run of ``jobworker``: a supervisor and its worker processes."""
 
-    place: str
-    version: str
+    name: str
+    details: str
     state: str
     processes: str
     running: str
@@ -162,10 +162,12 @@ def _command(page: ModelAdmin, workers: list[Any]) -> Command:
         state = badge("running", _("running"))
     memory = [worker.rss_mb for worker in workers if worker.rss_mb]
     running, prefetched = _in_hand(workers)
+    versions = ", ".join(sorted({_code(worker) for worker in workers}))
+    unnamed = first.name == first.host
     oldest_beat = min(worker.heartbeat_at for worker in workers)
     return Command(
-        place=link(page.admin_site, Worker, first.pk, _place(first)),
-        version=", ".join(sorted({_code(worker) for worker in workers})),
+        name=link(page.admin_site, Worker, first.pk, _place(first) if unnamed else first.name),
+        details=versions if unnamed else f"{_place(first)} · {versions}",
         state=state,
         processes=number_text(len(workers)),
         running=running,
@@ -182,9 +184,8 @@ def _drains(worker: Any) -> bool:
 
 
 def _place(worker: Any) -> str:
-    """The process of a command, ``web-1:4711``, and its name if that is not the host's."""
-    place = f"{worker.host}:{worker.supervisor_pid or worker.pid}"
-    return place if worker.name == worker.host else f"{worker.name} · {place}"
+    """The process of a command: ``web-1:4711``."""
+    return f"{worker.host}:{worker.supervisor_pid or worker.pid}"
 
 
 def _in_hand(workers: list[Any]) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,14 +36,17 @@ class Problem:
 Found = Iterator[Problem]
 
 
+BEFORE_UNIT = re.compile(r"(?<=\d) (?=[a-z])")
+
 FARTHEST = 1e10
 """Seconds: three centuries stand for all that is farther away."""
 
 
 def seconds_text(seconds: float) -> str:
-    """``3 min 20 s``, without a break. PostgreSQL gives the JSON of infinite seconds as text."""
+    """``3 min 20 s``, whose units stay with their numbers. PostgreSQL gives the JSON of infinite
+    seconds as text."""
     length = timedelta(seconds=min(max(float(seconds), -FARTHEST), FARTHEST))
-    return duration(length).replace(" ", "\N{NO-BREAK SPACE}")
+    return BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", duration(length))
 
 
 def waiting_text(count: Count) -> str:

@@ -87,8 +87,11 @@ def test_workers_of_one_host_are_told_apart_by_their_process(page: Page) -> None
     *_, first, second, third = rows_in(page.read(DEPLOYS))
     assert first.startswith("web-1:10 v1")
     assert second.startswith("web-1:20 v1")
-    assert third.startswith("mail · web-1:30 v1")
-    assert len(re.findall(r'class="field-pid">', page.text(list_url(Worker)))) == 3
+    assert third.startswith("mail web-1:30 · v1")
+    places = re.findall(
+        r'class="field-place_line"><span title="(.*?)">', page.text(list_url(Worker))
+    )
+    assert sorted(places) == sorted(f"{one.pid} · web-1" for one in Worker.objects.all())
 
 
 def test_the_buttons_of_a_worker_go_from_the_narrowest_to_the_widest(page: Page) -> None:
