@@ -30,13 +30,7 @@ class FingerprintFilter(TypedFilter):
 
     def named(self, value: str, request: HttpRequest) -> str:
         """The error, as the user may see it."""
-        if value == NO_ERROR:
-            return gettext("no error")
-        dead = Job.objects.using(conf().database).dead().filter(queue__in=queues_with_dead())
-        errors = dead.filter(fingerprint=value).values_list("last_error", flat=True)
-        error = "".join(errors[:1])
-        shown = without_secrets if may_see_errors(request.user) else class_alone
-        return shortened(shown(error)) if error else value
+        return error_of("" if value == NO_ERROR else value, request.user)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
@@ -45,6 +39,18 @@ class FingerprintFilter(TypedFilter):
         # Names the queues, so that the index of failures is used.
         fingerprint = "" if value == NO_ERROR else value
         return queryset.filter(queue__in=queues_with_dead(), fingerprint=fingerprint)
+
+
+def error_of(fingerprint: str, user: Any) -> str:
+    """An error with this fingerprint, as ``user`` may see it. Without a dead job that has it, the
+    fingerprint."""
+    if not fingerprint:
+        return gettext("no error")
+    dead = Job.objects.using(conf().database).dead().filter(queue__in=queues_with_dead())
+    errors = dead.filter(fingerprint=fingerprint).values_list("last_error", flat=True)
+    error = "".join(errors[:1])
+    shown = without_secrets if may_see_errors(user) else class_alone
+    return shortened(shown(error)) if error else fingerprint
 
 
 def failure_links(site: AdminSite, request: HttpRequest) -> list[tuple[str, str]]:

@@ -43,8 +43,9 @@ def numbers(operation: Any) -> list[tuple[str, str]]:
         counts += [
             (gettext("succeeded"), operation.succeeded),
             (gettext("failed again"), operation.failed),
-            (unknown, operation.outcomes_unknown),
         ]
+        if operation.outcomes_unknown or operation.is_unfinished:
+            counts.append((unknown, operation.outcomes_unknown))
     return [(label, number_text(count)) for label, count in counts]
 
 

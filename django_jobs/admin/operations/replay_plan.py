@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...api.shortcuts import stored_payload_problem
 from ...conf import conf
-from ...domain.bulk import LARGEST_ID, Reasons, checked_terms
+from ...domain.bulk import Reasons, checked_terms
 from ...domain.replay_plan import ReplayPlan
 from ...exceptions import OperationRefused
 from ...lifecycle.operations import bulk
@@ -26,8 +26,9 @@ from ...maintenance.bulk_actions import is_known_elsewhere, knows, live_workers
 from ...metrics.failure_details import code_versions_of
 from ...models import BulkAction, DeadLetter, Job, Worker
 from ...separators import number_text
-from ..base.actions import Alternative, Choice, ModelAdmin
+from ..base.actions import Alternative, Choice, ModelAdmin, ceiling_of
 from ..base.formatting import duration, list_url
+from ..failures.filters import error_of
 from ..layout.console_page import console_page
 from ..layout.time_limit import time_limit
 from .background import begin, described, terms_of_list
@@ -108,9 +109,8 @@ def _asked(request: HttpRequest) -> tuple[dict[str, Any], int]:
             LINKED.get(name, name): value for name, value in request.GET.items() if value != ""
         }
         terms = terms or {"status": "dead"}
-    given = request.POST.get("max_id", "")
-    is_id = given.isascii() and given.isdigit() and int(given) <= LARGEST_ID
-    return checked_terms(terms), int(given) if is_id else bulk.newest()
+    ceiling = ceiling_of(request)
+    return checked_terms(terms), bulk.newest() if ceiling is None else ceiling
 
 
 def plan_page(
@@ -126,6 +126,7 @@ def plan_page(
         sample = _sample(terms, max_id)
         checks = _checks(sample, matched)
     plan = form.plan() if form.is_bound and form.is_valid() else ReplayPlan()
+    rest = plan.seconds(matched)
     title = ngettext("Replay plan: %(count)s dead job", "Replay plan: %(count)s dead jobs", matched)
     return console_page(
         page,
@@ -135,13 +136,14 @@ def plan_page(
         media=forms.Media(css={"all": ("admin/css/forms.css", "django_jobs/operations.css")}),
         parents=[(gettext("Dead letters"), list_url(page.admin_site, DeadLetter))],
         which=described(terms),
+        failure=error_of(terms["error"], request.user) if terms.get("error") else "",
         matched=matched,
         checks=checks,
         sampled=len(sample) if len(sample) < matched else 0,
         form=form,
         terms=json.dumps(terms),
         max_id=max_id,
-        expected=duration(timedelta(seconds=plan.seconds(matched))),
+        expected=duration(timedelta(seconds=rest)) if rest else "",
         back=list_url(page.admin_site, DeadLetter),
     )
 
@@ -244,13 +246,15 @@ def _payloads(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, 
 
 
 def _keys(keyed: list[dict[str, Any]]) -> dict[str, str]:
-    live = Job.objects.using(conf().database).live()
-    holders = set(
-        live.filter(
+    live = (
+        Job.objects.using(conf().database)
+        .live()
+        .filter(
             queue__in={job["queue"] for job in keyed},
             idempotency_key__in=[job["idempotency_key"] for job in keyed],
-        ).values_list("queue", "idempotency_key")
+        )
     )
+    holders = set(live.values_list("queue", "idempotency_key"))
     taken = sum((job["queue"], job["idempotency_key"]) in holders for job in keyed)
     if not taken:
         return _check("ok", gettext("Keys"), gettext("no live job has one of their keys"))
