@@ -87,6 +87,6 @@ def test_when_a_queue_will_be_empty_is_one_click_away(visitor: Visitor) -> None:
         row.locator("th").inner_text(): row.locator("th, td").nth(place).inner_text()
         for row in table.locator("tbody tr").all()
     }
-    assert re.fullmatch(r"\d+ (s|min|h)( \d+ (s|min))?|growing", cells["emails"])
-    assert re.fullmatch(r"\d+ (s|min|h)( \d+ (s|min))?", cells["media"])
+    assert re.fullmatch(r"\d+\s(s|min|h)( \d+\s(s|min))?|growing", cells["emails"])
+    assert re.fullmatch(r"\d+\s(s|min|h)( \d+\s(s|min))?", cells["media"])
     assert visitor.clicks == 1
