@@ -43,7 +43,7 @@ SLOW = (
 test's own, PostgreSQL's plans, the demo; and what looks at the sources alone."""
 
 ENDS = ("documents/", "domain/", "test_docs")
-"""What no pair of Python and Django decides if the two that differ most have run it: pure rules,
+"""What no pair of Python and Django decides if the oldest and the newest have run it: pure rules,
 the documentation, and most worker processes. tox.ini has the pairs."""
 
 EVERYWHERE = ("worker/process/test_worker_process.py", "management/test_burst.py")
