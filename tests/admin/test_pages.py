@@ -265,7 +265,8 @@ def test_a_queue_with_a_limit_shows_its_pressure(page: Page) -> None:
     assert levels()[:2] == ["✖full", "-"]
     run_sql("DELETE FROM django_jobs_storedmetrics")  # they are some seconds old
     text = page.read(change_url(Queue, Queue.objects.get(name="bulk").pk))
-    assert re.search(r"Pressure:.{0,400}</span>full</span>", text, re.DOTALL)
+    (state,) = re.findall(r'jobs-queue-state">(.+?)</p>', text, re.DOTALL)
+    assert re.search(r"Pressure:.{0,400}</span>full</span>", state, re.DOTALL), state
 
 
 def test_queue_counts_stop_at_a_thousand(page: Page) -> None:
