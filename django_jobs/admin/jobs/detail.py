@@ -290,9 +290,11 @@ def _limit_rows(job: Any) -> list[tuple[str, str, int]]:
         tenants, resources = (
             model._default_manager.using(conf().database)
             .filter(name__in=names)
+            .order_by()
             .annotate(kind=Value(model.__name__))
             .values_list("kind", "name", "pk")
             for model, names in named
         )
-        job.limit_rows = list(tenants.union(resources, all=True))
+        # Of one that is left, Django 6.1 would write the default order of the rows twice.
+        job.limit_rows = list(tenants.union(resources, all=True).order_by())
     return list(job.limit_rows)
