@@ -114,7 +114,7 @@ class Past(NamedTuple):
         return self.seconds is None or self.seconds < FEWEST_SECONDS
 
     def rates(self, ready: int) -> Rates | None:
-        """The rates of a queue that now has so many ready jobs; None if it has no sample of half
+        """The rates of a queue that has ``ready`` ready jobs now; None if it has no sample of half
         a minute ago, if there are or were more than are counted, or if runs are no longer counted.
         """
         if self.is_young or not self.counted:

@@ -137,6 +137,7 @@ class HistoryList(ConsoleList):
 
 
 def searched(rows: _StrOrPromise | None, part: _StrOrPromise) -> str:
+    """What a page says of a part of which it searched the newest rows only."""
     text = gettext(
         "Of the %(name)s that are %(part)s, only those among the newest %(number)s were searched."
     )
@@ -144,6 +145,7 @@ def searched(rows: _StrOrPromise | None, part: _StrOrPromise) -> str:
 
 
 def older() -> str:
+    """How to search the rest of the history."""
     return gettext("To search older ones, choose the day on which they finished.")
 
 

@@ -24,7 +24,9 @@ from .jobs import Actor, OperationResult, cancel, demand, name_of
 MOST_BACKFILLED = 10_000
 """The most jobs of one backfill."""
 FORM_DIGITS = 8
+"""Of the number of a form, as many as the reason of a tick keeps."""
 SAME_FORM = timedelta(hours=1)
+"""For how long a form makes no other job of its schedule."""
 
 Request = Callable[[Schedule], JobRequest]
 """Returns what a schedule enqueues. Raises what an enqueue raises."""
