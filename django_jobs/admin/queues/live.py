@@ -8,7 +8,8 @@ from django.db.models import Model
 from django.utils.translation import gettext as _
 
 from ...conf import conf
-from ...domain.pressure import level_of
+from ...domain.pressure import Level, level_of
+from ...lifecycle.backlog import read_backlog
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job
 from ...separators import number_text
@@ -62,13 +63,11 @@ def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
 
     done, failed = (now.done, now.failed) if conf().totals else (NOTHING, NOTHING)
     values, title = now.curve
-    ready = numbers.jobs("ready", queue.name).number
-    limit = queue.max_backlog
     return {
         "state": now.state if queue.paused == bool(numbers.queues[queue.name]["paused"]) else "",
         "needs": needs_of(numbers, queue.name),
         "verdict": verdict(numbers, queue.name),
-        "level": level_badge(level_of(ready, limit)) if limit else "",
+        "level": level_badge(_level(queue.name)) if queue.max_backlog else "",
         "tiles": [
             tile("ready", _("ready"), status="ready"),
             Tile(now.oldest, _("oldest ready")),
@@ -82,3 +81,9 @@ def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
         "curve": sparkline(values, title),
         "age": number_text(numbers.age, ".0f"),
     }
+
+
+def _level(queue: str) -> Level:
+    """Counted, as the enqueues that it may refuse are: the numbers may be estimates."""
+    found = read_backlog(queue)
+    return level_of(found.ready, found.max_backlog) if found else "ok"
