@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from .numbers import is_whole
+from .states import JobState, RunState
 
-GOOD, BAD = ".", "x"
 REMEMBERED = 100
 """Outcomes of which the share is taken: the last ones."""
 MOST_AWAITED = 1_000
@@ -16,6 +17,28 @@ MOST_AWAITED = 1_000
 outcome of more jobs is not looked for."""
 LONGEST_BURST = 2.0
 """Seconds. After a pause a plan does not catch up on more than this."""
+
+
+class Outcome(StrEnum):
+    """How a replayed job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OUTCOME_OF: dict[str, Outcome] = {
+    RunState.SUCCEEDED: Outcome.SUCCEEDED,
+    RunState.CANCELLED: Outcome.CANCELLED,
+    RunState.FAILED: Outcome.FAILED,
+    RunState.TIMED_OUT: Outcome.FAILED,
+    RunState.LOST: Outcome.FAILED,
+    JobState.DEAD: Outcome.FAILED,
+}
+"""By the state of the first run, or of the job that ended without one."""
+
+LETTERS = {Outcome.SUCCEEDED: ".", Outcome.FAILED: "x"}
+"""How outcomes are remembered. One that was cancelled says nothing of the next ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +100,7 @@ class ReplayPlan:
 
     def problem(self, outcomes: str) -> str | None:
         """Why the plan stops after these last ``outcomes``, or None."""
-        failed = outcomes.count(BAD)
+        failed = outcomes.count(LETTERS[Outcome.FAILED])
         if failed * 100 <= self.most_failed * len(outcomes):
             return None
         share = round(100 * failed / len(outcomes))
@@ -87,6 +110,6 @@ class ReplayPlan:
         )
 
 
-def remembered(outcomes: str, new: Iterable[bool]) -> str:
+def remembered(outcomes: str, new: Iterable[Outcome]) -> str:
     """The last outcomes with new ones."""
-    return (outcomes + "".join(GOOD if good else BAD for good in new))[-REMEMBERED:]
+    return (outcomes + "".join(LETTERS.get(outcome, "") for outcome in new))[-REMEMBERED:]

@@ -8,6 +8,7 @@ take the same chunk, and a deploy in between changes nothing.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -20,7 +21,7 @@ from django.db import DataError, IntegrityError, InterfaceError, OperationalErro
 from ..conf import conf
 from ..domain.bulk import BulkState, Reasons
 from ..domain.errors import ErrorReport
-from ..domain.replay_plan import MOST_AWAITED, ReplayPlan, remembered
+from ..domain.replay_plan import MOST_AWAITED, Outcome, ReplayPlan, remembered
 from ..lifecycle.operations import bulk
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import Actor, OperationResult
@@ -158,9 +159,11 @@ class Chunk:
         awaited: list[list[int]] = self.progress.get("awaited", [])
         if awaited:
             known, awaited = bulk.outcomes(awaited, self.operation.started_at or self.now)
-            failed = [job for job, is_good in known.items() if not is_good]
-            self.operation.succeeded += len(known) - len(failed)
-            self.operation.failed += len(failed)
+            failed = [job for job, outcome in known.items() if outcome is Outcome.FAILED]
+            counts = Counter(known.values())
+            self.operation.succeeded += counts[Outcome.SUCCEEDED]
+            self.operation.failed += counts[Outcome.FAILED]
+            self.operation.cancelled += counts[Outcome.CANCELLED]
             self.progress["failed"] = (self.progress.get("failed", []) + failed)[-MOST_NAMED:]
             outcomes = self.progress.get("outcomes", "")
             self.progress["outcomes"] = remembered(outcomes, known.values())

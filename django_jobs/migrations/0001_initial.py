@@ -1629,6 +1629,10 @@ class Migration(migrations.Migration):
                     "failed",
                     models.BigIntegerField(db_default=0, default=0, verbose_name="failed again"),
                 ),
+                (
+                    "cancelled",
+                    models.BigIntegerField(db_default=0, default=0, verbose_name="cancelled"),
+                ),
                 ("reasons", models.JSONField(blank=True, default=dict, verbose_name="reasons")),
                 (
                     "cursor",

@@ -57,6 +57,7 @@ class BulkOperation(models.Model):
     left = models.BigIntegerField(_("left"), default=0, db_default=0)
     succeeded = models.BigIntegerField(_("succeeded"), default=0, db_default=0)
     failed = models.BigIntegerField(_("failed again"), default=0, db_default=0)
+    cancelled = models.BigIntegerField(_("cancelled"), default=0, db_default=0)
     reasons = models.JSONField(_("reasons"), default=dict, blank=True)
     cursor = models.BigIntegerField(_("done up to job"), default=0, db_default=0)
     progress = models.JSONField(
@@ -92,7 +93,7 @@ class BulkOperation(models.Model):
     @property
     def outcomes_unknown(self) -> int:
         """How many of the jobs that it replayed have not ended, as far as it knows."""
-        return max(self.done - self.succeeded - self.failed, 0)
+        return max(self.done - self.succeeded - self.failed - self.cancelled, 0)
 
     @property
     def is_unfinished(self) -> bool:

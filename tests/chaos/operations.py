@@ -58,7 +58,7 @@ GROUP BY chunk.operation, chunk.txid ORDER BY min(chunk.at)
 """
 
 OPERATIONS = """
-SELECT id, reason, status, why, done, "left", succeeded, failed, reasons::text
+SELECT id, reason, status, why, done, "left", succeeded, failed, cancelled, reasons::text
 FROM django_jobs_bulkoperation ORDER BY id
 """
 
@@ -102,6 +102,7 @@ class Operation:
     left: int
     succeeded: int
     failed: int
+    cancelled: int
     reasons: Mapping[str, Any]
     chunks: list[tuple[int, int, float, list[int]]]
 
@@ -163,7 +164,7 @@ def _of(operation: Operation, kind: str, jobs: Collection[Operated]) -> Iterator
         if not _is_as_expected(kind, job, job.id in changed):
             yield f"{'changed' if job.id in changed else 'left'} {job}"
     if kind == PLAN:
-        known = operation.succeeded + operation.failed
+        known = operation.succeeded + operation.failed + operation.cancelled
         failed = sum(job.failures > 0 for job in jobs)
         if known != operation.done or operation.failed > failed:
             yield (

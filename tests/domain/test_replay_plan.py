@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.domain.replay_plan import MOST_AWAITED, REMEMBERED, ReplayPlan, remembered
+from django_jobs.domain.replay_plan import MOST_AWAITED, REMEMBERED, Outcome, ReplayPlan, remembered
 
 PLAN = ReplayPlan()
 
@@ -62,8 +62,13 @@ def test_the_reason_says_how_many_failed() -> None:
 
 
 def test_only_the_last_outcomes_count() -> None:
-    outcomes = remembered("." * REMEMBERED, [False] * 21)
+    outcomes = remembered("." * REMEMBERED, [Outcome.FAILED] * 21)
     assert (len(outcomes), outcomes.count("x")) == (REMEMBERED, 21)
+
+
+def test_a_cancelled_job_says_nothing_of_the_next_ones() -> None:
+    outcomes = [Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.FAILED]
+    assert remembered(".", outcomes) == "..x"
 
 
 def test_a_plan_survives_its_json() -> None:

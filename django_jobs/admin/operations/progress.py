@@ -44,6 +44,8 @@ def numbers(operation: Any) -> list[tuple[str, str]]:
             (gettext("succeeded"), operation.succeeded),
             (gettext("failed again"), operation.failed),
         ]
+        if operation.cancelled:
+            counts.append((gettext("cancelled"), operation.cancelled))
         if operation.outcomes_unknown or operation.is_unfinished:
             counts.append((unknown, operation.outcomes_unknown))
     return [(label, number_text(count)) for label, count in counts]
@@ -108,25 +110,25 @@ def outcomes(operation: BulkOperation) -> str:
     """How the replayed jobs ended; empty if it has replayed none."""
     if operation.action != BulkAction.REPLAY or not operation.done:
         return ""
-    values = {"succeeded": operation.succeeded, "failed": operation.failed}
-    texts = {name: number_text(number) for name, number in values.items()}
-    if not (unknown := operation.outcomes_unknown):
-        return gettext("%(succeeded)s succeeded, %(failed)s failed again.") % texts
-    if operation.is_unfinished:
+    cancelled, unknown = operation.cancelled, operation.outcomes_unknown
+    counts = [
+        (operation.succeeded, gettext("%(count)s succeeded")),
+        (operation.failed, gettext("%(count)s failed again")),
+    ]
+    if cancelled:
+        text = ngettext("%(count)s was cancelled", "%(count)s were cancelled", cancelled)
+        counts.append((cancelled, text))
+    if unknown and operation.is_unfinished:
+        text = ngettext("%(count)s has not ended yet", "%(count)s have not ended yet", unknown)
+        counts.append((unknown, text))
+    elif unknown:
         text = ngettext(
-            "%(succeeded)s succeeded, %(failed)s failed again, %(unknown)s has not ended yet.",
-            "%(succeeded)s succeeded, %(failed)s failed again, %(unknown)s have not ended yet.",
+            "the outcome of %(count)s is not known",
+            "the outcomes of %(count)s are not known",
             unknown,
         )
-    else:
-        text = ngettext(
-            "%(succeeded)s succeeded, %(failed)s failed again, the outcome of %(unknown)s is not "
-            "known.",
-            "%(succeeded)s succeeded, %(failed)s failed again, the outcomes of %(unknown)s are not "
-            "known.",
-            unknown,
-        )
-    return text % {**texts, "unknown": number_text(unknown)}
+        counts.append((unknown, text))
+    return ", ".join(text % {"count": number_text(count)} for count, text in counts) + "."
 
 
 def time_left(operation: Any, handled: int) -> timedelta | None:

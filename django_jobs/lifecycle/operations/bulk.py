@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from ...domain.bulk import UNFINISHED, BulkState, are_same, checked_terms
 from ...domain.ranking import is_priority
-from ...domain.replay_plan import ReplayPlan
+from ...domain.replay_plan import OUTCOME_OF, Outcome, ReplayPlan
 from ...domain.states import RunState
 from ...exceptions import OperationRefused
 from ...models import BulkAction, BulkOperation
@@ -74,10 +74,14 @@ _COUNT = f"""{_PAGE}
 SELECT count(*) FILTER (WHERE matches), min(id), max(id), count(*) FROM page
 """
 
-# The first run after the replay that says how the job went. A job that is gone without one was
-# cancelled, or succeeded where runs are not kept.
+# The first run after the replay that says how the job went. A job that ended without one was
+# cancelled, or succeeded where runs are not kept; the history is read for these alone. One that is
+# not there either has succeeded: no other is deleted within the hour.
 OUTCOMES = f"""
-SELECT awaited.job, coalesce(first.outcome, job.status, '{RunState.CANCELLED}')
+SELECT awaited.job, coalesce(first.outcome, job.status, (
+    SELECT ended.status FROM django_jobs_job AS ended
+    WHERE ended.id = awaited.job AND ended.status IN ('succeeded', 'cancelled') LIMIT 1
+), '{RunState.SUCCEEDED}')
 FROM unnest(%(jobs)s::bigint[], %(attempts)s::int[]) AS awaited (job, attempt)
 LEFT JOIN LATERAL (
     SELECT outcome FROM django_jobs_run AS run
@@ -91,8 +95,6 @@ LEFT JOIN LATERAL (
     WHERE job.id = awaited.job AND {IN_LIVE} LIMIT 1
 ) AS job ON true
 """
-FAILED = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST, "dead"})
-ENDED_WELL = frozenset({RunState.SUCCEEDED, RunState.CANCELLED})
 
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('django_jobs.bulk', 0))"
 
@@ -271,19 +273,17 @@ def lock(ids: list[int]) -> list[int]:
     return [id_ for (id_,) in fetch(f"{LOCK_JOBS} SKIP LOCKED", {"ids": ids})]
 
 
-def outcomes(awaited: list[list[int]], since: datetime) -> tuple[dict[int, bool], list[list[int]]]:
-    """Whether each replayed job went well, for those that are known, and the pairs of job and last
-    attempt that are not. ``since`` is when the replays began."""
+def outcomes(
+    awaited: list[list[int]], since: datetime
+) -> tuple[dict[int, Outcome], list[list[int]]]:
+    """How each replayed job ended, for those that are known, and the pairs of job and last attempt
+    that are not. ``since`` is when the replays began."""
     parameters = {
         "jobs": [job for job, _ in awaited],
         "attempts": [attempt for _, attempt in awaited],
         "since": since,
     }
-    known = {
-        job: how in ENDED_WELL
-        for job, how in fetch(OUTCOMES, parameters)
-        if how in FAILED or how in ENDED_WELL
-    }
+    known = {job: OUTCOME_OF[how] for job, how in fetch(OUTCOMES, parameters) if how in OUTCOME_OF}
     return known, [pair for pair in awaited if pair[0] not in known]
 
 

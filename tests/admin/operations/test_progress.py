@@ -10,6 +10,7 @@ from django.urls import reverse
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.replay_plan import ReplayPlan
 from django_jobs.lifecycle.operations import bulk
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, Job
 from tests.admin.walking import Page, change_url, list_url
@@ -60,6 +61,17 @@ def test_a_replay_whose_jobs_succeeded_says_so(page: Page) -> None:
     text = shown(page, operation)
     assert "1 job done. 1 succeeded, 0 failed again." in text
     assert "jobs-completed" in text
+
+
+def test_a_replay_whose_job_was_cancelled_says_so(page: Page) -> None:
+    dead = make_dead()
+    operation = bulk.start("replay", {"status": "dead"})
+    go_on()
+    job_operations.cancel([dead.pk])
+    go_on()
+    text = shown(page, operation)
+    assert "1 job done. 0 succeeded, 0 failed again, 1 was cancelled." in text
+    assert "<dt>cancelled</dt><dd>1</dd>" in text
 
 
 def test_outcomes_that_nobody_awaits_are_not_known(page: Page) -> None:
