@@ -15,7 +15,8 @@ from ..api.schedule_requests import Requests
 from ..conf import conf
 from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
-from ..domain.schedules import Admission, Overlap, TickState, admit, plan
+from ..domain.missed_due_times import plan
+from ..domain.schedules import Admission, Overlap, TickState, admit
 from ..exceptions import HookError, QueueFull
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.schedules import due as due_schedules

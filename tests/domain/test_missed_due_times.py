@@ -1,0 +1,193 @@
+"""What a look at a schedule finds: due times to fire, to skip, and the next one."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from django_jobs.domain.missed_due_times import MOST_AT_ONCE, MOST_MISSED_TICKS, Plan, plan
+from django_jobs.domain.schedules import Rule
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+YEAR = timedelta(days=365)
+HOURLY = Rule(every=3600.0)
+EVERY_SECOND = Rule(every=1.0)
+
+rules = st.one_of(
+    st.builds(Rule, every=st.sampled_from([1.0, 7.0, 90.0, 3600.0, 86_400.5])),
+    st.builds(
+        Rule,
+        name=st.sampled_from(["a", "b"]),
+        cron=st.sampled_from(
+            ["* * * * *", "*/7 3-9 * * *", "0 12 * * *", "H H * * 1", "30 2 1 * *"]
+        ),
+        timezone=st.sampled_from(["UTC", "Europe/Paris", "Australia/Lord_Howe"]),
+        dst=st.sampled_from(["once", "skip", "twice"]),
+    ),
+)
+spans = st.integers(0, 3_000_000).map(lambda seconds: timedelta(seconds=seconds / 7))
+policies = st.one_of(
+    st.tuples(st.sampled_from(["latest", "skip"]), st.none()),
+    st.tuples(st.just("at_most"), st.integers(1, 150)),
+    st.tuples(st.just("window"), st.sampled_from([60, 3600, 10_000_000, float("inf")])),
+)
+
+
+def hours_before(*numbers: int) -> list[datetime]:
+    return [NOON - timedelta(hours=number) for number in numbers]
+
+
+def between(rule: Rule, first: datetime, last: datetime) -> list[datetime]:
+    """All due times from ``first`` to ``last``, both included, one by one."""
+    found = rule.due_times(first - timedelta(microseconds=1))
+    return list(takewhile(lambda due: due <= last, found))
+
+
+# One look
+
+
+def test_a_due_time_seen_in_time_fires_and_the_next_is_returned() -> None:
+    for policy, limit in (("latest", None), ("skip", None), ("at_most", 3), ("window", 60)):
+        seen = plan(HOURLY, NOON, NOON + timedelta(seconds=1), policy, limit)
+        assert seen == Plan(fire=[NOON], next_due=NOON + timedelta(hours=1)), policy
+
+
+def test_nothing_fires_before_its_time() -> None:
+    seen = plan(HOURLY, NOON, NOON - timedelta(microseconds=1), "latest")
+    assert seen == Plan(next_due=NOON)
+
+
+def test_after_an_outage_the_latest_fires_and_the_others_are_late() -> None:
+    seen = plan(HOURLY, *hours_before(3, 0), "latest")
+    assert (seen.fire, seen.late, seen.more_missed) == ([NOON], hours_before(3, 2, 1), False)
+
+
+def test_skip_fires_nothing_more_than_a_minute_late() -> None:
+    (first,) = hours_before(3)
+    assert plan(HOURLY, first, NOON + timedelta(seconds=60), "skip").fire == [NOON]
+    late = plan(HOURLY, first, NOON + timedelta(seconds=61), "skip")
+    assert (late.fire, late.late) == ([], hours_before(3, 2, 1, 0))
+
+
+@pytest.mark.parametrize("limit, fired", [(1, 1), (2.9, 2), (4, 4), (9, 4), (0, 1), (None, 1)])
+def test_at_most_fires_the_newest_up_to_its_limit(limit: float | None, fired: int) -> None:
+    seen = plan(HOURLY, *hours_before(3, 0), "at_most", limit)
+    everything = hours_before(3, 2, 1, 0)
+    assert (seen.fire, seen.late) == (everything[4 - fired :], everything[: 4 - fired])
+
+
+def test_a_window_fires_all_due_times_in_it_including_its_start() -> None:
+    seen = plan(HOURLY, *hours_before(5, 0), "window", 7200)
+    assert (seen.fire, seen.late) == (hours_before(2, 1, 0), hours_before(5, 4, 3))
+
+
+def test_a_window_is_never_shorter_than_on_time() -> None:
+    seen = plan(EVERY_SECOND, NOON - timedelta(seconds=30), NOON, "window", 0.001)
+    assert len(seen.fire) == 31
+
+
+def test_a_look_fires_at_most_its_cap_and_a_window_continues_next_time() -> None:
+    first = NOON - timedelta(hours=1)
+    for limit in (1_000_000.0, float("inf")):
+        assert len(plan(EVERY_SECOND, first, NOON, "at_most", limit).fire) == MOST_AT_ONCE
+        seen = plan(EVERY_SECOND, first, NOON, "window", limit)
+        assert len(seen.fire) == MOST_AT_ONCE
+        assert seen.next_due == seen.fire[-1] + timedelta(seconds=1) <= NOON
+
+
+def test_only_the_newest_missed_due_times_get_separate_ticks() -> None:
+    seen = plan(EVERY_SECOND, NOON - YEAR, NOON, "latest")
+    assert seen.more_missed
+    assert seen.late == [NOON - timedelta(seconds=n) for n in range(MOST_MISSED_TICKS, 0, -1)]
+    one_more = NOON - timedelta(seconds=MOST_MISSED_TICKS + 1)
+    assert plan(EVERY_SECOND, one_more, NOON, "latest").more_missed
+    assert not plan(EVERY_SECOND, one_more + timedelta(seconds=1), NOON, "latest").more_missed
+
+
+def test_an_ended_rule_has_no_next_due_time() -> None:
+    rule = Rule(every=3600.0, ends_at=NOON)
+    assert plan(rule, NOON, NOON + timedelta(hours=5), "latest") == Plan(fire=[NOON], next_due=None)
+    ended = plan(rule, NOON - YEAR, NOON + YEAR, "window", 3600)
+    assert (ended.fire, len(ended.late), ended.next_due) == ([], MOST_MISSED_TICKS, None)
+
+
+SEASONS = (
+    EVERY_SECOND,
+    Rule(every=1.0, ends_at=NOON - YEAR),
+    Rule(cron="* * * * *", timezone="Europe/Paris"),
+    Rule(cron="* * * 4-9 *"),
+    Rule(cron="* * 1 1 *"),
+    Rule(cron="* * * * *", ends_at=NOON - 3 * YEAR),
+)
+
+
+@pytest.mark.parametrize("rule", SEASONS, ids=str)
+@pytest.mark.parametrize("policy, limit", [("latest", None), ("at_most", 1e9), ("window", 86_400)])
+def test_years_of_missed_due_times_are_planned_quickly(
+    rule: Rule, policy: str, limit: float | None
+) -> None:
+    began = time.process_time()
+    seen = plan(rule, NOON - 5 * YEAR, NOON, policy, limit)
+    assert time.process_time() - began < 0.5  # 0.1 s at most where nothing else runs
+    assert seen.more_missed
+    assert len(seen.late) == MOST_MISSED_TICKS
+    assert seen.next_due == rule.next((seen.late + seen.fire)[-1])
+
+
+# Many looks
+
+
+@given(rule=rules, missed=spans, policy=policies)
+@settings(max_examples=200, deadline=None)
+def test_a_plan_fires_only_due_times_of_the_rule_and_each_once(
+    rule: Rule, missed: timedelta, policy: tuple[str, Any]
+) -> None:
+    first = rule.next(NOON - missed)
+    assert first is not None
+    seen = plan(rule, first, NOON, *policy)
+    due_times = seen.late + seen.fire
+    assert due_times == sorted(set(due_times))
+    assert all(first <= due <= NOON for due in due_times)
+    assert len(seen.fire) <= MOST_AT_ONCE
+    if due_times:
+        assert due_times == between(rule, due_times[0], due_times[-1])
+        assert seen.more_missed == (due_times[0] > first)
+    assert seen.next_due == (rule.next(due_times[-1]) if due_times else first)
+    assert policy[0] == "window" or seen.next_due is None or seen.next_due > NOON
+
+
+@given(
+    rule=rules,
+    steps=st.lists(st.integers(1, 200_000), min_size=1, max_size=8),
+    policy=policies,
+)
+@settings(max_examples=100, deadline=None)
+def test_any_sequence_of_looks_fires_each_due_time_at_most_once(
+    rule: Rule, steps: list[int], policy: tuple[str, Any]
+) -> None:
+    now = NOON
+    start = due = rule.next(now)
+    fired: list[datetime] = []
+    for step in steps:
+        now += timedelta(seconds=step)
+        for _ in range(3_000):
+            if due is None or due > now:
+                break
+            seen = plan(rule, due, now, *policy)
+            assert not seen.fire or not fired or seen.fire[0] > fired[-1]
+            assert seen.next_due is None or seen.next_due > due
+            fired += seen.fire
+            due = seen.next_due
+            if len(fired) > 2_000:
+                return
+        else:
+            pytest.fail("the looks do not come to the present")
+    assert start is not None
+    if policy[0] == "window" and policy[1] > 8 * 200_000:
+        assert fired == between(rule, start, now)
