@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,14 +17,6 @@ MAX_CODE = 32
 MAX_MESSAGE = 8_192
 MAX_TRACEBACK = 65_536
 """Characters. Of a longer text the head and the tail are kept."""
-
-PACKAGE = os.path.dirname(os.path.dirname(__file__))
-CALLERS = tuple(
-    os.path.join(PACKAGE, *room.split("/"), "")
-    for room in ("worker/process", "worker/execution", "worker/timeouts", "worker/handlers",
-                 "contrib/celery/running")
-)  # fmt: skip
-"""Where the frames between a worker's thread and a handler are."""
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 DETAIL = re.compile(r"^DETAIL: .*?(?=\n\n|\n[A-Z]{4,}: |\Z)", re.MULTILINE | re.DOTALL)
@@ -67,14 +58,16 @@ class ErrorReport:
         return replace(self, message=message)
 
     @classmethod
-    def of(cls, error: BaseException) -> ErrorReport:
-        """Describe ``error``. Never raises, even if its ``__str__`` does."""
+    def of(cls, error: BaseException, callers: Iterable[str] = ()) -> ErrorReport:
+        """Describe ``error``. Never raises, even if its ``__str__`` does. The traceback begins
+        behind the first frames in the directories ``callers``."""
         name = _name_of(type(error))
+        frames = _traceback_of(error, tuple(callers))
         return cls(
             type=cut(clean(name), MAX_TYPE),
             message=cut(clean(without_detail(text_of(error))), MAX_MESSAGE),
             code=_code_of(error),
-            traceback=cut(clean(without_detail(_traceback_of(error))), MAX_TRACEBACK),
+            traceback=cut(clean(without_detail(frames)), MAX_TRACEBACK),
             fingerprint=_fingerprint(name, error),
         )
 
@@ -171,11 +164,11 @@ def _own_code(error: BaseException) -> str:
     return ""
 
 
-def _traceback_of(error: BaseException) -> str:
+def _traceback_of(error: BaseException, callers: tuple[str, ...]) -> str:
     try:
         report = traceback.TracebackException.from_exception(error, limit=-100)
         for link in _links(report):
-            link.stack[:] = _of_handler(link.stack)
+            link.stack[:] = _behind(callers, link.stack)
         return "".join(report.format())
     except BaseException as second:
         return f"(the traceback is unreadable: {type(second).__name__})"
@@ -189,12 +182,14 @@ def _links(report: traceback.TracebackException) -> Iterator[traceback.Traceback
         links += filter(None, (link.__cause__, link.__context__))
 
 
-def _of_handler(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """The frames without those of the worker before the handler; all of them if there are no
-    others, because the worker itself failed."""
+def _behind(
+    callers: tuple[str, ...], stack: list[traceback.FrameSummary]
+) -> list[traceback.FrameSummary]:
+    """The frames without those of the callers and of libraries before the first other one; all of
+    them if there is no other, because a caller itself failed."""
     begin = 0
     for place, frame in enumerate(stack):
-        if frame.filename.startswith(CALLERS):
+        if frame.filename.startswith(callers):
             begin = place + 1
         elif not _is_installed(frame.filename):
             break

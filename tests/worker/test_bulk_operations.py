@@ -105,7 +105,7 @@ def test_nothing_is_replayed_twice_by_workers_that_are_killed(start_worker: Star
     # The attempts that a killed worker held are lost, which are failures: a third of the last ones.
     operation = replay(ReplayPlan(rate=30, most_failed=100))
     for number in (1, 22, 60):
-        worker = start_worker()
+        worker = start_worker("--lease-seconds", "5")
         until_done(operation, number)
         worker.signal_all(signal.SIGKILL)
     start_worker("--lease-seconds", "5")

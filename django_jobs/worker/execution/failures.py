@@ -19,7 +19,7 @@ from django.db import InterfaceError, OperationalError
 
 from ...api.job_type import JobType
 from ...domain.durations import as_seconds
-from ...domain.errors import ErrorReport, chain, text_of
+from ...domain.errors import chain, text_of
 from ...domain.numbers import is_whole
 from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
 from ...domain.ranking import is_priority
@@ -27,6 +27,7 @@ from ...exceptions import Cancel, Discard, HookError, Retry, SignalTimeout, Snoo
 from ...models.database import CONFLICTS
 from ..connections import is_out_of_connections
 from ..context.attempt import StopHandler, Suspended
+from ..error_reports import report_of
 from ..ipc.messages import AttemptEnd
 
 CANCELS = asyncio.CancelledError, futures.CancelledError
@@ -78,7 +79,7 @@ def outcome_of_exception(error: BaseException, job_type: JobType[..., Any]) -> O
     except StopHandler:  # it arrived here instead of in the handler
         return STOPPED
     except BaseException:
-        return Failed(error=ErrorReport.of(error), exception=error)
+        return Failed(error=report_of(error), exception=error)
 
 
 def _chosen_by(error: BaseException) -> Outcome | None:
@@ -92,10 +93,10 @@ def _chosen_by(error: BaseException) -> Outcome | None:
         case Cancel():
             return Cancelled(reason=str(error))
         case Discard():
-            return Failed(error=ErrorReport.of(error), exception=error, final=True)
+            return Failed(error=report_of(error), exception=error, final=True)
         case Retry(after=after, queue=queue, priority=priority, max_attempts=most):
             return Failed(
-                error=ErrorReport.of(error),
+                error=report_of(error),
                 exception=error,
                 retry_after=as_seconds(after),
                 queue=str(queue) if isinstance(queue, str) else None,
@@ -135,7 +136,7 @@ def _failure(error: BaseException, job_type: JobType[..., Any]) -> Failed:
     except BaseException:  # from a property, or a client's class of headers
         retry_after = None
     budgets = [most for kind, most in job_type.error_budgets.items() if isinstance(error, kind)]
-    report = ErrorReport.of(error)
+    report = report_of(error)
     if was_cancelled:
         report = report.noted(CANCELLED_HERE)
     return Failed(

@@ -12,10 +12,10 @@ from types import FrameType
 from typing import Any, Protocol
 
 from ...domain.durations import NEVER
-from ...domain.errors import ErrorReport
 from ...domain.outcomes import Outcome, TimedOut
 from ...exceptions import TimeLimitExceeded
 from ..context.attempt import StopHandler
+from ..error_reports import report_of
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 
 LONGEST_WAIT = 3600.0
@@ -58,7 +58,7 @@ class Interrupted(Exception):
     def __init__(self, outcome: Outcome, passed: BaseException | None = None) -> None:
         super().__init__(str(outcome))
         if passed is not None and isinstance(outcome, TimedOut):
-            traceback = ErrorReport.of(passed).traceback
+            traceback = report_of(passed).traceback
             outcome = replace(outcome, traceback=traceback, exception=passed)
         self.outcome = outcome
 
