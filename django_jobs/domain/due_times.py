@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from itertools import islice
 from typing import NamedTuple
 
 from .cron import LocalTimes, check_timezone, local_times
-from .schedules import EPOCH, INSTANT, Rule, next_interval
+from .schedules import DAY, EPOCH, INSTANT, SECOND, Rule, next_interval
 
-DAY, MINUTE, SECOND = timedelta(days=1), timedelta(minutes=1), timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +39,22 @@ class Stretch(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Due times: minutes after an instant."""
+    """Due times: some multiples of a step after an instant."""
 
     start: datetime
-    minutes: tuple[int, ...]
+    numbers: Sequence[int]
+    step: timedelta = MINUTE
+
+    def at(self, index: int) -> datetime:
+        return self.start + self.numbers[index] * self.step
 
 
-def due_between(rule: Rule, begin: datetime, end: datetime, most: int) -> DueTimes:
-    """The due times from ``begin`` until before ``end``, of which ``most`` are returned. The work
-    does not depend on how many there are, and is small for a few days.
+def due_between(
+    rule: Rule, begin: datetime, end: datetime, most: int, limit: int | None = None
+) -> DueTimes:
+    """The due times from ``begin`` until before ``end``, the first ``limit`` of them if given; of
+    these ``most`` are returned. The work does not depend on how many there are, and is small for a
+    few days.
 
     Raises ``ValueError`` for an invalid rule, and ``OverflowError`` past the year 9999.
     """
@@ -56,13 +62,15 @@ def due_between(rule: Rule, begin: datetime, end: datetime, most: int) -> DueTim
         begin = max(begin, rule.starts_at)
     if rule.ends_at is not None and rule.ends_at < end:
         end = rule.ends_at + INSTANT
-    if begin >= end:
+    if begin >= end or limit == 0:
         return DueTimes()
     if rule.every is not None:
-        return _of_interval(rule.starts_at or EPOCH, rule.every, begin, end, most)
+        return _summed(_of_interval(rule, rule.every, begin, end), most, limit)
+    excluded = rule.excluded_dates
     times = local_times(rule.cron, rule.name if "h" in rule.cron.lower() else "")
     spans = stretches(rule.timezone, begin, end)
-    change, left_out, runs = "", False, []
+    change, left_out = "", False
+    runs: list[Run] = []
     fills_gaps = rule.dst != "skip" and not times.every_hour
     for span in spans:
         first, last = max(begin, span.begin), min(end, span.end)
@@ -71,40 +79,72 @@ def due_between(rule: Rule, begin: datetime, end: datetime, most: int) -> DueTim
         wall, shift = _wall(first, span.offset), span.offset - span.before
         if shift and span.begin >= begin:
             change = "clock goes forward" if shift > timedelta() else "clock goes back"
-            if any(_runs(times, _wall(first, span.before), wall, span.offset)):  # in a gap
+            in_gap = any(_runs(times, _wall(first, span.before), wall, span.offset))
+            if in_gap and wall.date() not in excluded:
                 if not fills_gaps:
                     left_out = left_out or not times.every_hour
                 elif not any(_runs(times, wall, wall + INSTANT, span.offset)):
                     runs.append(Run(first, (0,)))
         if shift < timedelta() and rule.dst != "twice" and not times.every_hour:
             wall = max(wall, _wall(span.begin, span.before))  # until then, local times occur again
-        runs += _runs(times, wall, _wall(last, span.offset), span.offset)
-    every = (run.start + minute * MINUTE for run in runs for minute in run.minutes)
-    return DueTimes(
-        count=sum(len(run.minutes) for run in runs),
-        first=tuple(islice(every, most)),
-        last=runs[-1].start + runs[-1].minutes[-1] * MINUTE if runs else None,
-        change=change,
-        left_out=left_out,
-    )
+        runs += _runs(times, wall, _wall(last, span.offset), span.offset, excluded)
+    return _summed(runs, most, limit, change, left_out)
 
 
-def _of_interval(
-    anchor: datetime, every: float, begin: datetime, end: datetime, most: int
+def _summed(
+    runs: Iterable[Run], most: int, limit: int | None, change: str = "", left_out: bool = False
 ) -> DueTimes:
-    first, step = next_interval(anchor, every, begin - INSTANT), timedelta(seconds=every)
-    if first >= end:
-        return DueTimes()
-    count = (end - INSTANT - first) // step + 1
-    times = tuple(first + number * step for number in range(min(count, most)))
-    return DueTimes(count=count, first=times, last=first + (count - 1) * step)
+    count, last = 0, None
+    first: list[datetime] = []
+    for run in runs:
+        number = len(run.numbers)
+        if limit is not None and number > limit - count:
+            number = limit - count
+        if not number:
+            break
+        count, last = count + number, run.at(number - 1)
+        first += [run.at(index) for index in range(min(number, most - len(first)))]
+    return DueTimes(count=count, first=tuple(first), last=last, change=change, left_out=left_out)
 
 
-def _runs(times: LocalTimes, begin: datetime, end: datetime, offset: timedelta) -> Iterator[Run]:
+def _of_interval(rule: Rule, every: float, begin: datetime, end: datetime) -> Iterator[Run]:
+    step = timedelta(seconds=every)
+    for since, until in _not_excluded(rule, begin, end):
+        first = next_interval(rule.starts_at or EPOCH, every, since - INSTANT)
+        if first < until:
+            yield Run(first, range((until - INSTANT - first) // step + 1), step)
+
+
+def _not_excluded(
+    rule: Rule, begin: datetime, end: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    """The parts of a span that are on no excluded date."""
+    if rule.excluded_dates:
+        for span in stretches(rule.timezone, begin, end):
+            walls = (_wall(at, span.offset) for at in (max(begin, span.begin), min(end, span.end)))
+            first, last = (wall.date() for wall in walls)
+            for day in sorted(rule.excluded_dates):
+                if first <= day <= last:
+                    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC) - span.offset
+                    since, until = max(midnight, span.begin), min(midnight + DAY, span.end)
+                    if begin < since:
+                        yield begin, min(since, end)
+                    begin = max(begin, until)
+    if begin < end:
+        yield begin, end
+
+
+def _runs(
+    times: LocalTimes,
+    begin: datetime,
+    end: datetime,
+    offset: timedelta,
+    excluded: Collection[date] = (),
+) -> Iterator[Run]:
     """The due times whose local times are from ``begin`` until before ``end``, day by day."""
     midnight = begin.replace(hour=0, minute=0, second=0, microsecond=0)
     while midnight < end:
-        if times.on(midnight):
+        if times.on(midnight) and midnight.date() not in excluded:
             first, last = (
                 bisect_left(times.minutes, -((midnight - wall) // MINUTE)) for wall in (begin, end)
             )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice, takewhile
+from zoneinfo import ZoneInfo
 
 from django_jobs.domain.durations import as_seconds
 
@@ -20,7 +21,15 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ON_TIME_SECONDS = 60.0
 """A due time that a worker sees within this time is not missed."""
 
+MOST_EXCLUDED = 366
+"""Dates that a rule excludes, at most."""
+
 INSTANT = timedelta(microseconds=1)
+SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
+
+
+class TooManyDates(ValueError):
+    """The rule excludes too many dates."""
 
 
 class Overlap(StrEnum):
@@ -63,8 +72,9 @@ class Admission(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """When a schedule is due: by ``cron`` in ``timezone``, or ``every`` n seconds from
-    ``starts_at`` or else from 1970. Both bounds are included. ``H`` in a cron expression is
-    computed from ``name``."""
+    ``starts_at`` or else from 1970. Both bounds are included. It is not due on
+    ``excluded_dates``, which are dates in ``timezone``. ``H`` in a cron expression is computed from
+    ``name``."""
 
     name: str = ""
     cron: str = ""
@@ -73,6 +83,7 @@ class Rule:
     dst: str = "once"
     starts_at: datetime | None = None
     ends_at: datetime | None = None
+    excluded_dates: frozenset[date] = frozenset()
 
     def check(self) -> None:
         """Raise ``ValueError`` for a rule that is invalid or never due."""
@@ -85,6 +96,8 @@ class Rule:
             check_every(self.every)
         if self.starts_at and self.starts_at.year < EPOCH.year:
             raise ValueError(f"it starts before {EPOCH.year}")
+        if len(self.excluded_dates) > MOST_EXCLUDED:
+            raise TooManyDates(f"at most {MOST_EXCLUDED} dates can be excluded")
         if self.starts_at and self.ends_at:
             if self.ends_at < self.starts_at:
                 raise ValueError("it ends before it starts")
@@ -95,20 +108,55 @@ class Rule:
         """The due times after ``after``, in UTC. Raises ``ValueError`` for an invalid rule."""
         if self.starts_at is not None:
             after = max(after, self.starts_at - INSTANT)
-        if self.every is not None:
-            due_times = interval_times(self.starts_at or EPOCH, self.every, after)
-        elif self.cron:
-            # Only H depends on the name. Without it, equal rules share a cache entry.
-            name = self.name if "h" in self.cron.lower() else ""
-            due_times = _cron_times(self.cron, self.timezone, self.dst, name, after)
-        else:
-            raise BrokenCron("the rule has neither a cron expression nor an interval")
+        due_times = self._not_excluded(after) if self.excluded_dates else self._all(after)
         ends_at = self.ends_at
         return due_times if ends_at is None else takewhile(lambda due: due <= ends_at, due_times)
 
     def next(self, after: datetime) -> datetime | None:
         """The first due time after ``after``, or None."""
         return next(self.due_times(after), None)
+
+    def _all(self, after: datetime) -> Iterator[datetime]:
+        if self.every is not None:
+            return interval_times(self.starts_at or EPOCH, self.every, after)
+        if self.cron:
+            # Only H depends on the name. Without it, equal rules share a cache entry.
+            name = self.name if "h" in self.cron.lower() else ""
+            return _cron_times(self.cron, self.timezone, self.dst, name, after)
+        raise BrokenCron("the rule has neither a cron expression nor an interval")
+
+    def _not_excluded(self, after: datetime) -> Iterator[datetime]:
+        """Those on other dates. Takes one due time of an excluded date, or two on a day on which
+        the clock changes."""
+        zone = check_timezone(self.timezone)
+        while True:
+            for due in self._all(after):
+                try:
+                    if due.astimezone(zone).date() in self.excluded_dates:
+                        after = _end_of_date(due, zone) - INSTANT
+                        break
+                except OverflowError:  # past the year 9999
+                    return
+                yield due
+            else:
+                return
+
+
+def _end_of_date(at: datetime, zone: ZoneInfo) -> datetime:
+    """The end of the local date of ``at``, or the next change of the clock if that comes first."""
+    local = at.astimezone(zone)
+    offset = local.utcoffset()
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0, tzinfo=UTC) + DAY
+    same, end = at, midnight - (offset or timedelta())
+    if (end - INSTANT).astimezone(zone).utcoffset() == offset:
+        return end
+    while end - same > SECOND:
+        middle = same + (end - same) / 2
+        if middle.astimezone(zone).utcoffset() == offset:
+            same = middle
+        else:
+            end = middle
+    return end.replace(microsecond=0)
 
 
 @lru_cache(maxsize=4_096)

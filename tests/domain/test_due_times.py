@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
@@ -42,10 +43,12 @@ def visited(rule: Rule, begin: datetime, end: datetime) -> list[datetime]:
 
 
 def assert_as_visited(rule: Rule, begin: datetime, end: datetime) -> None:
-    all_of_them, found = visited(rule, begin, end), due_between(rule, begin, end, MOST)
-    assert found.count == len(all_of_them), (rule, begin)
-    assert list(found.first) == all_of_them[:MOST], (rule, begin)
-    assert found.last == (all_of_them[-1] if all_of_them else None), (rule, begin)
+    every = visited(rule, begin, end)
+    for limit in (None, 1, MOST + 1):
+        found, all_of_them = due_between(rule, begin, end, MOST, limit), every[:limit]
+        assert found.count == len(all_of_them), (rule, begin)
+        assert list(found.first) == all_of_them[:MOST], (rule, begin)
+        assert found.last == (all_of_them[-1] if all_of_them else None), (rule, begin)
 
 
 @pytest.mark.parametrize(("zone", "day", "change"), CHANGES)
@@ -59,6 +62,9 @@ def test_days_around_a_change_of_the_clock(zone: str, day: datetime, change: str
             days = [(midnight + number * DAY).astimezone(UTC) for number in range(4)]
             for begin, end in pairwise(days):
                 assert_as_visited(rule, begin, end)
+            for number in range(3):  # one of the dates is excluded
+                excluding = replace(rule, excluded_dates=frozenset({(day + number * DAY).date()}))
+                assert_as_visited(excluding, days[0], days[-1])
             changes = [due_between(rule, *span, MOST).change for span in pairwise(days)]
             assert sorted(changes) == ["", "", change], clock
 
@@ -94,11 +100,34 @@ def test_intervals_and_bounds(every: float) -> None:
     starts_at = begin + timedelta(hours=7, seconds=3)
     ends_at = begin + timedelta(hours=8, seconds=3)
     for bounds in ({}, {"starts_at": starts_at}, {"starts_at": starts_at, "ends_at": ends_at}):
-        assert_as_visited(Rule(every=every, **bounds), begin, begin + DAY)  # type: ignore[arg-type]
+        rule = Rule(every=every, **bounds)  # type: ignore[arg-type]
+        assert_as_visited(rule, begin, begin + DAY)
     for cron in ("* * * * *", "3 7 * * *", "3 8 * * *"):
         rule = Rule(cron=cron, starts_at=starts_at, ends_at=ends_at)
         assert_as_visited(rule, begin, begin + DAY)
         assert due_between(rule, begin + DAY, begin + 2 * DAY, MOST).count == 0
+
+
+@pytest.mark.parametrize(("zone", "day", "change"), CHANGES)
+def test_intervals_with_excluded_dates(zone: str, day: datetime, change: str) -> None:
+    begin = day.replace(tzinfo=UTC) - 12 * timedelta(hours=1)
+    for days in ({1}, {0, 1}, {0, 2}, {-1, 3}, set(range(-2, 9))):
+        excluded = frozenset((day + number * DAY).date() for number in days)
+        for every in (1_777.0, 86_400.0):
+            rule = Rule(every=every, timezone=zone, excluded_dates=excluded)
+            for hours in range(0, 96, 7):
+                at = begin + timedelta(hours=hours)
+                assert_as_visited(rule, at, at + timedelta(hours=31))
+
+
+def test_nothing_is_due_on_an_excluded_date_that_the_clock_changes() -> None:
+    begin = datetime(2027, 3, 27, 23, tzinfo=UTC)
+    rule = Rule(cron="30 2 * * *", timezone="Europe/Berlin", dst="skip")
+    excluding = replace(rule, excluded_dates=frozenset({(begin + DAY).date()}))
+    assert due_between(rule, begin, begin + DAY, MOST).left_out
+    found = due_between(excluding, begin, begin + DAY, MOST)
+    assert (found.count, found.left_out, found.change) == (0, False, "clock goes forward")
+    assert due_between(rule, begin, begin + 9 * DAY, MOST, 0).count == 0
 
 
 def test_a_day_of_many_due_times_costs_as_little_as_one_of_few() -> None:

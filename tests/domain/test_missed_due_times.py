@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ YEAR = timedelta(days=365)
 HOURLY = Rule(every=3600.0)
 EVERY_SECOND = Rule(every=1.0)
 
-rules = st.one_of(
+ordinary = st.one_of(
     st.builds(Rule, every=st.sampled_from([1.0, 7.0, 90.0, 3600.0, 86_400.5])),
     st.builds(
         Rule,
@@ -31,6 +33,13 @@ rules = st.one_of(
         dst=st.sampled_from(["once", "skip", "twice"]),
     ),
 )
+dates = st.dates(NOON.date() - timedelta(days=6), NOON.date() + timedelta(days=20))
+with_gaps = st.builds(
+    lambda rule, days: replace(rule, excluded_dates=days),
+    rule=ordinary,
+    days=st.frozensets(dates, max_size=12),
+)
+rules = st.one_of(ordinary, with_gaps)
 spans = st.integers(0, 3_000_000).map(lambda seconds: timedelta(seconds=seconds / 7))
 policies = st.one_of(
     st.tuples(st.sampled_from(["latest", "skip"]), st.none()),
@@ -45,8 +54,14 @@ def hours_before(*numbers: int) -> list[datetime]:
 
 def between(rule: Rule, first: datetime, last: datetime) -> list[datetime]:
     """All due times from ``first`` to ``last``, both included, one by one."""
-    found = rule.due_times(first - timedelta(microseconds=1))
-    return list(takewhile(lambda due: due <= last, found))
+    everything = replace(rule, excluded_dates=frozenset())
+    found = everything.due_times(first - timedelta(microseconds=1))
+    zone = ZoneInfo(rule.timezone)
+    return [
+        due
+        for due in takewhile(lambda due: due <= last, found)
+        if due.astimezone(zone).date() not in rule.excluded_dates
+    ]
 
 
 # One look
@@ -117,6 +132,8 @@ def test_an_ended_rule_has_no_next_due_time() -> None:
     assert (ended.fire, len(ended.late), ended.next_due) == ([], MOST_MISSED_TICKS, None)
 
 
+BEFORE = frozenset(NOON.date() - timedelta(days=number) for number in range(366))
+EVERY_OTHER = frozenset(NOON.date() - timedelta(days=2 * number) for number in range(1, 367))
 SEASONS = (
     EVERY_SECOND,
     Rule(every=1.0, ends_at=NOON - YEAR),
@@ -124,10 +141,15 @@ SEASONS = (
     Rule(cron="* * * 4-9 *"),
     Rule(cron="* * 1 1 *"),
     Rule(cron="* * * * *", ends_at=NOON - 3 * YEAR),
+    Rule(every=1.0, timezone="Europe/Paris", excluded_dates=BEFORE),
+    Rule(cron="* * * * *", timezone="Europe/Paris", excluded_dates=BEFORE),
+    Rule(cron="* * * * *", excluded_dates=EVERY_OTHER),
 )
 
 
-@pytest.mark.parametrize("rule", SEASONS, ids=str)
+@pytest.mark.parametrize(
+    "rule", SEASONS, ids=[f"season {number}" for number in range(len(SEASONS))]
+)
 @pytest.mark.parametrize("policy, limit", [("latest", None), ("at_most", 1e9), ("window", 86_400)])
 def test_years_of_missed_due_times_are_planned_quickly(
     rule: Rule, policy: str, limit: float | None
