@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.apps import apps
@@ -25,7 +25,7 @@ from .job_type import JobType
 FIELDS = (
     *("job_type", "payload", "queue", "priority", "cron", "every", "timezone", "starts_at"),
     *("ends_at", "enabled", "jitter_seconds", "dst", "overlap", "overlap_limit", "catch_up"),
-    *("catch_up_limit", "pause_after_dead"),
+    *("catch_up_limit", "pause_after_dead", "excluded_dates", "max_jobs"),
 )
 """The fields that code sets on a declared schedule. The pause is left to operators."""
 
@@ -34,6 +34,8 @@ KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("name", "queue", "cron", "timezone"), ((str,), "text")),
     **dict.fromkeys(("dst", "overlap", "catch_up"), ((str,), "text")),
     **dict.fromkeys(("priority", "overlap_limit", "pause_after_dead"), ((int,), "a whole number")),
+    "max_jobs": ((int,), "a whole number"),
+    "excluded_dates": ((list, tuple, set, frozenset), "a list of dates"),
     "jitter_seconds": ((int, float), "a number of seconds"),
     "catch_up_limit": ((int, float), "a number"),
     **dict.fromkeys(("starts_at", "ends_at"), ((datetime,), "a datetime")),
@@ -45,7 +47,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "catch_up": tuple(policy.value for policy in CatchUp),
 }
 OPTIONAL = {"priority", "overlap_limit", "pause_after_dead", "catch_up_limit"} | {
-    *("starts_at", "ends_at")
+    *("starts_at", "ends_at", "max_jobs")
 }
 
 
@@ -69,6 +71,8 @@ def schedule(
     catch_up: str = "latest",
     catch_up_limit: float | None = None,
     pause_after_dead: int | None = None,
+    excluded_dates: Iterable[date] = (),
+    max_jobs: int | None = None,
 ) -> None:
     """Declare a schedule in ``jobs.py``; the next ``migrate`` writes it to the table.
 
@@ -77,7 +81,8 @@ def schedule(
     ``overlap``, while its last job is still live: ``"skip"``, ``"queue_one"``, ``"queue_all"``,
     ``"allow"`` or ``"cancel"``. ``catch_up``, for missed due times: ``"latest"``, ``"skip"``,
     ``"at_most"`` (``catch_up_limit`` jobs) or ``"window"`` (the last ``catch_up_limit`` seconds).
-    ``queue`` and ``priority``: None is what the job type declares.
+    ``queue`` and ``priority``: None is what the job type declares. It is not due on
+    ``excluded_dates``, at most 366 dates in ``timezone``, and ends after ``max_jobs`` jobs.
 
     Raises ``TypeError`` or ``ValueError`` at import for a schedule that can never be fired.
     """
@@ -98,6 +103,8 @@ def schedule(
         "catch_up": catch_up,
         "catch_up_limit": catch_up_limit,
         "pause_after_dead": pause_after_dead,
+        "excluded_dates": excluded_dates,
+        "max_jobs": max_jobs,
     }
     registry.register_schedule(name, columns_of(name, job_type, options))
 
@@ -124,6 +131,7 @@ def columns_of(
             job_type.bind(**given["payload"])
         if every is not None:
             given["every"] = check_every(every)
+        given["excluded_dates"] = sorted(set(given.get("excluded_dates", ())))
         row = Schedule(**given)
         row.full_clean(validate_unique=False, validate_constraints=False)
     except ValidationError as error:
@@ -215,3 +223,6 @@ def _check_types(options: Mapping[str, Any], where: str) -> None:
             raise ValueError(f"{where}: {option} is {', '.join(others)} or {last}, not {value!r}")
         if isinstance(value, datetime) and value.utcoffset() is None:
             raise ValueError(f"{where}: {option} needs a time zone, and {value!r} has none")
+    for day in options.get("excluded_dates", ()):
+        if isinstance(day, datetime) or not isinstance(day, date):
+            raise TypeError(f"{where}: excluded_dates are dates, not {day!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -159,7 +160,7 @@ class _Batch:
 
     def write(self) -> None:
         """Write everything. A job is cancelled only if another was made in its place."""
-        made = {tick.schedule for tick, _ in write_ticks(self.ticks)}
+        made = Counter(tick.schedule for tick, _ in write_ticks(self.ticks))
         replaced = [
             job for schedule, jobs in self.replaced.items() if schedule in made for job in jobs
         ]
@@ -168,7 +169,7 @@ class _Batch:
             # schedule waits for it.
             reason = "replaced by the next job of its schedule"
             job_operations.cancel(replaced, reason=reason, wait=False)
-        advance(self.moves)
+        advance(self.moves, made)
         for schedule, reason in self.dying.items():
             name = schedule_errors.pause_of_itself(schedule, reason)
             _emit("schedule_paused", logging.WARNING, name, reason)
@@ -205,22 +206,26 @@ def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch)
         late = timedelta(seconds=round((schedule.now - moment).total_seconds()))
         ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_LATE, f"seen {late} late"))
     try:
-        ticks += _admitted(schedule, due.fire, live, batch)
+        fire = _admitted(schedule, due.fire, live, batch)
     except (QueueFull, HookError) as refused:
         reason = str(refused)
-        ticks += [_not_fired(schedule, moment, TickState.SUPPRESSED, reason) for moment in due.fire]
-    batch.ticks += ticks
-    seen = [*due.late, *due.fire]
-    batch.moves[schedule.pk] = due.next_due, seen[-1] if seen else None
+        fire = [_not_fired(schedule, moment, TickState.SUPPRESSED, reason) for moment in due.fire]
+    batch.ticks += ticks + fire
+    seen, beyond = [*due.late, *due.fire[: len(fire)]], due.fire[len(fire) :]
+    next_due = beyond[0] if beyond else due.next_due
+    batch.moves[schedule.pk] = next_due, seen[-1] if seen else None
 
 
 def _admitted(
     schedule: Schedule, moments: Sequence[datetime], live: Sequence[tuple[int, bool]], batch: _Batch
 ) -> list[NewTick]:
-    """A tick for each due time that should make a job, if the live jobs permit it."""
+    """A tick for each due time that should make a job, if the live jobs permit it. Due times after
+    the last job that the schedule may make get none."""
     ticks: list[NewTick] = []
     count, waiting = len(live), sum(waits for _, waits in live)
     for moment in moments:
+        if count - len(live) == schedule.jobs_left:
+            break
         if schedule.overlap == Overlap.CANCEL and moment is not moments[-1]:
             reason = "replaced by the due time behind it"
             ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_OVERLAP, reason))

@@ -10,6 +10,7 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
 import django_jobs.models.run_total
+import django_jobs.models.schedule_fields
 import django_jobs.models.tags
 
 from . import _enqueue_function
@@ -509,6 +510,36 @@ class Migration(migrations.Migration):
                     models.DateTimeField(blank=True, null=True, verbose_name="starts at"),
                 ),
                 ("ends_at", models.DateTimeField(blank=True, null=True, verbose_name="ends at")),
+                (
+                    "excluded_dates",
+                    django_jobs.models.schedule_fields.DatesField(
+                        blank=True,
+                        db_default=models.Value("{}"),
+                        default=list,
+                        help_text="Dates in the time zone of the schedule on which it is not due.",
+                        verbose_name="excluded dates",
+                    ),
+                ),
+                (
+                    "max_jobs",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="After this many jobs it ends; a larger number starts it again. Empty: any number.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                        verbose_name="maximum number of jobs",
+                    ),
+                ),
+                (
+                    "jobs_made",
+                    django_jobs.models.schedule_fields.CountField(
+                        db_default=0,
+                        default=0,
+                        editable=False,
+                        help_text="The number of jobs that its due times made.",
+                        verbose_name="jobs made",
+                    ),
+                ),
                 ("enabled", models.BooleanField(default=True, verbose_name="enabled")),
                 (
                     "jitter_seconds",

@@ -65,7 +65,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return first.aggregate(**of_state)
 
     def update(self, **values: Any) -> int:
-        if not values.keys().isdisjoint(self.model.RULE_FIELDS):
+        if not values.keys().isdisjoint((*self.model.RULE_FIELDS, "jobs_made")):
             values.setdefault("stale", True)
         return super().update(**values)
 

@@ -15,9 +15,10 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.cron import UnknownTimezone
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from ..domain.schedules import CatchUp, Overlap, Rule
+from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates
 from .querysets import ScheduleQuerySet
 from .queue import QUEUE_NAME
+from .schedule_fields import CountField, DatesField
 from .schedule_state import ARMED, ScheduleState, state_at
 from .timestamps import TimestampField
 
@@ -56,7 +57,7 @@ class Schedule(models.Model):
 
     RULE_FIELDS: ClassVar[tuple[str, ...]] = (
         *("name", "cron", "every", "timezone", "dst", "starts_at", "ends_at"),
-        *("enabled", "paused_at", "error"),
+        *("excluded_dates", "max_jobs", "enabled", "paused_at", "error"),
     )
     """The fields that determine the next due time. A change makes a worker recompute it."""
 
@@ -100,6 +101,29 @@ class Schedule(models.Model):
     timezone = models.CharField(_("time zone"), max_length=64, default="UTC")
     starts_at = TimestampField(_("starts at"), null=True, blank=True)
     ends_at = TimestampField(_("ends at"), null=True, blank=True)
+    excluded_dates = DatesField(
+        _("excluded dates"),
+        default=list,
+        db_default=models.Value("{}"),
+        blank=True,
+        help_text=_("Dates in the time zone of the schedule on which it is not due."),
+    )
+    max_jobs = models.PositiveIntegerField(
+        _("maximum number of jobs"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_(
+            "After this many jobs it ends; a larger number starts it again. Empty: any number."
+        ),
+    )
+    jobs_made = CountField(
+        _("jobs made"),
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text=_("The number of jobs that its due times made."),
+    )
     enabled = models.BooleanField(_("enabled"), default=True)
     jitter_seconds = models.FloatField(
         _("jitter"),
@@ -227,6 +251,7 @@ class Schedule(models.Model):
         except ValueError as error:
             field = "cron" if self.cron or self.every is None else "every"
             field = "timezone" if isinstance(error, UnknownTimezone) else field
+            field = "excluded_dates" if isinstance(error, TooManyDates) else field
             raise ValidationError({field: str(error)}) from None
         for field in ("jitter_seconds", "catch_up_limit"):
             if not isfinite(getattr(self, field) or 0.0):
@@ -249,11 +274,14 @@ class Schedule(models.Model):
     def _rule(self, fields: Collection[str]) -> dict[str, Any]:
         """The values of those ``fields`` that belong to the rule and are loaded."""
         loaded = self.__dict__
-        return {
+        values = {
             field: loaded[field]
             for field in self.RULE_FIELDS
             if field in fields and field in loaded
         }
+        if "excluded_dates" in values:  # a list, which may change in place
+            values["excluded_dates"] = tuple(values["excluded_dates"])
+        return values
 
     @property
     def rule(self) -> Rule:
@@ -266,7 +294,13 @@ class Schedule(models.Model):
             dst=self.dst,
             starts_at=self.starts_at,
             ends_at=self.ends_at,
+            excluded_dates=frozenset(self.excluded_dates),
         )
+
+    @property
+    def jobs_left(self) -> int | None:
+        """The number of jobs that its due times may still make; None is any number."""
+        return None if self.max_jobs is None else max(self.max_jobs - self.jobs_made, 0)
 
     @property
     def is_armed(self) -> bool:

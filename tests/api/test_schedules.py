@@ -21,7 +21,7 @@ from django_jobs.exceptions import PayloadError, QueueFull, UnknownJobType, Unkn
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Queue, Schedule
 from tests.app.jobs import add, mark, noop, summarise
-from tests.factories import due_schedule, in_threads, listening, look
+from tests.factories import due_schedule, in_threads, listening, look, run_sql
 
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 PARIS = dt.timezone(dt.timedelta(hours=1))
@@ -54,6 +54,8 @@ def test_a_declared_job_type_has_its_name_and_the_defaults() -> None:
         **dict.fromkeys(("cron", "queue"), ""),
         **dict.fromkeys(("priority", "every", "starts_at", "ends_at"), None),
         **dict.fromkeys(("overlap_limit", "catch_up_limit", "pause_after_dead"), None),
+        "excluded_dates": [],
+        "max_jobs": None,
         "job_type": "app.summarise",
         "payload": {"day": "x"},
         "timezone": "UTC",
@@ -112,6 +114,17 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a negative jitter": ({"jitter_seconds": -1}, ValueError, "jitter_seconds: "),
     "a jitter that is none": ({"jitter_seconds": float("nan")}, ValueError, "jitter_seconds: "),
     "a jitter of None": ({"jitter_seconds": None}, TypeError, "jitter_seconds is a number"),
+    "a date to exclude": ({"excluded_dates": NOON.date()}, TypeError, "is a list of dates"),
+    "excluded text": ({"excluded_dates": "2026-12-25"}, TypeError, "excluded_dates is a list of"),
+    "excluded texts": ({"excluded_dates": ["2026-12-25"]}, TypeError, "are dates, not '2026-1"),
+    "an excluded moment": ({"excluded_dates": [NOON]}, TypeError, "are dates, not datetime"),
+    "too many excluded dates": (
+        {"excluded_dates": {NOON.date() + dt.timedelta(day) for day in range(367)}},
+        ValueError,
+        "excluded_dates: at most 366 dates",
+    ),
+    "no jobs at all": ({"max_jobs": 0}, ValueError, "max_jobs: "),
+    "half of the jobs": ({"max_jobs": 0.5}, TypeError, "max_jobs is a whole number"),
     "too many dead": ({"pause_after_dead": 101}, ValueError, "pause_after_dead: "),
     "enabled by text": ({"enabled": "no"}, TypeError, "enabled is True or False"),
     "a queue of no name": ({"queue": "a b"}, ValueError, "queue: Use letters"),
@@ -198,6 +211,22 @@ def test_a_changed_declaration_updates_the_row_and_marks_it_stale() -> None:
     declare(every=60)
     row = table()["nightly"]
     assert (row.every, row.queue, row.stale) == (60.0, "", True)
+
+
+@pytest.mark.django_db
+def test_excluded_dates_and_the_number_of_jobs_are_declared() -> None:
+    christmas, day_after = dt.date(2026, 12, 25), dt.date(2026, 12, 26)
+    declare(excluded_dates=(day_after, christmas, day_after), max_jobs=5)
+    row = table()["nightly"]
+    assert (row.excluded_dates, row.max_jobs) == ([christmas, day_after], 5)
+    run_sql("UPDATE django_jobs_schedule SET stale = false, jobs_made = 3")
+    row = table()["nightly"]
+    assert (row.stale, row.jobs_made) == (False, 3)
+    registry.forget_schedule("nightly")
+    declare(excluded_dates=[christmas], max_jobs=9)
+    row = table()["nightly"]
+    assert (row.stale, row.excluded_dates, row.max_jobs) == (True, [christmas], 9)
+    assert row.jobs_made == 3
 
 
 @pytest.mark.django_db

@@ -6,6 +6,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from django.core import serializers
 from django.core.exceptions import ValidationError
 from django.db import DataError, IntegrityError, transaction
 
@@ -32,6 +33,8 @@ CHANGES = {
     "dst": "twice",
     "starts_at": None,
     "ends_at": dt.datetime(2199, 1, 1, tzinfo=dt.UTC),
+    "excluded_dates": [dt.date(2026, 12, 25)],
+    "max_jobs": 3,
     "enabled": False,
     "paused_at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
 }
@@ -74,6 +77,37 @@ def test_a_change_of_anything_else_leaves_the_next_due_time(field: str, value: A
     assert not is_stale(schedule)
     Schedule.objects.filter(pk=schedule.pk).update(**{field: value})
     assert not is_stale(schedule)
+
+
+def test_a_date_added_to_the_list_marks_it_stale() -> None:
+    schedule = settled(excluded_dates=[dt.date(2026, 12, 26)])
+    schedule.excluded_dates.append(dt.date(2026, 12, 25))
+    schedule.save()
+    assert is_stale(schedule)
+
+
+def test_excluded_dates_are_dumped_and_loaded() -> None:
+    days = [dt.date(2026, 12, 25), dt.date(2026, 12, 26)]
+    schedule = settled(excluded_dates=days)
+    text = serializers.serialize("json", [schedule])
+    Schedule.objects.all().delete()
+    for row in serializers.deserialize("json", text):
+        row.save()
+    assert Schedule.objects.get().excluded_dates == days
+
+
+@pytest.mark.parametrize("dates", ["25.12.2026", [5], [None], [dt.datetime.now()]])
+def test_what_is_not_a_date_is_refused(dates: Any) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Schedule(name="a", job_type="app.noop", every=60, excluded_dates=dates).full_clean()
+    assert list(refused.value.message_dict) == ["excluded_dates"]
+
+
+def test_excluded_dates_are_in_order_and_each_once() -> None:
+    dates: Any = ("2026-12-26", dt.date(2026, 12, 25), "2026-12-25")
+    schedule = Schedule(name="a", job_type="app.noop", every=60, excluded_dates=dates)
+    schedule.full_clean()
+    assert schedule.excluded_dates == [dt.date(2026, 12, 25), dt.date(2026, 12, 26)]
 
 
 def test_an_unsaved_change_of_the_rule_is_noted_when_it_is_saved() -> None:

@@ -79,10 +79,13 @@ ORDER BY job.id
 
 ADVANCE = """
 UPDATE django_jobs_schedule AS schedule
-SET next_due_at = input.next_due, last_due_at = coalesce(input.last_due, schedule.last_due_at),
+SET next_due_at = CASE WHEN schedule.jobs_made + input.made >= schedule.max_jobs THEN NULL
+                       ELSE input.next_due END,
+    last_due_at = coalesce(input.last_due, schedule.last_due_at),
+    jobs_made = schedule.jobs_made + input.made,
     stale = false
 FROM json_to_recordset(%(rows)s::json) AS input (
-    schedule bigint, next_due timestamptz, last_due timestamptz)
+    schedule bigint, next_due timestamptz, last_due timestamptz, made integer)
 WHERE schedule.id = input.schedule
 """
 
@@ -138,11 +141,19 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
     return made
 
 
-def advance(moves: Mapping[int, tuple[datetime | None, datetime | None]]) -> None:
-    """Write ``{schedule: (next due time, last due time)}`` and clear ``stale``. A last due time of
-    None keeps the stored one."""
+def advance(
+    moves: Mapping[int, tuple[datetime | None, datetime | None]], made: Mapping[int, int]
+) -> None:
+    """Write ``{schedule: (next due time, last due time)}``, add the numbers of jobs made, and clear
+    ``stale``. A last due time of None keeps the stored one. A schedule that has made its maximum
+    number of jobs has no next due time."""
     rows = [
-        {"schedule": schedule, "next_due": _text(next_due), "last_due": _text(last_due)}
+        {
+            "schedule": schedule,
+            "next_due": _text(next_due),
+            "last_due": _text(last_due),
+            "made": made.get(schedule, 0),
+        }
         for schedule, (next_due, last_due) in moves.items()
     ]
     if rows:

@@ -51,7 +51,7 @@ def test_two_that_read_due_schedules_at_once_get_different_ones() -> None:
     def take(number: int) -> list[int]:
         with transaction.atomic():
             taken = due.take_due({"app.noop": 1}, 20)
-            advance(dict.fromkeys(taken, (None, None)))
+            advance(dict.fromkeys(taken, (None, None)), {})
             return taken
 
     taken = [id_ for ids in in_threads(4, take) for id_ in ids]

@@ -61,7 +61,7 @@ def test_a_due_time_fired_twice_at_once_is_written_once() -> None:
 
 def test_nothing_is_written_for_no_ticks() -> None:
     assert write_ticks([]) == []
-    advance({})
+    advance({}, {})
 
 
 def test_a_reason_is_cut_to_what_fits() -> None:
@@ -79,8 +79,8 @@ def test_the_due_time_comes_with_the_claim() -> None:
 def test_the_last_due_time_is_kept_if_there_is_no_tick() -> None:
     schedule = due_schedule()
     later = NOON + dt.timedelta(hours=1)
-    advance({schedule.pk: (later, NOON)})
-    advance({schedule.pk: (None, None)})
+    advance({schedule.pk: (later, NOON)}, {})
+    advance({schedule.pk: (None, None)}, {})
     schedule.refresh_from_db()
     assert (schedule.next_due_at, schedule.last_due_at) == (None, NOON)
 

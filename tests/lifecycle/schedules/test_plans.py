@@ -158,7 +158,8 @@ def test_schedules_are_read_and_moved_by_primary_key() -> None:
     plan = plan_of(lambda: due.read(ids))
     assert indexes(plan) == {"django_jobs_schedule_pkey"}
     assert rows_read(plan) <= 500
-    rows = json.dumps([{"schedule": id_, "next_due": None, "last_due": None} for id_ in ids])
+    move = {"next_due": None, "last_due": None, "made": 1}
+    rows = json.dumps([{"schedule": id_, **move} for id_ in ids])
     plan = explain(firing.ADVANCE, {"rows": rows})
     assert not whole_tables(plan)
     assert rows_read(plan) <= 1_000  # each is updated, too
