@@ -42,9 +42,10 @@ SLOW = (
 """What takes minutes and depends on the version of Django less than all else: faults, servers of a
 test's own, PostgreSQL's plans, the demo; and what looks at the sources alone."""
 
-ENDS = ("documents/", "domain/", "test_docs")
+ENDS = ("doctor/", "documents/", "domain/", "lifecycle/", "metrics/", "test_docs", "why/")
 """What no pair of Python and Django decides if the oldest and the newest have run it: pure rules,
-the documentation, and most worker processes. tox.ini has the pairs."""
+statements that PostgreSQL alone reads, the documentation, and most worker processes. tox.ini has
+the pairs."""
 
 EVERYWHERE = ("worker/process/test_worker_process.py", "management/test_burst.py")
 """Of the tests with worker processes, two thirds of the time, those that every pair runs:
