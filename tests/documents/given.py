@@ -489,6 +489,8 @@ from django.core.management import call_command
 
 call_command("migrate", verbosity=0)
 send_digest.enqueue()
+remind.enqueue()
+rebuild.enqueue()
 export.enqueue(2026)
 call_command("jobschedule", "run", "report")
 """,
