@@ -91,7 +91,9 @@ class RunAdmin(HidesErrors, HistoryAdmin):
         if obj is None:
             return self.fieldsets
         texts = ("hidden_texts",) if obj.errors_hidden else ("message_text", "traceback_text")
-        shown = (*self.fieldsets[:-1], section(*ERROR, *texts))
+        shown = self.fieldsets[:-1]
+        if obj.errors_hidden or obj.error_type or obj.error_message:
+            shown = (*shown, section(*ERROR, *texts))
         if obj.log is None:
             return shown
         # Handlers log tracebacks, too.

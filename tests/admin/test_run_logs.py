@@ -1,4 +1,4 @@
-"""The log of a run, on its page."""
+"""The log and the error of a run, on its page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Run
-from tests.factories import enqueue_and_claim
+from tests.factories import enqueue_and_claim, failure, settle_one
 
 from .walking import Page, change_url
 
@@ -29,6 +29,13 @@ def test_the_lines_are_shown_escaped(page: Page) -> None:
 
 def test_a_run_without_lines_has_no_section(page: Page) -> None:
     assert ">Log<" not in page.text(run_with(None))
+
+
+def test_a_run_without_an_error_has_no_section_of_it(page: Page) -> None:
+    assert "Fingerprint:" not in page.text(run_with(None))
+    held = enqueue_and_claim()
+    settle_one(held, failure())
+    assert "Fingerprint:" in page.text(change_url(Run, Run.objects.get(job_id=held.id).pk))
 
 
 def test_the_lines_need_the_permissions_to_see_payloads_and_errors(
