@@ -189,6 +189,18 @@ def test_intervals_are_described_in_words(every: float, words: str) -> None:
 
 
 @pytest.mark.django_db
+def test_limits_of_a_schedule_are_respected_and_shown() -> None:
+    armed(max_jobs=4, jobs_made=2)
+    assert len(jobschedule("next", "nightly", "--count", "9").splitlines()) == 1 + 2
+    Schedule.objects.update(jobs_made=4)
+    Scheduling().look()
+    assert "It has no further due times." in jobschedule("next", "nightly")
+    assert "ended: it has made all of its jobs" in jobschedule("list")
+    Schedule.objects.update(max_jobs=None, excluded_dates=[datetime.now(UTC).date()])
+    assert str(datetime.now(UTC).date()) not in jobschedule("next", "nightly")
+
+
+@pytest.mark.django_db
 def test_the_next_times_are_local_and_utc() -> None:
     make_schedule(timezone="Asia/Tokyo")
     head, *lines = jobschedule("next", "nightly", "--count", 3).splitlines()

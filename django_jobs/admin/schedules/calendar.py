@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
@@ -27,7 +27,7 @@ from ..base.actions import ModelAdmin
 from ..base.formatting import badge, link, shortened
 from ..layout.console_page import console_page
 from .columns import PLACE
-from .display import CHANGES, in_words, state_badge, why_not
+from .display import CHANGES, YEAR, in_words, state_badge, why_not
 
 CALENDAR = "django_jobs_schedule_calendar"
 MOST = 1_000
@@ -40,7 +40,7 @@ last."""
 ROW = """
 <tr><td>{}</td><td class="jobs-number">{}</td><th scope="row">{}</th><td>{}</td></tr>
 """.strip()
-COLUMNS = (*Schedule.RULE_FIELDS, "paused_reason", "stale", "next_due_at")
+COLUMNS = (*Schedule.RULE_FIELDS, "jobs_made", "paused_reason", "stale", "next_due_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def calendar_of(
         name = link(site, Schedule, schedule.pk, shortened(schedule.name))
         if schedule.is_armed:
             try:
-                _add(days, schedule, name, zone)
+                _add(days, schedule, name, now, zone)
                 continue
             except (ValueError, OverflowError) as error:  # the row was not written by a form
                 why = str(error)
@@ -169,10 +169,17 @@ def _day(day: date, now: datetime, zone: tzinfo) -> Day:
     )
 
 
-def _add(days: Iterable[Day], schedule: Any, name: str, zone: tzinfo) -> None:
-    """Add a line to each day on which the schedule is due."""
-    rule = schedule.rule
-    found = [(day, due_between(rule, day.begin, day.end, SHOWN)) for day in days]
+def _add(days: Sequence[Day], schedule: Any, name: str, now: datetime, zone: tzinfo) -> None:
+    """Add a line to each day on which the schedule is due, as long as it has jobs left. The due
+    times before the first day are counted for a year."""
+    rule, left, found = schedule.rule, schedule.jobs_left, []
+    if left is not None:
+        left -= due_between(rule, now, min(days[0].begin, now + YEAR), 0, left).count
+    for day in days:
+        due = due_between(rule, day.begin, day.end, SHOWN, left)
+        found.append((day, due))
+        if left is not None:
+            left -= due.count
     when = format_html("{}", in_words(rule.cron, rule.every))
     if rule.cron:
         when += format_html(' <span class="jobs-quiet">{}</span>', rule.timezone)

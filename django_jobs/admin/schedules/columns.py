@@ -8,12 +8,13 @@ from typing import Any
 from django.contrib import admin
 from django.template.loader import render_to_string
 from django.utils.html import format_html
-from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...models import Schedule, TickOutcome
 from ...models.database import database_time
+from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import (
     NOTHING,
@@ -124,6 +125,17 @@ class ScheduleColumns(ModelAdmin):
 
     created_text = moment_column("created_at", _("created"))
 
+    @admin.display(description=_("jobs"))
+    def made_text(self, schedule: Any) -> str:
+        text = ngettext(
+            "made %(made)s of %(most)s job, %(left)s left",
+            "made %(made)s of %(most)s jobs, %(left)s left",
+            schedule.max_jobs or 0,
+        )
+        numbers = {"made": schedule.jobs_made, "most": schedule.max_jobs or 0}
+        numbers["left"] = schedule.jobs_left or 0
+        return text % {name: number_text(number) for name, number in numbers.items()}
+
     @admin.display(description=_("arguments"))
     def arguments_text(self, schedule: Any) -> str:
         arguments = document("", *texts(schedule, ["payload"])["payload"])
@@ -141,7 +153,7 @@ class ScheduleColumns(ModelAdmin):
     def preview_text(self, schedule: Any) -> str:
         now = getattr(schedule, "read_at", None) or database_time()
         blank = schedule.pk is None and not schedule.cron and schedule.every is None
-        context = {"preview": None if blank else preview(schedule.rule, now)}
+        context = {"preview": None if blank else preview(schedule.rule, now, schedule.jobs_left)}
         return render_to_string("admin/django_jobs/schedule/preview.html", context)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.utils.formats import date_format
 from django.utils.html import format_html
+from django.utils.text import get_text_list
 from django.utils.translation import (
     get_language,
     gettext_lazy,
@@ -25,7 +27,7 @@ from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import MONTHS, WEEKDAYS, describe
 from ...domain.due_times import due_between
 from ...domain.durations import exactly
-from ...domain.schedules import INSTANT, Rule
+from ...domain.schedules import DAY, INSTANT, Rule
 from ...models import Schedule
 from ...models.timestamps import DistantTime
 from ...separators import localized, number_text
@@ -65,38 +67,72 @@ class Preview:
     zone: str = ""
     times: tuple[DueTime, ...] = ()
     note: str = ""
+    left_out: str = ""
+    """The next dates on which it would be due if they were not excluded."""
     error: str = ""
 
 
-def preview(rule: Rule, now: datetime) -> Preview:
-    """The next due times of ``rule`` after ``now``."""
+def preview(rule: Rule, now: datetime, jobs_left: int | None = None) -> Preview:
+    """The next due times of ``rule`` after ``now``, of a schedule that may make ``jobs_left``
+    jobs."""
     try:
         rule.check()
-        due = list(islice(rule.due_times(now), PREVIEWED))
+        due = list(islice(rule.due_times(now), min(PREVIEWED, jobs_left or PREVIEWED)))
     except (ValueError, OverflowError) as error:
         return Preview(error=str(error))
     zone = check_timezone(rule.timezone)
-    note = _left(rule, now) if due else _("It has no further due times.")
-    if due and len(due) < PREVIEWED:
+    if jobs_left == 0:
+        due, note = [], _("Made all of its jobs. A larger maximum starts it again.")
+    elif not due:
+        note = _("It has no further due times.")
+    elif len(due) < PREVIEWED:
         note = _("It has no due times after these.")
+    else:
+        note = _left(rule, now, jobs_left)
     return Preview(
         words=in_words(rule.cron, rule.every),
         zone=rule.timezone,
         times=tuple(_due_time(moment, zone, rule.timezone) for moment in due),
         note=note,
+        left_out=_left_out(rule, now, zone) if due else "",
     )
 
 
-def _left(rule: Rule, now: datetime) -> str:
+def _left_out(rule: Rule, now: datetime, zone: tzinfo) -> str:
+    """The coming dates on which it would be due if they were not excluded."""
+    today = now.astimezone(zone).date()
+    every_day = replace(rule, excluded_dates=frozenset())
+    dates = []
+    for day in sorted(day for day in rule.excluded_dates if day >= today):
+        begin = datetime.combine(day, time(), zone).astimezone(UTC)
+        with suppress(OverflowError):  # past the year 9999
+            end = datetime.combine(day + DAY, time(), zone).astimezone(UTC)
+            if due_between(every_day, max(begin, now), end, 0).count:
+                dates.append(date_format(day))
+    if not dates:
+        return ""
+    named, more = dates[:PREVIEWED], len(dates) - PREVIEWED
+    if more > 0:
+        text = ngettext("%(count)s more date", "%(count)s more dates", more)
+        named.append(text % {"count": number_text(more)})
+    return _("Not due on %(dates)s.") % {"dates": get_text_list(named, _("and"))}
+
+
+def _left(rule: Rule, now: datetime, jobs_left: int | None) -> str:
     """How often it is due until it ends; empty if it does not end, or out of reach."""
-    if rule.ends_at is None:
+    if rule.ends_at is None and jobs_left is None:
         return ""
     try:
         year = max(now, rule.starts_at or now) + YEAR
-        number = due_between(rule, now + INSTANT, year, 0).count
+        number = due_between(rule, now + INSTANT, year, 0, jobs_left).count
     except OverflowError:  # past the year 9999
         return ""
-    if rule.ends_at < year:
+    if jobs_left is not None and (rule.ends_at is None or number == jobs_left):
+        number = jobs_left
+        text = ngettext(
+            "It ends after %(count)s more job.", "It ends after %(count)s more jobs.", number
+        )
+    elif rule.ends_at is not None and rule.ends_at < year:
         text = ngettext(
             "It has %(count)s due time until it ends.",
             "It has %(count)s due times until it ends.",
@@ -198,9 +234,12 @@ def state_badge(schedule: Schedule, now: datetime) -> str:
 
 
 def why_not(schedule: Schedule) -> str:
-    """Why it does not fire: the error, or the reason given for the pause."""
+    """Why it does not fire: the error, the reason given for the pause, or that it made all of its
+    jobs."""
     if schedule.error:
         return schedule.error
+    if schedule.is_armed and schedule.jobs_left == 0:
+        return _("Made all of its jobs. A larger maximum starts it again.")
     return schedule.paused_reason if schedule.paused_at is not None else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, ClassVar
@@ -68,6 +69,30 @@ site_zone = lazy(_site_zone, str)
 """The time zone of times entered in the admin."""
 
 
+class DatesFormField(forms.CharField):
+    """Dates, one a line."""
+
+    widget = forms.Textarea(attrs={"rows": 4, "cols": 12, "spellcheck": "false"})
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(required=False, strip=False, **options)
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(map(str, value)) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        dates = set()
+        for number, line in enumerate(str(value or "").splitlines(), 1):
+            try:
+                if text := line.strip():
+                    dates.add(date.fromisoformat(text))
+            except ValueError:
+                shown = {"line": number, "text": text[:40]}
+                problem = _("Line %(line)s: “%(text)s” is not a date such as 2026-12-25.")
+                raise ValidationError(problem, params=shown) from None
+        return sorted(dates)
+
+
 # ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
 class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     """A schedule of one job type. ``form_for`` makes one with the fields of its arguments."""
@@ -79,6 +104,10 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         label=_("Time zone"), choices=zones, help_text=_("The time zone of the cron expression.")
     )
     queue = forms.ChoiceField(label=_("Queue"), required=False)
+    excluded_dates = DatesFormField(
+        label=_("Excluded dates"),
+        help_text=_("It is not due on these dates in its time zone. One a line, as 2026-12-25."),
+    )
 
     class Meta:
         model = Schedule
@@ -197,6 +226,9 @@ def form_for(job_type: JobType[..., Any], *, with_arguments: bool) -> type[Sched
 class RuleForm(forms.Form):
     """The fields of the rule, as they are while the form is edited."""
 
+    jobs_left: int | None = None
+    """The number of jobs that are left, if there is a maximum; set by :meth:`rule`."""
+
     name = forms.CharField(max_length=200, required=False)
     cron = forms.CharField(max_length=200, required=False)
     every = forms.FloatField(required=False)
@@ -204,12 +236,18 @@ class RuleForm(forms.Form):
     dst = forms.ChoiceField(choices=Schedule.Dst.choices, required=False)
     starts_at = forms.SplitDateTimeField(required=False, widget=AdminSplitDateTime)
     ends_at = forms.SplitDateTimeField(required=False, widget=AdminSplitDateTime)
+    excluded_dates = DatesFormField()
+    max_jobs = forms.IntegerField(required=False, min_value=1)
+    jobs_made = forms.IntegerField(required=False, min_value=0)
 
     def rule(self) -> Rule:
         """The rule. Raises ``ValueError`` for a field without a valid value."""
         if not self.is_valid():
             name, problems = next(iter(self.errors.items()))
             raise ValueError(f"{name}: {problems[0]}")
-        values = self.cleaned_data
+        values = dict(self.cleaned_data)
+        most, made = values.pop("max_jobs"), values.pop("jobs_made")
+        self.jobs_left = None if most is None else max(most - (made or 0), 0)
+        dates = frozenset(values["excluded_dates"])
         choices = {"timezone": values["timezone"] or "UTC", "dst": values["dst"] or "once"}
-        return Rule(**{**values, **choices})
+        return Rule(**{**values, **choices, "excluded_dates": dates})

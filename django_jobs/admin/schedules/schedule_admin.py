@@ -35,7 +35,10 @@ from .form import ScheduleForm, form_for, upgraded_payload
 from .views import choose_job_type, deletion_summary, list_notes, page_context, preview_view
 
 COPIED = frozenset(FIELDS) - {"job_type", "payload"}
-WHEN = (("cron", "every"), ("timezone", "dst"), ("starts_at", "ends_at"), "preview_text")
+WHEN = (
+    *(("cron", "every"), ("timezone", "dst"), ("starts_at", "ends_at")),
+    *(("excluded_dates", "max_jobs"), "preview_text"),
+)
 POLICIES = (("overlap", "overlap_limit"), ("catch_up", "catch_up_limit"), "pause_after_dead")
 
 
@@ -58,6 +61,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     readonly_fields = (
         *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),
         *("created_text", "arguments_text", "arguments_hidden", "no_arguments", "preview_text"),
+        "made_text",
     )
 
     class Media:
@@ -149,6 +153,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         times: list[Any] = []
         if obj is not None:
             head = ["name", ("runs", "state_text", "coming", "owner")]
+            head += ["made_text"] if obj.max_jobs is not None else []
             head += ["why_text"] if why_not(obj) else []
             row = ("last_due_text", "paused_text", "created_text")
             times = [section(_("Times"), row)]
@@ -192,7 +197,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         # For a PositiveIntegerField Django would allow 0.
-        if db_field.name in ("overlap_limit", "pause_after_dead"):
+        if db_field.name in ("overlap_limit", "pause_after_dead", "max_jobs"):
             options["min_value"] = 1
         return super().formfield_for_dbfield(db_field, request, **options)
 

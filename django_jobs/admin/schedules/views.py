@@ -39,7 +39,9 @@ def preview_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     if not (page.has_view_permission(request) or page.has_add_permission(request)):
         raise PermissionDenied
     try:
-        answer = asdict(preview(RuleForm(request.GET).rule(), database_time()))
+        # By POST: the dates that it excludes may be too long for an address.
+        form = RuleForm({**request.GET.dict(), **request.POST.dict()})
+        answer = asdict(preview(form.rule(), database_time(), form.jobs_left))
     except ValueError as error:
         answer = {"error": str(error)}
     return JsonResponse(answer)
@@ -92,6 +94,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     }
     if schedule is None:
         return context
+    context["preview_url"] += f"?{urlencode({'jobs_made': schedule.jobs_made})}"
     zone = zone_of(schedule)
     mine = {"schedule__id__exact": schedule.pk}
     job_type = registry.find(schedule.job_type)

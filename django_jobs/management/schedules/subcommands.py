@@ -54,6 +54,8 @@ def times(options: Options) -> Iterator[str]:
     else:
         (schedule,) = named([options["name"]])
         rule, after = schedule.rule, schedule.now
+        if schedule.jobs_left is not None:
+            options["count"] = min(options["count"], schedule.jobs_left)
         if not schedule.is_armed:
             state = schedule.state_at(schedule.now)
             described = with_reason(state, reason(schedule, state))

@@ -74,6 +74,8 @@ def reason(schedule: Schedule, state: ScheduleState) -> str:
             return schedule.paused_reason
         case ScheduleState.OVERDUE if schedule.next_due_at is not None:
             return f"by {(schedule.now - schedule.next_due_at).total_seconds():.0f} s"
+        case ScheduleState.ENDED if schedule.jobs_left == 0:
+            return "it has made all of its jobs"
         case ScheduleState.ON if schedule.stale:
             return "no worker has read its rule yet"
         case _:

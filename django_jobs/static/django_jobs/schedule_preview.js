@@ -5,7 +5,8 @@ document.addEventListener("DOMContentLoaded", () => {
   const shown = document.getElementById("jobs-preview");
   const source = document.getElementById("jobs-preview-of");
   const form = source && source.closest("form");
-  const names = ["name", "cron", "every", "timezone", "dst", "starts_at_0", "starts_at_1", "ends_at_0", "ends_at_1"];
+  const names = ["name", "cron", "every", "timezone", "dst", "starts_at_0", "starts_at_1", "ends_at_0", "ends_at_1",
+    "excluded_dates", "max_jobs", "csrfmiddlewaretoken"];
   const fields = form ? names.map((name) => form.elements[name]).filter(Boolean) : [];
   if (!shown || !form.elements.cron) {
     return;
@@ -36,6 +37,7 @@ document.addEventListener("DOMContentLoaded", () => {
     part("times").hidden = !rows.length;
     part("zone").textContent = answer.zone || "";
     write("words", answer.words);
+    write("left_out", answer.left_out);
     write("note", answer.note);
     write("error", answer.error);
   };
@@ -55,7 +57,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const mine = new AbortController();
     latest = mine;
     try {
-      const response = await fetch(`${source.dataset.url}?${rule}`, { signal: mine.signal, credentials: "same-origin" });
+      const response = await fetch(source.dataset.url, { method: "POST", body: rule, signal: mine.signal, credentials: "same-origin" });
       const answer = response.ok && !response.redirected ? await response.json() : { error: shown.dataset.broken };
       draw(answer);
     } catch (error) {
