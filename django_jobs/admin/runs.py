@@ -91,7 +91,7 @@ class RunAdmin(HidesErrors, HistoryAdmin):
         if obj is None:
             return self.fieldsets
         texts = ("hidden_texts",) if obj.errors_hidden else ("message_text", "traceback_text")
-        shown = self.fieldsets[:-1]
+        shown: tuple[Any, ...] = self.fieldsets[:-1]
         if obj.errors_hidden or obj.error_type or obj.error_message:
             shown = (*shown, section(*ERROR, *texts))
         if obj.log is None:
