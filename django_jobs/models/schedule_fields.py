@@ -27,7 +27,9 @@ class DatesField(models.Field):  # type: ignore[type-arg]
         return f"to_jsonb({sql})", params
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> list[date]:
-        return in_order(json.loads(value) if isinstance(value, str) else value or ())
+        if not value or value == "[]":
+            return []
+        return in_order(json.loads(value) if isinstance(value, str) else value)
 
     def to_python(self, value: Any) -> list[date]:
         values = value.split() if isinstance(value, str) else value or ()
