@@ -134,7 +134,7 @@ def _parameters(
         )
         key = f"schedule/{id_}/{at}"
         jobs.append({"job": {**columns, "idempotency_key": key, "schedule_id": id_}, **others})
-        moves.append({"schedule": id_, "next_due": at, "last_due": at})
+        moves.append({"schedule": id_, "next_due": at, "last_due": at, "made": 1})
     return ticks, jobs, json.dumps(moves)
 
 

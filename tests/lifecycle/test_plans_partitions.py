@@ -45,6 +45,7 @@ HISTORY_ALONE = {
     "lifecycle.pruning.PRUNE[django_jobs_job_history]": "deletes it",
 }
 RECENT_JOBS = {
+    "lifecycle.operations.bulk.OUTCOMES": "replayed jobs that ended without a run since the replay",
     "lifecycle.backlog.RATES": "the queues of the runs of the last minutes",
     "lifecycle.run_totals.FOLD": "the queues of the runs since the last look",
     "metrics.cost.COST": "the types of the runs of the last hour",

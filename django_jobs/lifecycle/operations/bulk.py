@@ -80,7 +80,8 @@ SELECT count(*) FILTER (WHERE matches), min(id), max(id), count(*) FROM page
 OUTCOMES = f"""
 SELECT awaited.job, coalesce(first.outcome, job.status, (
     SELECT ended.status FROM django_jobs_job AS ended
-    WHERE ended.id = awaited.job AND ended.status IN ('succeeded', 'cancelled') LIMIT 1
+    WHERE ended.id = awaited.job AND ended.status IN ('succeeded', 'cancelled')
+      AND ended.finished_at >= %(since)s::timestamptz LIMIT 1
 ), '{RunState.SUCCEEDED}')
 FROM unnest(%(jobs)s::bigint[], %(attempts)s::int[]) AS awaited (job, attempt)
 LEFT JOIN LATERAL (
