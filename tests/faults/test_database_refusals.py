@@ -143,11 +143,13 @@ def test_a_read_only_server_is_waited_for_and_no_job_succeeds(stage: Stage, tmp_
 
 @pytest.fixture
 def short_of_time(stage: Stage) -> Iterator[Stage]:
-    """The role that all connect as waits for no lock longer than 0.2 seconds."""
-    run_sql("ALTER ROLE postgres SET lock_timeout = '200ms'")
-    run_sql("ALTER ROLE postgres SET statement_timeout = '5s'")
+    """The role that all connect as waits for no lock longer than 0.2 seconds, in this database:
+    tests in others run meanwhile."""
+    role = f"ALTER ROLE postgres IN DATABASE {connection.settings_dict['NAME']}"
+    run_sql(f"{role} SET lock_timeout = '200ms'")
+    run_sql(f"{role} SET statement_timeout = '5s'")
     yield stage
-    run_sql("ALTER ROLE postgres RESET ALL")
+    run_sql(f"{role} RESET ALL")
 
 
 def test_a_lock_timeout_of_the_role_in_a_settle_delays_no_other_job(
