@@ -245,7 +245,7 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
         if abs((chosen.run_at - timezone.now()).total_seconds()) > LONGEST_DELAY:
             raise EnqueueError(
                 f"{where}: run_at is within {LONGEST_DELAY / 86_400:,.0f} days of now, "
-                f"not {chosen.run_at!r}"
+                f"not {chosen.run_at}"
             )
     if chosen.idempotency_key is not None:
         check_key(chosen.idempotency_key, where)

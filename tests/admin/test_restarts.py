@@ -23,6 +23,7 @@ def test_a_dead_step_of_a_run_that_is_undone_offers_nothing_that_is_refused(page
     text = page.read(change_url(Job, refused.pk))
     why = "the compensations of the workflow run have begun"
     assert f"It can be neither replayed, edited nor skipped: {why}." in text
+    assert "It runs again only if it is replayed" not in text
     assert not re.findall(r'value="(?:replay|dismiss)_jobs"|value="skip_steps"|/edit/"', text)
     edit = page.client.get(reverse("admin:django_jobs_job_edit", args=[refused.pk]))
     assert message_of(edit) == f"The job cannot be replayed: {why}."

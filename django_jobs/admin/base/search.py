@@ -20,6 +20,10 @@ from ...lifecycle.scope import scope_of
 LARGEST_ID = 2**63 - 1
 KINDS = ("type", "key", "tag", "code", "error")
 KINDS_OF_RUNS = ("code", "error")
+FILTERS = {"status", "state", "queue", "worker", "tenant", "schedule", "workflow", "priority"}
+"""What lists are filtered by, which operators also type."""
+CLOSE = 0.7
+"""How like two names of arguments are, of which one is suggested for the other."""
 SEE_PAYLOADS, SEE_ERRORS = "django_jobs.view_job_payload", "django_jobs.view_job_error"
 
 
@@ -125,8 +129,11 @@ def _suggest(search: Search, text: str) -> None:
     for argument in search.terms.arguments:
         if (name := argument.path[0]) not in names:
             note = _("No job type declares an argument %(name)s.") % {"name": name}
+            if name in FILTERS:
+                note += " " + _("Use the filter of the list instead.")
             rest, value = argument.path[1:], argument.values[-1]
-            near = [term(".".join([one, *rest]), value) for one in nearest(name, names)]
+            found = nearest(name, names, cutoff=CLOSE)
+            near = [term(".".join([one, *rest]), value) for one in found]
             search.unknown.append(_meant(note, near))
     bare = [word for word in words(text) if not word.kind]
     for word, value in pairwise(bare):

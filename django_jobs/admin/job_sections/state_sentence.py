@@ -17,8 +17,9 @@ from ..base.formatting import ago, duration, moment
 from .why import WhySection
 
 
-def state_sentence(job: Any, worker: str, why: WhySection) -> Any:
-    """What ``job`` does now and what comes next. ``worker`` is the one that runs it."""
+def state_sentence(job: Any, worker: str, why: WhySection, refused: str | None = None) -> Any:
+    """What ``job`` does now and what comes next. ``worker`` is the one that runs it, ``refused``
+    why it cannot be replayed."""
     now = job.read_at
     match JobStatus(job.status):
         case JobStatus.RUNNING:
@@ -27,6 +28,8 @@ def state_sentence(job: Any, worker: str, why: WhySection) -> Any:
             return _joined(_("Succeeded"), ago(job.finished_at, now), _attempts(job))
         case JobStatus.DEAD:
             ended = _joined(_("Died"), ago(job.finished_at, now), _attempts(job))
+            if refused:
+                return format_html("{}.", ended)
             return format_html(_("{}. It runs again only if it is replayed."), ended)
         case JobStatus.CANCELLED:
             ended = _joined(_("Cancelled"), ago(job.finished_at, now))

@@ -148,7 +148,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
             "state": self.state(obj),
             "edit_url": edit_url(self, obj.pk) if may_edit(self, request, obj, refused) else "",
             "reveal_url": reveal_url(self, obj.pk) if may_reveal else "",
-            "sentence": state_sentence(obj, shown.worker, why),
+            "sentence": state_sentence(obj, shown.worker, why, refused),
             "hints": hints_of(obj, why, refused),
             "why": why,
             "timeline": shown,

@@ -46,7 +46,10 @@ def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
         return Tile(str(numbers.jobs(state)), label, url)
 
     share = numbers.failed_share
-    running = _("running, of %(slots)s slots") % {"slots": number_text(numbers.slots)}
+    running = _("running, of %(slots)s slots")
+    if numbers.jobs("running").number > numbers.slots:  # workers claim some in advance
+        running = _("running or prefetched, %(slots)s slots")
+    running %= {"slots": number_text(numbers.slots)}
     return [
         jobs("ready", _("ready")),
         Tile(wait_text(numbers.oldest_seconds), _("oldest ready")),

@@ -330,6 +330,8 @@ def _orders() -> Iterator[None]:
         ("customer_ids:42", " Did you mean customer_id:42?"),
         ("orders.id:7", " Did you mean order.id:7?"),
         ("zzzz:1", ""),
+        ("orbiter:1", ""),
+        ("status:dead", " Use the filter of the list instead."),
     ],
 )
 def test_an_argument_that_no_job_type_has_is_named_with_the_nearest(

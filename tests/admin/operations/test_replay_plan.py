@@ -162,7 +162,7 @@ def test_other_numbers_are_refused_with_the_form(page: Page, given: dict[str, An
     make_dead()
     answer = begin(page, {"status": "dead"}, **given)
     assert answer.status_code == 200
-    assert "Please correct" in answer.content.decode()
+    assert "Please correct the error below." in answer.content.decode()
     assert not BulkOperation.objects.exists()
 
 
