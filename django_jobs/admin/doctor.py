@@ -33,6 +33,7 @@ def _view(page: Any, request: HttpRequest) -> HttpResponse:
             {"one": finding, "severity": _severity(finding.severity)}
             for finding in diagnosis.findings
         ],
+        examined=len(KINDS) - sum(len(missing.ids) for missing in diagnosis.not_examined),
         not_examined=[
             {
                 "titles": [KINDS[id_].title for id_ in missing.ids],

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from django_jobs.doctor import examination
 from django_jobs.doctor.examination import Examination
-from django_jobs.doctor.findings import Finding
+from django_jobs.doctor.findings import KINDS, Finding
 from django_jobs.models import Worker
 from django_jobs.models.database import fetch
 from tests.app.jobs import noop
@@ -57,7 +57,9 @@ def test_what_could_not_be_examined_is_listed_with_its_reason(
     broken = Examination(fails, ("D111",))
     monkeypatch.setattr(examination, "EXAMINATIONS", (broken,))
     text = page.read(URL)
-    assert "Nothing was found." in text
+    looked_for = re.search(r"Nothing was found. It looked for (\d+) kinds of trouble.", text)
+    assert looked_for
+    assert 0 < int(looked_for[1]) <= len(KINDS)
     assert re.search(r"old snapshot.*django_jobs\.D111.*no_such_table", text, re.DOTALL)
 
 

@@ -175,7 +175,9 @@ def _picture(job: Any, runs: list[Run]) -> Picture | None:
     is_final = job.finished_at is not None
     if not is_final:
         is_claimed = job.status == JobStatus.RUNNING
-        stretches.append((job.available_at, job.claimed_at if is_claimed else None, None))
+        # A job that waits for another one, or for a signal, is due when that has happened.
+        due = job.read_at if job.status == JobStatus.WAITING else job.available_at
+        stretches.append((due, job.claimed_at if is_claimed else None, None))
     begin = job.created_at if len(drawn) == len(runs) else drawn[0].available_at
     end = job.finished_at if is_final else job.read_at
     times = [begin, end, *(at for stretch in stretches for at in stretch if at is not None)]
@@ -220,7 +222,7 @@ def _picture(job: Any, runs: list[Run]) -> Picture | None:
 
 BARS = {
     "pause": lambda: _("not due for"),
-    "wait": lambda: _("waited for a worker"),
+    "wait": lambda: _("due, waited"),
     "run": lambda: _("ran"),
 }
 
@@ -233,7 +235,7 @@ def _run_text(run: Run) -> str:
     values: Mapping[str, Any] = {
         "attempt": run.attempt,
         "outcome": run.get_outcome_display(),
-        "time": duration(run.finished_at - run.claimed_at),
+        "time": duration(run.duration or run.finished_at - run.claimed_at),
     }
     text = _("%(attempt)s · %(outcome)s after %(time)s") % values
     return f"{text} · {run.error_type}" if run.error_type else text

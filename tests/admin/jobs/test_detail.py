@@ -15,6 +15,7 @@ from django_jobs.domain.outcomes import Failed, Snoozed, Succeeded
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Progress, Resource, Schedule, Worker
 from tests.admin.walking import Live, Page, change_url
+from tests.admin.workflows.graphs import run_of, step
 from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import add
 from tests.factories import (
@@ -150,6 +151,27 @@ def test_the_picture_has_a_row_for_each_attempt_and_one_for_now(page: Page) -> N
     assert re.fullmatch(r"2 · scheduled, due in [\d.]+ m?s", rows[1][1])
     assert 'role="img"' in text
     assert not Live(text).alarms
+
+
+def test_the_picture_says_how_long_the_handler_ran_and_shows_no_wait_for_a_signal(
+    page: Page,
+) -> None:
+    held = enqueue_and_claim()
+    settle_one(held, failure("no"))
+    run_sql(
+        "UPDATE django_jobs_run SET claimed_at = finished_at - interval '9 s',"
+        " started_at = finished_at - interval '2 s', available_at = finished_at - interval '20 s'"
+    )
+    run_sql("UPDATE django_jobs_job SET created_at = now() - interval '30 s'")
+    text = page.text(change_url(Job, held.id))
+    assert "1 · failed after 2.0 s" in text
+    assert "due, waited" in text
+    run_of({"a": step("ready"), "b": step("waiting", "a")})
+    run_sql("UPDATE django_jobs_job SET created_at = now() - interval '9 s', available_at = now() -"
+            " interval '9 s' WHERE step = 'b'")  # fmt: skip
+    text = page.text(change_url(Job, Job.objects.get(step="b").pk))
+    assert "jobs-picture" in text
+    assert "due, waited" not in text
 
 
 def test_the_picture_leaves_early_attempts_to_the_table_and_says_so(
