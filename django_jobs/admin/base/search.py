@@ -104,8 +104,10 @@ def job_search(text: str, user: Any) -> Search:
     """What ``text`` asks for on a list of jobs."""
     search = Search(unchecked(text).terms, user)
     search.problems += _unknown(search.terms, _("arguments of the handler such as customer_id:42"))
-    if user.has_perm(SEE_PAYLOADS) and scope_of(user) is None:
-        _suggest(search, text)
+    if scope_of(user) is None:
+        search.unknown += map(_unknown_type, set(search.terms.of("type")) - set(registry.names()))
+        if user.has_perm(SEE_PAYLOADS):
+            _suggest(search, text)
     if search.terms.arguments and not user.has_perm(SEE_PAYLOADS):
         search.problems.append(
             _("To search in payloads you need the permission to see payloads and results in full.")
@@ -141,6 +143,12 @@ def _suggest(search: Search, text: str) -> None:
             longer = sorted(name for name in names if f"{name}_".startswith(f"{word.text}_"))
             near = [term(one, value.value) for one in longer[:1] or nearest(word.text, names)]
             search.problems[-1] = _meant(search.problems[-1], near)
+
+
+def _unknown_type(name: str) -> str:
+    longer = sorted(one for one in registry.names() if one.startswith(name))
+    near = [term("type", one) for one in longer[:1] or nearest(name, registry.names())]
+    return _meant(_("This process knows no job type %(name)s.") % {"name": name}, near)
 
 
 def _meant(text: str, near: list[str]) -> str:

@@ -323,6 +323,22 @@ def _orders() -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("app.noopp", " Did you mean type:app.noop?"),
+        ("app.noo", " Did you mean type:app.noop?"),
+        ("zzzz", ""),
+    ],
+)
+def test_a_job_type_that_is_not_known_is_named_with_the_nearest(
+    page: Page, typed: str, meant: str
+) -> None:
+    text = page.read(f"{list_url(Job)}?q=type:{typed}")
+    assert f"This process knows no job type {typed}.{meant}</p>" in text
+    assert "knows no job type" not in page.read(f"{list_url(Job)}?q=type:app.noop")
+
+
 @pytest.mark.usefixtures("_orders")
 @pytest.mark.parametrize(
     ("typed", "meant"),
