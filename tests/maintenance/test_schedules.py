@@ -40,12 +40,12 @@ def outcomes(schedule: Schedule) -> list[str]:
     ]
 
 
-def come_due(schedule: Schedule, times: int = 1) -> None:
-    """As if so many more of its due times had come."""
-    for _ in range(times):
+def due_again(schedule: Schedule) -> None:
+    """As if another of its due times had come."""
+    with transaction.atomic():
         run_sql(
-            "UPDATE django_jobs_schedule SET starts_at = starts_at - interval '1 h',"
-            " next_due_at = next_due_at - interval '1 h', stale = false WHERE id = %s",
+            "UPDATE django_jobs_schedule SET next_due_at = next_due_at - interval '1 h',"
+            " starts_at = starts_at - interval '1 h', stale = false WHERE id = %s",
             [schedule.pk],
         )
         run_sql(
@@ -56,6 +56,12 @@ def come_due(schedule: Schedule, times: int = 1) -> None:
             "UPDATE django_jobs_job SET idempotency_key = 'of job ' || id WHERE schedule_id = %s",
             [schedule.pk],
         )
+
+
+def come_due(schedule: Schedule, times: int = 1) -> None:
+    """As if so many more of its due times had come."""
+    for _ in range(times):
+        due_again(schedule)
         look()
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.api.schedule_requests import request_of
@@ -27,6 +27,7 @@ from tests.factories import (
     settle_one,
 )
 from tests.lifecycle.schedules.test_firing import fired
+from tests.maintenance.test_schedules import due_again
 
 pytestmark = pytest.mark.django_db
 
@@ -37,24 +38,6 @@ ALLOW = {"overlap": "allow", "catch_up": "at_most", "catch_up_limit": 100}
 def outcomes(schedule: Schedule) -> list[str]:
     ticks = Tick.objects.filter(schedule=schedule).order_by("due_at")
     return list(ticks.values_list("outcome", flat=True))
-
-
-def due_again(schedule: Schedule) -> None:
-    """As if another of its due times had come."""
-    with transaction.atomic():
-        run_sql(
-            "UPDATE django_jobs_schedule SET next_due_at = next_due_at - interval '1 h',"
-            " starts_at = starts_at - interval '1 h', stale = false WHERE id = %s",
-            [schedule.pk],
-        )
-        run_sql(
-            "UPDATE django_jobs_tick SET due_at = due_at - interval '1 h' WHERE schedule_id = %s",
-            [schedule.pk],
-        )
-        run_sql(
-            "UPDATE django_jobs_job SET idempotency_key = 'of job ' || id WHERE schedule_id = %s",
-            [schedule.pk],
-        )
 
 
 def made(schedule: Schedule) -> tuple[int, str]:

@@ -20,8 +20,8 @@ from ...lifecycle.scope import scope_of
 LARGEST_ID = 2**63 - 1
 KINDS = ("type", "key", "tag", "code", "error")
 KINDS_OF_RUNS = ("code", "error")
-FILTERS = {"status", "state", "queue", "worker", "tenant", "schedule", "workflow", "priority"}
-"""What lists are filtered by, which operators also type."""
+FILTERS = {"status", "state", "queue", "worker", "tenant", "schedule", "workflow"}
+"""What the list of jobs is filtered by, and operators type instead; ``state`` for the status."""
 CLOSE = 0.7
 """How like two names of arguments are, of which one is suggested for the other."""
 SEE_PAYLOADS, SEE_ERRORS = "django_jobs.view_job_payload", "django_jobs.view_job_error"
@@ -105,7 +105,8 @@ def job_search(text: str, user: Any) -> Search:
     search = Search(unchecked(text).terms, user)
     search.problems += _unknown(search.terms, _("arguments of the handler such as customer_id:42"))
     if scope_of(user) is None:
-        search.unknown += map(_unknown_type, set(search.terms.of("type")) - set(registry.names()))
+        unknown = set(search.terms.of("type")).difference(registry.names())
+        search.unknown += map(_unknown_type, sorted(unknown))
         if user.has_perm(SEE_PAYLOADS):
             _suggest(search, text)
     if search.terms.arguments and not user.has_perm(SEE_PAYLOADS):
