@@ -157,8 +157,10 @@ def test_the_list_of_schedules_leads_to_the_calendar_and_it_to_each(page_of: Any
     assert f'<a href="{URL}">Calendar</a>' in page.text(list_url(Schedule))
     text = page.text(URL)
     assert f'<a href="{change_url(Schedule, one.pk)}">nightly</a>' in text
-    assert text.count('aria-labelledby="day-') == text.count('<caption class="visually-hidden">')
-    assert text.count('aria-labelledby="day-') == 7
+    # In the last hour of a day, the rest of it has no due time, and so no table.
+    tables, empty = text.count('<th scope="col">Due<'), text.count("No schedule is due.")
+    assert text.count('aria-labelledby="day-') == tables + empty == 7
+    assert tables >= 6
 
 
 def test_it_needs_the_permission_to_view_schedules(page_of: Callable[..., Page]) -> None:
