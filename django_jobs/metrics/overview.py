@@ -218,6 +218,13 @@ PARTS = {
           AND finished_at >= %(day)s::timestamptz
           AND finished_at >= statement_timestamp() - interval '1 hour'
         LIMIT 1""",
+    "failed_types": f"""
+        SELECT job_type, sum(runs) AS runs, min({{ago}}) AS last,
+            jsonb_agg(jsonb_build_array({{ago}}, runs)) AS minutes
+        FROM recent, minute WHERE outcome IN {FAILED}
+        GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(groups)s""".format(
+        ago=MINUTES_AGO.format(now="now", at="began_at")
+    ),
     # The newest runs by id: they have no index by time, and their ids follow it.
     "failures": f"""
         SELECT ended.*, job.job_type

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from ...conf import conf
 from ...domain.histograms import BOUNDS, percentile
 from ...metrics import overview
 from ...metrics.overview import MINUTES
@@ -188,19 +189,26 @@ def _time(seconds: float | None) -> str:
 
 
 def failures(numbers: Numbers, visible: Visible) -> Table:
-    """The most frequent errors of the last hour, or of its newest attempts if there are many."""
+    """The most frequent errors of the last hour. If it has more attempts than are read, the job
+    types that failed most, of which the totals know all."""
     rows = [
         [
             _error(visible, row),
             number_text(row["runs"]),
-            _spark(_in_parts(row["minutes"]), _failing(row), "failed"),
+            _spark(
+                _in_parts([(ago, 1) for ago in row["minutes"]]),
+                _failing(row["error_type"]),
+                "failed",
+            ),
             _ago(row["seconds"]),
         ]
         for row in numbers.own["failures"]
     ]
     url = visible.page_url("django_jobs_failures") or visible.list_url(DeadLetter)
     title, none = _("Failures, last hour"), _("No attempt failed in the last hour.")
-    if numbers.own["older_runs"]:
+    if numbers.own["older_runs"] and conf().totals:
+        rows = [_failed_type(numbers, row, url) for row in numbers.own["failed_types"]]
+    elif numbers.own["older_runs"]:
         most = {"most": number_text(overview.BOUNDS["newest"])}
         title = _("Failures, newest %(most)s attempts") % most
         none = _("None of the newest %(most)s attempts failed.") % most
@@ -218,6 +226,24 @@ def failures(numbers: Numbers, visible: Visible) -> Table:
     )
 
 
+def _failed_type(numbers: Numbers, row: Row, page: str) -> list[str]:
+    """A job type, with the error that is the most frequent of its newest failures."""
+    name = row["job_type"]
+    errors = (one["error_type"] for one in numbers.own["failures"] if one["job_type"] == name)
+    return [
+        format_html(
+            '{} <span class="jobs-quiet"><a href="{}?{}">{}</a></span>',
+            next(errors, "").rpartition(".")[2],
+            page,
+            urlencode({"q": f"type:{name}", "retried": "1"}),
+            name,
+        ),
+        number_text(row["runs"]),
+        _spark(_in_parts(row["minutes"]), _failing(name), "failed"),
+        f"< {_ago(60.0 * (row['last'] + 1))}",
+    ]
+
+
 def _error(visible: Visible, row: Row) -> str:
     name = row["error_type"].rpartition(".")[2]
     page = visible.page_url("django_jobs_failure_group")
@@ -227,17 +253,16 @@ def _error(visible: Visible, row: Row) -> str:
     return format_html('{} <span class="jobs-quiet">{}</span>', name, row["job_type"] or "")
 
 
-def _in_parts(minutes: list[int], parts: int = 12) -> list[float | None]:
-    """How many of these minutes ago are in each twelfth of the hour, the oldest first."""
-    counts: list[float | None] = [0.0] * parts
-    for ago in minutes:
-        place = parts - 1 - min(ago * parts // MINUTES, parts - 1)
-        counts[place] = (counts[place] or 0.0) + 1
-    return counts
+def _in_parts(minutes: Iterable[Sequence[int]], parts: int = 12) -> list[float | None]:
+    """The numbers of these minutes, each so long ago, in twelfths of the hour, the oldest first."""
+    counts = [0.0] * parts
+    for ago, number in minutes:
+        counts[parts - 1 - min(ago * parts // MINUTES, parts - 1)] += number
+    return list(counts)
 
 
-def _failing(row: Row) -> str:
-    return _("%(error)s in the last hour, each five minutes") % {"error": row["error_type"]}
+def _failing(error: str) -> str:
+    return _("%(error)s in the last hour, each five minutes") % {"error": error}
 
 
 def workers(numbers: Numbers, visible: Visible) -> Table:

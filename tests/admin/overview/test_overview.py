@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, Settings
 
 from django_jobs.domain.outcomes import Lost, Outcome, Snoozed, Succeeded
 from django_jobs.metrics import overview as metrics
@@ -188,9 +188,34 @@ def test_failures_of_the_last_hour_by_error(page: Page) -> None:
     assert "No job is dead of it; 3 are being retried." in page.read(html.unescape(link[6:-1]))
 
 
-def test_failures_are_those_of_the_newest_attempts_if_there_are_more_in_the_hour(
+def test_failures_are_shown_by_type_if_the_hour_has_more_attempts_than_are_read(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(metrics.BOUNDS, "newest", 3)
+    worker = register_worker()
+    settle_one(enqueue_and_claim(add, 1, worker=worker), failure("boom"))
+    for outcome in (failure("boom"), Succeeded()):
+        settle_one(enqueue_and_claim(noop, worker=worker), outcome)
+    rows = table(overview(page), "Failures, last hour")
+    assert rows["ValueError app.noop"]["Attempts"] == "2"
+    for _ in range(2):
+        settle_one(enqueue_and_claim(noop, worker=worker), failure("boom"))
+    fold_runs()
+    rows = table(overview(page), "Failures, last hour")
+    assert {name: row["Attempts"] for name, row in rows.items()} == {
+        "ValueError app.noop": "3",
+        "app.add": "1",
+    }
+    assert rows["app.add"]["Last"] == "< 1 min ago"
+    link = reverse("admin:django_jobs_failures") + "?q=type%3Aapp.noop&retried=1"
+    assert f'href="{html.escape(link)}"' in overview(page)
+    assert "0 3 ValueError: boom app.noop" in words(page.read(link))
+
+
+def test_failures_are_those_of_the_newest_attempts_where_nothing_counts_them(
+    page: Page, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
     monkeypatch.setitem(metrics.BOUNDS, "newest", 3)
     worker = register_worker()
 
