@@ -15,7 +15,7 @@ from ..models import Resource, Tenant
 from ..models.database import fetch_last
 from ..models.resource import FADED
 from .limits import read_lines
-from .overview import ENDED, LAST_HOUR, MINUTES_AGO
+from .overview import BEGAN_AGO, ENDED, LAST_HOUR
 from .stored import PLAIN, Parts, with_parts
 
 LONGEST_WINDOW = 1e9
@@ -98,7 +98,7 @@ OF_RESOURCE = {
             ORDER BY happened_at DESC LIMIT %(outcomes)s) AS recent
         GROUP BY 1, 2""",
     "minutes": f"""
-        SELECT {MINUTES_AGO.format(now="now", at="began_at")} AS ago, {ENDED}
+        SELECT {BEGAN_AGO} AS ago, {ENDED}
         FROM django_jobs_runtotal, minute
         WHERE period = {MINUTE} AND began_at > {LAST_HOUR} AND job_type = ANY(%(types)s::text[])
         GROUP BY 1""",

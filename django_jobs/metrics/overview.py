@@ -73,6 +73,7 @@ WITH minute AS MATERIALIZED (
 # A time may be infinite, or too far away for an integer.
 MINUTES_AGO = """(greatest(least(
     date_part('epoch', {now}) - date_part('epoch', {at}), 1e9), -1e9)::int / 60)"""
+BEGAN_AGO = MINUTES_AGO.format(now="now", at="began_at")
 LAST_RUN = "(SELECT pg_sequence_last_value('django_jobs_run_id_seq'))"
 SECONDS = "extract(epoch FROM clock_timestamp() - {})::float8"
 # The pools that serve the late queues, and what their workers hold of the queues of these pools. A
@@ -100,8 +101,7 @@ JOB = f"jsonb_build_array(id, job_type, {SECONDS.format('claimed_at')}) ORDER BY
 
 PARTS = {
     "minutes": f"""
-        SELECT {MINUTES_AGO.format(now="now", at="began_at")} AS ago,
-            {ENDED}
+        SELECT {BEGAN_AGO} AS ago, {ENDED}
         FROM recent, minute GROUP BY 1""",
     "rates": f"""
         SELECT queue, {_of("= 'succeeded' AND lately")} AS done,
@@ -219,12 +219,10 @@ PARTS = {
           AND finished_at >= statement_timestamp() - interval '1 hour'
         LIMIT 1""",
     "failed_types": f"""
-        SELECT job_type, sum(runs) AS runs, min({{ago}}) AS last,
-            jsonb_agg(jsonb_build_array({{ago}}, runs)) AS minutes
-        FROM recent, minute WHERE outcome IN {FAILED}
-        GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(groups)s""".format(
-        ago=MINUTES_AGO.format(now="now", at="began_at")
-    ),
+        SELECT job_type, sum(runs) AS runs,
+            jsonb_agg(jsonb_build_array({BEGAN_AGO}, runs)) AS minutes
+        FROM recent, minute WHERE outcome IN {FAILED} AND job_type <> ''
+        GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(groups)s""",
     # The newest runs by id: they have no index by time, and their ids follow it.
     "failures": f"""
         SELECT ended.*, job.job_type

@@ -207,7 +207,7 @@ def failures(numbers: Numbers, visible: Visible) -> Table:
     url = visible.page_url("django_jobs_failures") or visible.list_url(DeadLetter)
     title, none = _("Failures, last hour"), _("No attempt failed in the last hour.")
     if numbers.own["older_runs"] and conf().totals:
-        rows = [_failed_type(numbers, row, url) for row in numbers.own["failed_types"]]
+        rows = [_failed_type(numbers, visible, row) for row in numbers.own["failed_types"]]
     elif numbers.own["older_runs"]:
         most = {"most": number_text(overview.BOUNDS["newest"])}
         title = _("Failures, newest %(most)s attempts") % most
@@ -226,21 +226,21 @@ def failures(numbers: Numbers, visible: Visible) -> Table:
     )
 
 
-def _failed_type(numbers: Numbers, row: Row, page: str) -> list[str]:
+def _failed_type(numbers: Numbers, visible: Visible, row: Row) -> list[str]:
     """A job type, with the error that is the most frequent of its newest failures."""
     name = row["job_type"]
     errors = (one["error_type"] for one in numbers.own["failures"] if one["job_type"] == name)
+    page = visible.page_url("django_jobs_failures")
+    query = urlencode({"q": f"type:{name}", "retried": "1"})
+    shown = format_html('<a href="{}?{}">{}</a>', page, query, name) if page else name
+    last = max(min(ago for ago, _runs in row["minutes"]), 0)
     return [
         format_html(
-            '{} <span class="jobs-quiet"><a href="{}?{}">{}</a></span>',
-            next(errors, "").rpartition(".")[2],
-            page,
-            urlencode({"q": f"type:{name}", "retried": "1"}),
-            name,
+            '{} <span class="jobs-quiet">{}</span>', next(errors, "").rpartition(".")[2], shown
         ),
         number_text(row["runs"]),
         _spark(_in_parts(row["minutes"]), _failing(name), "failed"),
-        f"< {_ago(60.0 * (row['last'] + 1))}",
+        f"< {_ago(60.0 * (last + 1))}",
     ]
 
 
@@ -257,7 +257,8 @@ def _in_parts(minutes: Iterable[Sequence[int]], parts: int = 12) -> list[float |
     """The numbers of these minutes, each so long ago, in twelfths of the hour, the oldest first."""
     counts = [0.0] * parts
     for ago, number in minutes:
-        counts[parts - 1 - min(ago * parts // MINUTES, parts - 1)] += number
+        # Negative, if the clock of the database went back.
+        counts[parts - 1 - min(max(ago, 0) * parts // MINUTES, parts - 1)] += number
     return list(counts)
 
 

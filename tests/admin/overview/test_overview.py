@@ -212,6 +212,36 @@ def test_failures_are_shown_by_type_if_the_hour_has_more_attempts_than_are_read(
     assert "0 3 ValueError: boom app.noop" in words(page.read(link))
 
 
+@pytest.mark.parametrize(("newest", "last"), [(3_000, "ago"), (2, "< 1 min ago")])
+def test_failures_from_before_the_clock_went_back_are_in_the_newest_part(
+    page: Page, monkeypatch: pytest.MonkeyPatch, newest: int, last: str
+) -> None:
+    monkeypatch.setitem(metrics.BOUNDS, "newest", newest)
+    worker = register_worker()
+    for _ in range(4):
+        settle_one(enqueue_and_claim(noop, worker=worker), failure("boom"))
+    fold_runs()
+    run_sql("UPDATE django_jobs_run SET finished_at = finished_at + interval '2 h'")
+    run_sql("UPDATE django_jobs_runtotal SET began_at = began_at + interval '2 h'")
+    row = table(overview(page), "Failures, last hour")["ValueError app.noop"]
+    assert row["Attempts"] == "4"
+    assert row["Last"].endswith(last)
+
+
+def test_failures_by_type_leave_out_attempts_whose_job_is_gone(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(metrics.BOUNDS, "newest", 1)
+    worker = register_worker()
+    for handler, arguments in ((noop, ()), (add, (1,))):
+        held = enqueue_and_claim(handler, *arguments, worker=worker)
+        settle_one(held, failure("boom"))
+    run_sql("DELETE FROM django_jobs_job WHERE id = %s", [held.id])
+    fold_runs()
+    assert counted("job_type = '' AND outcome = 'failed'", "runtotal")
+    assert list(table(overview(page), "Failures, last hour")) == ["app.noop"]
+
+
 def test_failures_are_those_of_the_newest_attempts_where_nothing_counts_them(
     page: Page, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
