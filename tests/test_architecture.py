@@ -13,7 +13,7 @@ import pytest
 import django_jobs
 
 PACKAGE = Path(__file__).resolve().parent.parent / "django_jobs"
-LONGEST_FILE = 400
+LONG_FILE, LONGEST_FILE = 300, 400
 
 FLOORS: dict[str, int] = {
     "domain": 0,
@@ -351,6 +351,16 @@ def test_the_page_on_architecture_names_each_sub_room() -> None:
     assert {one for one in rooms if one and one not in FLOORS} == {
         name.replace("/", ".") for name in named if name != "migrations"
     }
+
+
+def test_the_page_on_architecture_says_why_a_file_is_long() -> None:
+    table = PAGE.read_text().split("## Long files and full rooms")[1].split("\n## ")[0]
+    long = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in NAMES.values()
+        if len(path.read_text().splitlines()) > LONG_FILE
+    }
+    assert long == set(re.findall(r"^\| `([\w/]+\.py)` \|", table, re.MULTILINE))
 
 
 def test_the_page_on_architecture_lists_each_module() -> None:
