@@ -3,47 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..domain.payload import a_kind
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle.bulk_insert import Item
+from ..lifecycle.read_ahead import ReadAhead
+from . import gating
 from .validation import check_key
 
 if TYPE_CHECKING:
     from .job_type import JobType
 
+Request = tuple[int, Mapping[str, Any], str | None]
+"""One of many jobs: its index, its payload and its idempotency key."""
+
 
 def items_of(
     job_type: JobType[..., Any],
     payloads: Iterable[Mapping[str, Any]],
-    keys: Iterable[str | None] | None,
-) -> Iterator[Item]:
+    keys: Iterable[str | None] | None = None,
+) -> ReadAhead[Request, Item]:
     """What the jobs of these payloads do not have in common."""
-    if keys is None:
-        if job_type.idempotency_key is not None:
-            raise EnqueueError(
-                f"{job_type.name}: enqueue_many takes a key for each payload: idempotency_keys="
-            )
-        for index, payload in enumerate(payloads):
-            yield _item(job_type, payload, index, None)
-        return
-    try:
-        for index, (payload, key) in enumerate(zip(payloads, keys, strict=True)):
-            if key is not None:
-                check_key(key, job_type.name)
-            yield _item(job_type, payload, index, key)
-    except ValueError as error:
-        if isinstance(error, EnqueueError):
-            raise
+    if keys is None and job_type.idempotency_key is not None:
         raise EnqueueError(
-            f"{job_type.name}: idempotency_keys must be as many as the payloads"
-        ) from None
+            f"{job_type.name}: enqueue_many takes a key for each payload: idempotency_keys="
+        )
+    requests = _requests(payloads) if keys is None else _keyed(job_type, payloads, keys)
+    # A generator may use the connection, or change a payload that it has given.
+    early = isinstance(payloads, list | tuple) and not gating.calls_project(job_type)
+    return ReadAhead(requests, partial(_item, job_type), early=early)
 
 
-def _item(
-    job_type: JobType[..., Any], payload: Mapping[str, Any], index: int, key: str | None
-) -> Item:
+def _requests(payloads: Iterable[Mapping[str, Any]]) -> Iterator[Request]:
+    for index, payload in enumerate(payloads):
+        yield index, payload, None
+
+
+def _keyed(
+    job_type: JobType[..., Any],
+    payloads: Iterable[Mapping[str, Any]],
+    keys: Iterable[str | None],
+) -> Iterator[Request]:
+    wrong = f"{job_type.name}: idempotency_keys must be as many as the payloads"
+    left = iter(keys)
+    for index, payload in enumerate(payloads):
+        try:
+            key = next(left)
+        except StopIteration:
+            raise EnqueueError(wrong) from None
+        yield index, payload, key
+    for _ in left:
+        raise EnqueueError(wrong)
+
+
+def _item(job_type: JobType[..., Any], request: Request) -> Item:
+    index, payload, key = request
+    if key is not None:
+        check_key(key, job_type.name)
     if not isinstance(payload, Mapping):
         problem = f"payload[{index}] is {a_kind(payload)}, not a dict of arguments"
         raise PayloadError(f"{job_type.name}: {problem}")

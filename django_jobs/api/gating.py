@@ -66,6 +66,12 @@ def resource_names(given: Any, where: str) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def calls_project(job_type: JobType[..., Any]) -> bool:
+    """Whether a function of the project finds the gates of a job. It may use the database."""
+    key = None if job_type.concurrency is None else job_type.concurrency.key
+    return any(rule is not None and callable(rule) for rule in (job_type.tenant, key))
+
+
 def check_gates(declared: JobType[..., Any], where: str) -> None:
     """Validate the gates of ``@job``: its templates name arguments of the handler.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,7 +21,6 @@ from ..domain.tags import as_text
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle import enqueueing
 from ..lifecycle.backlog import insert_one
-from ..lifecycle.bulk_insert import Item
 from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
 from ..models.database import needing_tables
@@ -325,7 +324,7 @@ class JobType(Generic[P, R]):
         with needing_tables:
             rule = duplicates.rule_of_many(self, has_keys=keys is not None)
             new = self.request(headers)
-            return enqueueing.enqueue_many(new, self.items(payloads, keys), rule)
+            return enqueueing.enqueue_many(new, items_of(self, payloads, keys), rule)
 
     def request(self, headers: Mapping[str, Any] | None = None) -> NewJobs:
         """What all jobs of this request have in common. ``headers`` replace those of ``using()``.
@@ -368,13 +367,6 @@ class JobType(Generic[P, R]):
         )
         object.__setattr__(self, "_known_request", (queue, new))
         return new
-
-    def items(
-        self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None] | None = None
-    ) -> Iterator[Item]:
-        """What the jobs of these payloads do not have in common. Raises :class:`PayloadError` with
-        the index of an invalid payload."""
-        return items_of(self, payloads, keys)
 
     def encoded_payload(self, payload: dict[str, Any], name: Path = "payload") -> str:
         """A payload of a new job as JSON text. Raises :class:`PayloadError` if it cannot be stored,

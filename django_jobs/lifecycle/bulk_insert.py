@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -65,6 +65,13 @@ BACKSLASH, ESCAPED = "\\", "\\\\"
 PART = 250
 """Rows that are sent at once. PostgreSQL writes them while the next ones are made."""
 
+Meanwhile = Callable[[int], None]
+"""Called while PostgreSQL writes rows, with their number. It must not use the connection."""
+
+
+def nothing(rows: int) -> None:
+    """There is nothing to do meanwhile."""
+
 
 @dataclass(frozen=True, slots=True)
 class NumberedSteps:
@@ -81,7 +88,13 @@ class NumberedSteps:
             yield f"{end}\t{self.run}\t{name}[{number}]"
 
 
-def copy_in(new: NewJobs, items: Sequence[Item], steps: NumberedSteps | None = None) -> list[int]:
+def copy_in(
+    new: NewJobs,
+    items: Sequence[Item],
+    steps: NumberedSteps | None = None,
+    *,
+    meanwhile: Meanwhile = nothing,
+) -> list[int]:
     """Insert a job for each item; return their ids in order. Takes two round trips.
 
     Rows are written in the order of their keys, so that two requests for the same keys do not wait
@@ -112,6 +125,7 @@ def copy_in(new: NewJobs, items: Sequence[Item], steps: NumberedSteps | None = N
     ):
         for start in range(0, len(rows), PART):
             copy.write("".join(_line(*row) for row in rows[start : start + PART]))
+            meanwhile(PART)
     return list(ids)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice
+from functools import partial
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -19,7 +19,7 @@ from ..exceptions import EnqueueError
 from ..models import Job
 from ..models.database import fetch, jobs_connection
 from .backlog import within_limit
-from .bulk_insert import Item, copy_in
+from .bulk_insert import Item, Meanwhile, copy_in, nothing
 from .job_columns import (
     COMMON,
     DUE,
@@ -31,6 +31,7 @@ from .job_columns import (
     timing,
 )
 from .notifying import BLOCKED, BLOCKED_BY_KEY, notify_after_commit
+from .read_ahead import ReadAhead
 
 IF_HELD = """ON CONFLICT (queue, idempotency_key)
     WHERE idempotency_key IS NOT NULL
@@ -221,7 +222,7 @@ def _enqueue_plain(new: NewJobs, payload: dict[str, Any], text: str) -> Job:
     return as_job(connection, new, payload, None, None, row)
 
 
-def enqueue_many(new: NewJobs, items: Iterator[Item], rule: KeyRule) -> list[int]:
+def enqueue_many(new: NewJobs, items: ReadAhead[Any, Item], rule: KeyRule) -> list[int]:
     """Insert a job for each item, 5,000 per statement; return their ids in order.
 
     Where a job holds the key by ``rule``, its id takes the place of a new one. Raises
@@ -229,12 +230,13 @@ def enqueue_many(new: NewJobs, items: Iterator[Item], rule: KeyRule) -> list[int
     keys changed hands at each of five tries.
     """
     ids: list[int] = []
-    batches = iter(lambda: list(islice(items, BATCH)), [])
-    for batch in batches:
+    while batch := items.take(BATCH):
         if _has_keys(batch) and not jobs_connection().get_autocommit():
-            rest = [*batch, *chain.from_iterable(batches)]
-            return ids + _enqueue_by_keys(new, rest, rule)
-        ids += _enqueue_within_limit(new, batch, rule)
+            while more := items.take(BATCH):
+                batch += more
+            return ids + _enqueue_by_keys(new, batch, rule)
+        items.read(BATCH)
+        ids += _enqueue_within_limit(new, batch, rule, items.make)
         notify_after_commit(new.queue)  # for each batch: a later one may be refused
     return ids
 
@@ -257,18 +259,23 @@ def _has_keys(batch: Sequence[Item]) -> bool:
     return any(key is not None for _, key, _ in batch)
 
 
-def _enqueue_within_limit(new: NewJobs, batch: Sequence[Item], rule: KeyRule) -> list[int]:
+def _enqueue_within_limit(
+    new: NewJobs, batch: Sequence[Item], rule: KeyRule, meanwhile: Meanwhile = nothing
+) -> list[int]:
     if new.max_backlog is None:
-        return _enqueue_batch(new, batch, rule)
+        return _enqueue_batch(new, batch, rule, meanwhile)
     ready = 0 if new.is_delayed else sum(gates is None for _, _, gates in batch)
-    ids, _ = within_limit(new, ready, len(batch), lambda: _enqueue_batch(new, batch, rule))
+    write = partial(_enqueue_batch, new, batch, rule, meanwhile)
+    ids, _ = within_limit(new, ready, len(batch), write)
     return ids
 
 
-def _enqueue_batch(new: NewJobs, batch: Sequence[Item], rule: KeyRule) -> list[int]:
+def _enqueue_batch(
+    new: NewJobs, batch: Sequence[Item], rule: KeyRule, meanwhile: Meanwhile
+) -> list[int]:
     if not _has_keys(batch):
-        return copy_in(new, batch)
-    if rule.copies and len(batch) >= WORTH_A_COPY and (ids := _copy_if_free(new, batch)):
+        return copy_in(new, batch, meanwhile=meanwhile)
+    if rule.copies and len(batch) >= WORTH_A_COPY and (ids := _copy_if_free(new, batch, meanwhile)):
         return ids
     rows = rule.insert(new, batch)
     if len(rows) == len(batch):
@@ -286,7 +293,7 @@ def _enqueue_batch(new: NewJobs, batch: Sequence[Item], rule: KeyRule) -> list[i
     raise EnqueueError(f"idempotency keys in queue {new.queue!r} kept changing hands; try again")
 
 
-def _copy_if_free(new: NewJobs, batch: Sequence[Item]) -> list[int] | None:
+def _copy_if_free(new: NewJobs, batch: Sequence[Item], meanwhile: Meanwhile) -> list[int] | None:
     """The ids of the new jobs; None if a key occurs twice or a live job holds one."""
     given = [key for _, key, _ in batch if key is not None]
     if len(set(given)) < len(given):
@@ -295,7 +302,7 @@ def _copy_if_free(new: NewJobs, batch: Sequence[Item]) -> list[int] | None:
         return None
     try:
         with transaction.atomic(using=jobs_connection().alias):
-            return copy_in(new, batch)
+            return copy_in(new, batch, meanwhile=meanwhile)
     except IntegrityError:  # since that look, another session has enqueued one
         return None
 

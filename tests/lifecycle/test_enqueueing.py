@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -273,12 +275,12 @@ def test_a_key_that_is_taken_during_a_copy_costs_the_callers_transaction_nothing
 ) -> None:
     keys = [f"key-{number}" for number in range(200)]
 
-    def taken_meanwhile(*args: Any) -> list[int]:
+    def taken_meanwhile(*args: Any, **options: Any) -> list[int]:
         def take(_: int) -> int:
             return add.using(idempotency_key="key-100").enqueue(1).pk
 
         holders.extend(in_threads(1, take))
-        return copy_in(*args)
+        return copy_in(*args, **options)
 
     holders: list[int] = []
     monkeypatch.setattr(enqueueing, "copy_in", taken_meanwhile)
@@ -288,6 +290,49 @@ def test_a_key_that_is_taken_during_a_copy_costs_the_callers_transaction_nothing
     assert [ids[100]] == holders
     assert Job.objects.filter(pk=first.pk).exists()
     assert Job.objects.count() == 201
+
+
+@pytest.mark.django_db(transaction=True)
+def test_earlier_batches_of_a_list_are_written_if_a_later_payload_is_refused() -> None:
+    payloads = [{"first": number} for number in range(BATCH)] + [{"first": {1}}]
+    keys = [f"key-{number}" for number in range(BATCH + 1)]
+    with pytest.raises(PayloadError, match=rf"payload\[{BATCH}\]\.first"):
+        add.enqueue_many(payloads, idempotency_keys=keys)
+    assert Job.objects.count() == BATCH
+
+
+@pytest.mark.django_db(transaction=True)
+def test_payloads_may_be_read_from_the_same_database() -> None:
+    noop.enqueue()
+
+    def read() -> Iterator[dict[str, int]]:
+        for number in range(BATCH + 2):
+            yield {"first": number + Job.objects.filter(pk=0).count()}
+
+    assert len(add.enqueue_many(read())) == BATCH + 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_generator_may_change_the_payload_that_it_gave() -> None:
+    def same() -> Iterator[dict[str, Any]]:
+        payload: dict[str, Any] = {"first": 0}
+        for number in range(BATCH + 2):
+            payload["first"] = number
+            yield payload
+
+    ids = add.enqueue_many(same())
+    found = Job.objects.filter(pk__in=ids[-2:]).order_by("pk")
+    assert [job.payload["first"] for job in found] == [BATCH, BATCH + 1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_function_that_finds_the_tenant_may_use_the_database() -> None:
+    def tenant_of(payload: dict[str, Any]) -> str:
+        return f"tenant-{Job.objects.filter(pk=payload['first']).count()}"
+
+    billed = replace(add, tenant=tenant_of)
+    ids = billed.enqueue_many([{"first": 0}] * (BATCH + 2))
+    assert Job.objects.filter(tenant="tenant-0").count() == len(ids) == BATCH + 2
 
 
 @pytest.mark.django_db

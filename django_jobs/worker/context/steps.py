@@ -10,6 +10,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
+from ...api.bulk_items import items_of
 from ...api.hooks import around, enqueue_event, request_with_hooks
 from ...api.job_type import JobType
 from ...api.steps import Step, check_options_of_step
@@ -155,8 +156,8 @@ def _write(
     if attempt.job.workflow_run_id is None:
         # Known before the first batch, so the settle opens what comes next if its answer is lost.
         attempt.job = attempt.job._replace(workflow_run_id=new_run_id())
-    items = call.job_type.items(call.payloads)
-    skipped = sum(1 for _ in islice(items, spawned.count))
+    items = items_of(call.job_type, call.payloads)
+    skipped = items.skip(spawned.count)
     if skipped < spawned.count:
         raise EnqueueError(
             f"spawn(): an earlier attempt wrote {spawned.count} children, and there are only "
@@ -164,7 +165,7 @@ def _write(
         )
     count, is_last = skipped, False
     while not is_last:
-        batch = list(islice(items, BATCH))
+        batch = items.take(BATCH)
         is_last = len(batch) < BATCH
         on_batch()
         count = write_batch(attempt.job, new, count, batch, is_last=is_last).count
