@@ -42,6 +42,8 @@ that all committing notifiers share. A worker that was woken looks again after t
 it finds jobs whose NOTIFY was throttled without waiting for the next poll."""
 
 NOTIFY = "SELECT pg_notify(%s, %s)"
+# For a transaction of its own, which then waits for no disk: a hint may be lost.
+NOTIFY_ALONE = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 _last_sent: dict[str, float] = {}
 _lock = threading.Lock()
 
@@ -98,8 +100,10 @@ def notify_ends(job_ids: Sequence[int]) -> None:
 
 def _send(channel: str, payload: str) -> None:
     try:
-        with jobs_connection().cursor() as cursor:
-            cursor.execute(NOTIFY, [channel, payload])
+        connection = jobs_connection()
+        statement = NOTIFY if connection.in_atomic_block else NOTIFY_ALONE
+        with connection.cursor() as cursor:
+            cursor.execute(statement, [channel, payload])
     except (DatabaseError, InterfaceError) as error:
         fields = {"hint": payload, "error": type(error).__name__}
         log_event("wake_failed", logging.INFO, fields)

@@ -13,7 +13,7 @@ from django_jobs.lifecycle import notifying
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job
 from tests.app.jobs import noop
-from tests.factories import listening
+from tests.factories import listening, run_sql
 
 
 @pytest.fixture
@@ -43,6 +43,17 @@ def test_a_wake_up_is_sent_outside_the_callers_transaction() -> None:
             notifying.notify_after_commit("default")
             assert notes() == []
         assert notes() == ["default"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_notification_waits_for_no_disk_and_leaves_others_as_durable_as_before() -> None:
+    setting = ", current_setting('synchronous_commit')"
+    assert run_sql(notifying.NOTIFY_ALONE + setting, ["django_jobs", "default"])[0][-1] == "off"
+    notifying.notify("bulk")
+    assert run_sql("SHOW synchronous_commit") == [("on",)]
+    with transaction.atomic():
+        notifying.notify("default")
+        assert run_sql("SHOW synchronous_commit") == [("on",)]
 
 
 @pytest.mark.django_db(transaction=True)
