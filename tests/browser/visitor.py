@@ -25,7 +25,8 @@ RUN_AXE = """async ([options, excused]) => (await axe.run(document, options)).vi
         .filter((node) => !excused.some(([name, place]) =>
             name === rule.id && document.querySelector(node.target[0]).closest(place)))
         .map((node) => `${rule.id} at ${node.target}: ${node.failureSummary}`))"""
-END_OF_TRANSITIONS = "() => Promise.all(document.getAnimations().map((one) => one.finished))"
+# A transition that another one replaces, or whose element a refresh removes, is rejected.
+END_OF_TRANSITIONS = "() => Promise.allSettled(document.getAnimations().map((one) => one.finished))"
 
 OF_DJANGO = (
     ("link-in-text-block", ".breadcrumbs"),
