@@ -28,6 +28,7 @@ from .job_columns import (
     NewJobs,
     gate_values,
     listed,
+    text_array,
     timing,
 )
 from .notifying import BLOCKED, BLOCKED_BY_KEY, notify_after_commit
@@ -331,17 +332,6 @@ def _live_holders(queue: str, keys: Sequence[str]) -> Iterable[tuple[str, int]]:
 
 
 LIVE_KEYS = KeyRule(_insert, _live_holders, copies=True)
-
-
-# psycopg takes ten times as long for a list: more than PostgreSQL for a third of the insert.
-def text_array(texts: Sequence[str | None]) -> str:
-    """An array as PostgreSQL reads it."""
-    return "{" + ",".join("NULL" if text is None else _quoted(text) for text in texts) + "}"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def as_job(

@@ -7,7 +7,7 @@ name begins with its default in the database.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
@@ -57,6 +57,17 @@ def as_array(items: Iterable[object]) -> str:
     """Numbers or words as the text of an array, because the driver would inspect each item of a
     list."""
     return f"{{{','.join(map(str, items))}}}"
+
+
+# psycopg takes ten times as long for a list: more than PostgreSQL for a third of the insert.
+def text_array(texts: Sequence[str | None]) -> str:
+    """An array as PostgreSQL reads it."""
+    return "{" + ",".join("NULL" if text is None else _quoted(text) for text in texts) + "}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 Fence = tuple[int, int, int]

@@ -19,11 +19,11 @@ from ..domain.breaker import is_failure
 from ..domain.decisions import Decision, Facts, decide
 from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Failed, Outcome, Succeeded
-from ..domain.run_cost import RunCost
+from ..domain.run_cost import ALL_OF_ITS_TIME, RunCost
 from ..domain.states import FINAL, JobState, RunState
 from ..domain.workflows import fate_of
 from ..models.database import fetch, jobs_connection, repeat_conflicts
-from .job_columns import ClaimedJob, Fence, as_array
+from .job_columns import ClaimedJob, Fence, as_array, text_array
 from .notifying import BLOCKED, notify_after_commit
 from .opening import EndedStep, follow_cancelled, open_next
 from .pruning import runs_go_with_jobs
@@ -308,14 +308,10 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     ids, attempts, workers, ran, ago = [], [], [], [], []
     costs: list[RunCost | None] = []
+    traceparents: list[str] = []
     for settled in decided:
         ending = settled.ending
-        if (
-            settled.decision is PLAIN_SUCCESS
-            and ending.started is not None
-            and not ending.traceparent
-            and ending.log is None
-        ):
+        if settled.decision is PLAIN_SUCCESS and ending.started is not None and ending.log is None:
             job = ending.job
             ids.append(job.id)
             attempts.append(job.attempt)
@@ -323,6 +319,7 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
             ran.append(f"{ending.finished - ending.started:.6f}")
             ago.append(f"{max(now - ending.finished, 0.0):.6f}")
             costs.append(ending.cost)
+            traceparents.append(ending.traceparent)
         else:
             rows.append(_row(settled, now))
     return {
@@ -332,6 +329,7 @@ def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
         "workers": as_array(workers),
         "ran": as_array(ran),
         "ago": as_array(ago),
+        "traceparents": text_array(traceparents) if any(traceparents) else "{}",
         **cost_columns(costs),
     }
 
@@ -354,6 +352,8 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
         row["ran"] = ending.finished - ending.started
     if ending.cost is not None:
         row |= ending.cost._asdict()
+        if ending.cost.cpu_seconds == ALL_OF_ITS_TIME:  # JSON has no infinity
+            row["cpu_seconds"] = row.get("ran")
     if status in FINAL:
         row["final"] = True
     if status in CANCEL_NO_MATTER or ending.cancel_requested:

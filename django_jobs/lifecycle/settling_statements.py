@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..domain.run_cost import RunCost
 from .job_columns import AT_THE_GATES, IN_LINE, IN_LIVE, as_array
@@ -25,18 +25,22 @@ WITH clock AS MATERIALIZED (
             failures integer, crashes integer, delay float8,
             queue text, priority smallint, weight float8,
             result text, reason text, error text, error_type text, error_code text,
-            error_message text, traceback text, fingerprint text, awaits text, traceparent text,
-            log text)
+            error_message text, traceback text, fingerprint text, awaits text, log text,
+            traceparent text)
         UNION ALL
-        SELECT plain.*, 'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        SELECT plain.id, plain.attempt, plain.worker, plain.ran, plain.ago,
+            CASE WHEN plain.cpu_seconds = 'infinity' THEN plain.ran ELSE plain.cpu_seconds END,
+            plain.max_rss_kb, plain.queries, plain.query_seconds,
+            'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL,
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, plain.traceparent
         FROM unnest(
             (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
             (SELECT %(workers)s::bigint[]), (SELECT %(ran)s::float8[]),
             (SELECT %(ago)s::float8[]), (SELECT %(cpu_seconds)s::float8[]),
             (SELECT %(max_rss_kb)s::integer[]), (SELECT %(queries)s::integer[]),
-            (SELECT %(query_seconds)s::float8[])) AS plain (
-            id, attempt, worker, ran, ago, cpu_seconds, max_rss_kb, queries, query_seconds)
+            (SELECT %(query_seconds)s::float8[]), (SELECT %(traceparents)s::text[])) AS plain (
+            id, attempt, worker, ran, ago, cpu_seconds, max_rss_kb, queries, query_seconds,
+            traceparent)
     ) AS s
     ORDER BY s.id
 )"""
@@ -203,14 +207,20 @@ def cost_columns(costs: Sequence[RunCost | None]) -> dict[str, str]:
     """The arrays of the costs. Empty if there are none: ``unnest`` fills shorter arrays up."""
     if not any(costs):
         return NO_COSTS
-    columns = zip(*(cost or NO_COST for cost in costs), strict=True)
-    return dict(zip(NO_COSTS, map(_cost_column, columns), strict=True))
+    if costs.count(costs[0]) == len(costs):  # all were as short
+        columns: Iterable[Sequence[float | None]] = ([value] for value in costs[0] or NO_COST)
+    else:
+        columns = zip(*(cost or NO_COST for cost in costs), strict=True)
+    return {
+        name: _cost_column(values, len(costs))
+        for name, values in zip(NO_COSTS, columns, strict=True)
+    }
 
 
-def _cost_column(values: Sequence[float | None]) -> str:
+def _cost_column(values: Sequence[float | None], rows: int) -> str:
     if len(distinct := set(values)) == 1:  # not measured, or no queries
         (value,) = distinct
-        return "{}" if value is None else as_array([value] * len(values))
+        return "{}" if value is None else as_array([_cost_text(value)] * rows)
     return as_array(map(_cost_text, values))
 
 

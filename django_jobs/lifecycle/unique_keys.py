@@ -27,9 +27,8 @@ from .enqueueing import (
     array_parameters,
     as_job,
     items_of,
-    text_array,
 )
-from .job_columns import DUE, NOW, NewJobs, gate_values, listed, timing
+from .job_columns import DUE, NOW, NewJobs, gate_values, listed, text_array, timing
 from .notifying import notify_after_commit
 
 LIVE = "status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')"

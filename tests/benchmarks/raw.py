@@ -70,6 +70,7 @@ def drain(count: int) -> float:
                 "workers": _array(worker for _ in rows),
                 "ran": _array("0" for _ in rows),
                 "ago": _array("0" for _ in rows),
+                "traceparents": "{}",
                 **NO_COSTS,
             }
             done += len(connection.execute(SETTLE, settled).fetchall())

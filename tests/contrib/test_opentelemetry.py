@@ -25,7 +25,7 @@ from django_jobs.testing import run_jobs
 from django_jobs.worker.context.attempt import StopHandler
 from django_jobs.worker.execution import handler_call
 from django_jobs.worker.handlers.query_count import count_query
-from django_jobs.worker.meters import Meter
+from django_jobs.worker.meters import QueryMeter
 from tests.app import spans
 from tests.app.jobs import add, noop
 from tests.app.span_jobs import acall_service, call_service, call_service_alone, call_service_later
@@ -159,7 +159,7 @@ def test_what_the_package_reads_before_a_retry_is_no_query_of_its_run(
         run_sql("UPDATE django_jobs_job SET status = 'ready'")
         (again,) = claim_ready(register_worker(), job_types={job_type.name: 1})
         attempt = desk.begin(again)
-        attempt.meter = Meter(counts_queries=True)
+        attempt.meter = QueryMeter()
         assert isinstance(handler_call.call(attempt), Succeeded)
     assert linked(traced()["process default"])[-1] == 2
     assert attempt.meter.read(0).queries == queries

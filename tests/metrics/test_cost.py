@@ -7,7 +7,7 @@ import time
 import pytest
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.domain.run_cost import RunCost
+from django_jobs.domain.run_cost import ALL_OF_ITS_TIME, RunCost
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.metrics.cost import take_cost
@@ -61,6 +61,27 @@ def test_one_batch_has_runs_with_and_without_a_cost() -> None:
         (0.5, 2_000_001, 1_234_567, None),
         (0.333333, None, 0, 0.0),
     ]
+
+
+@pytest.mark.parametrize("result", [None, "1"])
+@pytest.mark.parametrize("queries", [None, 0])
+def test_a_short_run_used_the_time_that_it_ran(result: str | None, queries: int | None) -> None:
+    jobs = [enqueue_and_claim(noop) for _ in range(3)]
+    costs = [RunCost(ALL_OF_ITS_TIME, None, queries, queries)] * 2 + [None] * (queries is None)
+    now = time.monotonic()
+    settle(
+        [
+            Ending(job, Succeeded(result=result), now - 2, now, cost=cost)
+            for job, cost in zip(jobs, costs, strict=False)
+        ]
+    )
+    for run in Run.objects.filter(cpu_seconds__isnull=False):
+        assert run.started_at is not None
+        ran = (run.finished_at - run.started_at).total_seconds()
+        assert run.cpu_seconds == pytest.approx(ran, abs=1e-5)
+        assert run.queries == run.query_seconds == queries
+    assert Run.objects.filter(cpu_seconds__isnull=False).count() == 2
+    assert Run.objects.count() == len(costs)
 
 
 def test_a_run_without_its_job_keeps_its_cost(settings: object) -> None:

@@ -7,12 +7,23 @@ import time
 
 import pytest
 
-from django_jobs.domain.run_cost import RunCost
-from django_jobs.worker.meters import EXACT_SECONDS, Meter, ThreadClock, ThreadMeter
+from django_jobs.domain.run_cost import ALL_OF_ITS_TIME, RunCost
+from django_jobs.worker.meters import (
+    EXACT_SECONDS,
+    CountingThreadMeter,
+    Meter,
+    QueryMeter,
+    ThreadClock,
+    ThreadMeter,
+)
 
 
-def meter(clock: ThreadClock | None = None, *, counts_queries: bool = False) -> ThreadMeter:
-    return ThreadMeter(counts_queries, clock or ThreadClock(), time.monotonic())
+def meter(clock: ThreadClock | None = None) -> ThreadMeter:
+    return ThreadMeter(clock or ThreadClock(), time.monotonic())
+
+
+def counting_meter() -> CountingThreadMeter:
+    return CountingThreadMeter(ThreadClock(), time.monotonic())
 
 
 def spend(seconds: float) -> None:
@@ -24,7 +35,12 @@ def spend(seconds: float) -> None:
 
 def test_the_running_time_of_a_short_run_is_taken_for_its_cpu_time() -> None:
     short = EXACT_SECONDS / 2
-    assert meter().read(short) == RunCost(cpu_seconds=short)
+    assert meter().read(short) == RunCost(cpu_seconds=ALL_OF_ITS_TIME)
+    asking = counting_meter()
+    assert asking.read(short) == RunCost(ALL_OF_ITS_TIME, None, 0, 0.0)
+    asking.add_query(0.25)
+    spend(2 * short)
+    assert asking.read(short) == RunCost(short, None, 1, 0.25)
 
 
 def test_the_cpu_time_of_a_longer_run_is_read() -> None:
@@ -52,7 +68,7 @@ def test_the_clock_is_not_read_again_for_a_run_that_begins_at_once() -> None:
     assert clock.seconds(now + 2 * EXACT_SECONDS) >= first + 0.001
 
 
-@pytest.mark.parametrize("counted", [Meter(counts_queries=True), meter(counts_queries=True)])
+@pytest.mark.parametrize("counted", [QueryMeter(), counting_meter()])
 def test_queries_of_several_threads_are_all_counted(counted: Meter) -> None:
     def ask() -> None:
         for _ in range(5_000):
@@ -67,7 +83,7 @@ def test_queries_of_several_threads_are_all_counted(counted: Meter) -> None:
     assert (cost.queries, cost.query_seconds) == (20_000, 5_000.0)
 
 
-@pytest.mark.parametrize("uncounted", [Meter(counts_queries=False), meter()])
+@pytest.mark.parametrize("uncounted", [Meter(), meter()])
 def test_queries_are_unknown_if_they_are_not_counted(uncounted: Meter) -> None:
     uncounted.add_query(0.25)
     assert uncounted.read(0.0).queries is None

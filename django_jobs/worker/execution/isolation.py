@@ -81,7 +81,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         attempt = Attempt(
             jobs[0], slot, Reporter(), stopping=orders.stopping, draining=orders.draining
         )
-        attempt.meter = ProcessMeter(conf().count_queries)
+        attempt.meter = ProcessMeter(counts_queries=conf().count_queries)
         connections.prepare()
         attempt.begin_isolated(index)
         loop = HandlerLoop()
