@@ -7,7 +7,7 @@ from typing import Any
 
 from ..domain.concurrency import name_problem
 from ..domain.rates import rate_of
-from ..models.tenant import LONGEST_TENANT, LOWEST_WEIGHT
+from ..models.tenant import HIGHEST_WEIGHT, LONGEST_TENANT, LOWEST_WEIGHT
 from .setting_rules import Problem, Rule, Section, count_below, is_number, queue_name, rule
 
 BREAKER_EXAMPLE = '{"failures": 20, "window": 60, "open_for": 30}'
@@ -74,7 +74,8 @@ TENANTS = Section(
     example='{"weight": 3, "max_concurrency": 20}, or {} for the defaults',
     rules={
         "weight": _number(
-            lambda value: LOWEST_WEIGHT <= value <= 1e6, f"from {LOWEST_WEIGHT} to 1,000,000"
+            lambda value: LOWEST_WEIGHT <= value <= HIGHEST_WEIGHT,
+            f"from {LOWEST_WEIGHT} to {HIGHEST_WEIGHT:,}",
         ),
         "max_concurrency": count_below(2**31),
     },

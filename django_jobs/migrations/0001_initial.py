@@ -2085,6 +2085,72 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "resources",
                 "ordering": ("name",),
                 "permissions": (("pause_resource", "Can pause and resume resources"),),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("max_concurrency__isnull", True),
+                            ("max_concurrency__range", (1, 2147483647)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_resource_max_concurrency",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("rate__isnull", True),
+                            ("rate__range", (0.0001, 1e100)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_resource_rate",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("rate_seconds__isnull", True),
+                            ("rate_seconds__range", (0.001, 1e100)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_resource_rate_seconds",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("burst__isnull", True),
+                            ("burst__range", (1, 2147483647)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_resource_burst",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("breaker_failures__isnull", True),
+                            ("breaker_failures__range", (1, 2147483647)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_resource_breaker_failures",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("breaker_window__isnull", True),
+                            ("breaker_window__range", (1.0, 1e100)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_resource_breaker_window",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("breaker_open_for__isnull", True),
+                            ("breaker_open_for__range", (1.0, 1e100)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_resource_breaker_open_for",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("retry_budget__isnull", True),
+                            ("retry_budget__range", (0.0, 1.0)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_resource_retry_budget",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -2102,7 +2168,10 @@ class Migration(migrations.Migration):
                     models.FloatField(
                         default=1.0,
                         help_text="Its share of a busy queue, in proportion to the other tenants' weights.",
-                        validators=[django.core.validators.MinValueValidator(0.001)],
+                        validators=[
+                            django.core.validators.MinValueValidator(0.001),
+                            django.core.validators.MaxValueValidator(1000000),
+                        ],
                         verbose_name="weight",
                     ),
                 ),
@@ -2150,6 +2219,20 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "tenants",
                 "ordering": ("name",),
                 "permissions": (("pause_tenant", "Can pause and resume tenants"),),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("weight__gte", 0.001), ("weight__lte", 1000000)),
+                        name="django_jobs_tenant_weight",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("max_concurrency__isnull", True),
+                            ("max_concurrency__gte", 1),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_tenant_concurrency",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(

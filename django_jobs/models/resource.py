@@ -21,6 +21,20 @@ FADED = f"""exp(least(greatest(date_part('epoch', statement_timestamp() - counte
 """What is left of the weight of ``recent_starts`` and ``recent_retries``, in SQL."""
 
 
+LARGEST_INTEGER, FINITE = 2**31 - 1, 1e100
+BOUNDS = {
+    "max_concurrency": (1, LARGEST_INTEGER),
+    "rate": (LOWEST_RATE, FINITE),
+    "rate_seconds": (SHORTEST_PERIOD, FINITE),
+    "burst": (1, LARGEST_INTEGER),
+    "breaker_failures": (1, LARGEST_INTEGER),
+    "breaker_window": (1.0, FINITE),
+    "breaker_open_for": (1.0, FINITE),
+    "retry_budget": (0.0, 1.0),
+}
+"""The values of each number with which something starts. PostgreSQL has NaN above all others."""
+
+
 class BreakerState(models.TextChoices):
     """The state of a resource's circuit breaker."""
 
@@ -132,6 +146,15 @@ class Resource(NamedRow):
         verbose_name_plural = _("resources")
         ordering = ("name",)
         permissions = (("pause_resource", "Can pause and resume resources"),)
+        # Forms validate; code that writes rows does not, and an admission divides by the rate.
+        constraints = tuple(
+            models.CheckConstraint(
+                condition=models.Q(**{f"{name}__isnull": True})
+                | models.Q(**{f"{name}__range": bounds}),
+                name=f"django_jobs_resource_{name}",
+            )
+            for name, bounds in BOUNDS.items()
+        )
 
     def __str__(self) -> str:
         return self.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -13,7 +13,7 @@ from .named_row import NamedRow
 from .timestamps import TimestampField
 
 LONGEST_TENANT = 100
-LOWEST_WEIGHT = 0.001
+LOWEST_WEIGHT, HIGHEST_WEIGHT = 0.001, 1_000_000
 
 
 class Tenant(NamedRow):
@@ -23,7 +23,7 @@ class Tenant(NamedRow):
     weight = models.FloatField(
         _("weight"),
         default=1.0,
-        validators=[MinValueValidator(LOWEST_WEIGHT)],
+        validators=[MinValueValidator(LOWEST_WEIGHT), MaxValueValidator(HIGHEST_WEIGHT)],
         help_text=_("Its share of a busy queue, in proportion to the other tenants' weights."),
     )
     max_concurrency = models.PositiveIntegerField(
@@ -47,6 +47,17 @@ class Tenant(NamedRow):
         verbose_name_plural = _("tenants")
         ordering = ("name",)
         permissions = (("pause_tenant", "Can pause and resume tenants"),)
+        # Forms validate; code that writes rows does not, and an admission divides by the weight.
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(weight__gte=LOWEST_WEIGHT, weight__lte=HIGHEST_WEIGHT),
+                name="django_jobs_tenant_weight",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
+                name="django_jobs_tenant_concurrency",
+            ),
+        )
 
     def __str__(self) -> str:
         return self.name

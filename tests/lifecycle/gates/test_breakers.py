@@ -117,7 +117,7 @@ def test_failures_before_the_window_are_not_counted() -> None:
     assert state() == "closed"
 
 
-@pytest.mark.parametrize("seconds", [1e13, 1e300])
+@pytest.mark.parametrize("seconds", [1e13, 1e99])
 def test_a_window_of_ages_stops_no_admission(seconds: float) -> None:
     Resource.objects.update(breaker_window=seconds, breaker_open_for=seconds)
     end(running(3), failure())
