@@ -52,6 +52,10 @@ at once."""
 LOCKED_SECONDS = 1.0
 """Seconds between two tries for locked rows, and between two checks of an idle connection."""
 
+COMPARE_SECONDS = 1.0
+"""Seconds for which slots pass to the next job of their line. Then they go to the best of all
+lines, for which an admission looks at these."""
+
 
 class Settler:
     """Takes endings from any thread and settles them on its own connection."""
@@ -82,7 +86,7 @@ class Settler:
         self._dropped: frozenset[int] = frozenset()
         self._something = threading.Event()
         self._enough = threading.Event()
-        self._retry_locked_at = 0.0
+        self._retry_locked_at = self._compared_at = 0.0
         self._finishing = False
 
     def add(self, ending: Ending, entry: StartedJob) -> None:
@@ -253,7 +257,7 @@ class Settler:
         if self.unkept_queues:
             for ending in endings:
                 ending.kept = ending.job.queue not in self.unkept_queues
-        handed = HandOver()
+        handed = HandOver(compares=self._compares(endings))
         settled = self._retry(
             lambda: settle_with_fallback(endings, handed), "settle", self._lease_is_lost
         )
@@ -266,6 +270,17 @@ class Settler:
         if self.awaited:
             self.awaited.notify(settled or ())
         close_others()
+
+    def _compares(self, endings: Sequence[Ending]) -> bool:
+        """Whether the slots of these are compared: handed over within its line each time, a slot
+        would never come to a better job of another line."""
+        if all(ending.job.gates is None for ending in endings):
+            return False
+        now = time.monotonic()
+        if now - self._compared_at < COMPARE_SECONDS:
+            return False
+        self._compared_at = now
+        return True
 
     def _retry(self, work: Callable[[], R], what: str, give_up: Callable[[], bool]) -> R | None:
         return retry_while_disconnected(work, what=what, give_up=give_up, deadline=self.deadline)
