@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -141,16 +140,16 @@ def _gates(
     """The gates of the edited job: those that its request named stay, those that follow from the
     payload follow from the new one."""
     had = None if stored.gates is None else parse(stored.gates)
+    kept = None if had is None else had.in_queue(chosen.queue)
     if before is not None:
         try:
             followed = chosen.using(queue=stored.queue).gates_of(before)
         except JobsError:
             followed = had
         if followed != had:
-            has_tenant = had is not None and had.tenant is not None
-            return replace(had, queue=chosen.queue) if had is not None and has_tenant else had
+            return kept
         arguments = before if arguments is None else arguments
-    return had if arguments is None else chosen.gates_of(arguments)
+    return kept if arguments is None else chosen.gates_of(arguments)
 
 
 @implements("Job.edit")

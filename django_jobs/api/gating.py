@@ -161,7 +161,7 @@ def gates_of(job_type: JobType[..., Any], payload: dict[str, Any]) -> Gates | No
         return None
     return Gates(
         tenant=tenant,
-        queue=job_type.queue if tenant is not None else None,
+        queue=job_type.queue,
         key=key,
         limit=limit,
         on_conflict=OnConflict(on_conflict),

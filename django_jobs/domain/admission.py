@@ -35,15 +35,15 @@ class Supply:
     """What the gates have left.
 
     ``keys`` has the slots taken of each concurrency key. ``resources`` has how many jobs each may
-    still admit: 0 for a paused one; one that has no row limits nothing. ``tenants`` has the same
-    for those with a limit. ``room`` is,
-    by queue, how many jobs the workers can start soon. It bounds tenants, and the resources in
-    ``metered``: what they admit has to start at once.
+    still admit: 0 for a paused one; one that has no row limits nothing. ``tenants`` and ``queues``
+    have the same for those with a limit. ``room`` is, by queue, how many jobs the workers can start
+    soon. It bounds tenants, and the resources in ``metered``: what they admit has to start at once.
     """
 
     keys: dict[str, int] = field(default_factory=dict)
     resources: dict[str, float] = field(default_factory=dict)
     tenants: dict[str, float] = field(default_factory=dict)
+    queues: dict[str, float] = field(default_factory=dict)
     room: dict[str, float] = field(default_factory=dict)
     metered: frozenset[str] = frozenset()
 
@@ -52,6 +52,7 @@ class Supply:
             dict(self.keys),
             dict(self.resources),
             dict(self.tenants),
+            dict(self.queues),
             dict(self.room),
             self.metered,
         )
@@ -60,9 +61,10 @@ class Supply:
         """Whether the jobs of a line are admitted only as workers can start them."""
         return gates.tenant is not None or not self.metered.isdisjoint(gates.resources)
 
-    def left(self, gates: Gates) -> int:
-        """How many jobs with these gates may be admitted, not counting the room."""
-        least: float = MOST_AT_ONCE
+    def left(self, line: Line) -> int:
+        """How many jobs of a line may be admitted, not counting the room."""
+        gates = line.gates
+        least = min(MOST_AT_ONCE, self.queues.get(line.queue, inf))
         if gates.key is not None:
             least = min(least, gates.limit - self.keys.get(gates.key, 0))
         if gates.tenant is not None:
@@ -78,6 +80,8 @@ class Supply:
             self.keys[gates.key] = self.keys.get(gates.key, 0) + count
         if gates.tenant in self.tenants:
             self.tenants[gates.tenant] -= count
+        if line.queue in self.queues:
+            self.queues[line.queue] -= count
         for name in gates.resources:
             if name in self.resources:
                 self.resources[name] -= count
@@ -131,7 +135,7 @@ def share_out(
         gates = line.gates
         if left.is_metered(gates):
             metered[line.queue][gates.tenant or ""].append(line)
-        elif (count := left.left(gates)) > 0:
+        elif (count := left.left(line)) > 0:
             granted[line.text] = count
             left.take(line, count)
     for queue, tenants in metered.items():
@@ -152,7 +156,7 @@ def _share_room(
     while behind and left.room.get(queue, 0) >= 1:
         time, tenant = behind[0]
         lines = tenants[tenant]
-        while lines and left.left(lines[0].gates) < 1:
+        while lines and left.left(lines[0]) < 1:
             lines.pop(0)
         if not lines:
             heapq.heappop(behind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -25,12 +25,13 @@ ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 class Gates:
     """The gates of one job. Jobs with equal gates wait in one line, the best rank first.
 
-    At most ``limit`` jobs with the concurrency ``key`` are ready or running. ``queue`` is set with
-    ``tenant`` only, because tenants share each queue separately.
+    At most ``limit`` jobs with the concurrency ``key`` are ready or running. ``queue`` is that of
+    the job: lines of several queues share keys and resources, but a queue may be paused, full or
+    without a worker, and tenants share each queue separately.
     """
 
+    queue: str
     tenant: str | None = None
-    queue: str | None = None
     key: str | None = None
     limit: int = 1
     on_conflict: OnConflict = OnConflict.WAIT
@@ -47,10 +48,16 @@ class Gates:
     @property
     def is_key_alone(self) -> bool:
         """Whether there is no other gate than a key whose jobs just wait for it."""
-        return self.key is not None and self == Gates(key=self.key, limit=self.limit)
+        return self.key is not None and self == Gates(
+            queue=self.queue, key=self.key, limit=self.limit
+        )
+
+    def in_queue(self, queue: str) -> Gates:
+        """The gates of the same job in another queue."""
+        return replace(self, queue=queue)
 
 
-KEY_ALONE = r'^\[null,null,".*",([0-9]{1,9}),"wait",\[\]\]$'
+KEY_ALONE = r'^\[null,"[^"]*",".*",([0-9]{1,9}),"wait",\[\]\]$'
 """A regular expression, for Python and for PostgreSQL, of the texts of gates that are a key alone.
 It captures the limit, of up to nine digits."""
 
@@ -68,7 +75,7 @@ def parse(text: str) -> Gates:
     match fields:
         case [
             str() | None as tenant,
-            str() | None as queue,
+            str() as queue,
             str() | None as key,
             int() as limit,
             str() as on_conflict,

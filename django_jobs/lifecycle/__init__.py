@@ -3,12 +3,14 @@
 job_columns    the columns of a job that inserts write and claims read, for all of these
 enqueueing     inserts new jobs
 bulk_insert    inserts many jobs by COPY, for enqueueing
+read_ahead     makes the next batch while one is written, for enqueueing
 backlog        counts the ready jobs of a queue, and the rate at which they run
 unique_keys    inserts jobs whose key stays unique for a time
 replacing      replaces the job that holds a key, if it has not started
 notifying      wakes idle workers by NOTIFY
 promoting      scheduled -> ready, when due; looks up what a worker could do next
 claiming       ready -> running: the only way in
+pausing        ready -> blocked: jobs of a paused queue give up the slots of their gates
 settling       running -> what follows, with a run; gives back jobs that never started
 settling_statements  the statements of settling
 opening        waiting -> ready or cancelled: the steps after those that ended; ends runs

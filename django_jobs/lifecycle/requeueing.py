@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..domain.decisions import Decision
+from ..domain.gates import parse
 from ..domain.ranking import AGEING_WEIGHT
 from ..models import Job, Queue
 from ..models.database import jobs_connection
@@ -34,6 +35,14 @@ def weight_of(queue: str) -> float:
     """The weight of a point of priority in ``queue``."""
     row = Queue.objects.recent(queue, jobs_connection().alias)
     return AGEING_WEIGHT if row is None else row.priority_weight
+
+
+def gates_in(queue: str, job: ClaimedJob) -> str | None:
+    """The gates of ``job`` in ``queue``, as the column has them; None if they stay as they are."""
+    try:
+        return None if job.gates is None else parse(job.gates).in_queue(queue).text
+    except ValueError:  # a row that was not written by enqueue
+        return None
 
 
 def _problem(job: ClaimedJob, queue: str) -> str:

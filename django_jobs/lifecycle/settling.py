@@ -27,7 +27,7 @@ from .job_columns import ClaimedJob, Fence, as_array, text_array
 from .notifying import BLOCKED, notify_after_commit
 from .opening import EndedStep, follow_cancelled, open_next
 from .pruning import runs_go_with_jobs
-from .requeueing import admitted, weight_of
+from .requeueing import admitted, gates_in, weight_of
 from .resource_outcomes import Seen, down_of, record, seen_breakers
 from .settling_statements import (
     EXPLAIN_REFUSAL,
@@ -83,10 +83,12 @@ class HandOver:
     """What a settle did for jobs that were blocked.
 
     ``queues`` have jobs that it made ready. ``freed``: slots were left that another line may need.
+    With ``compares`` all are left, so that an admission gives them to the best of all lines.
     """
 
     queues: set[str] = field(default_factory=set)
     freed: bool = False
+    compares: bool = False
 
 
 @dataclass(slots=True)
@@ -107,17 +109,20 @@ def settle(
     Endings that a cancel overtook take a second statement. ``now`` is the database's time in epoch
     seconds, if the caller knows it; only jobs with a maximum age depend on it. An attempt that is
     no longer its worker's is returned with a ``decision`` of None. ``hand_over`` is filled in;
-    without it, the queues of jobs that became ready are notified.
+    without it, workers are notified to look for blocked jobs.
     """
     write = _settle_and_record
     if any(one.job.workflow_run_id is not None for one in endings):
         write = _settle_and_open
     if hand_over is not None:
         return write(endings, now, hand_over)
-    hand_over = HandOver()
+    hand_over = HandOver(compares=True)
     settled = write(endings, now, hand_over)
     for queue in hand_over.queues:
         notify_after_commit(queue)
+    if hand_over.freed:
+        for queue in {one.job.queue for one in endings if one.job.gates is not None}:
+            notify_after_commit(BLOCKED + queue)
     return settled
 
 
@@ -245,7 +250,7 @@ def _give_back(fences: dict[str, Any]) -> list[int]:
 def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
     unkept = [one for one in decided if not _is_kept(one)]
     if not unkept:
-        if any(one.ending.job.hands_over for one in decided):
+        if not hand_over.compares and any(one.ending.job.hands_over for one in decided):
             return _write_and_hand_over(decided, hand_over)
         hand_over.freed |= any(one.ending.job.gates is not None for one in decided)
         return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
@@ -371,6 +376,7 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
     if decision.queue is not None or decision.priority is not None:
         row |= {
             "queue": decision.queue,
+            "gates": None if decision.queue is None else gates_in(decision.queue, job),
             "priority": decision.priority,
             "weight": weight_of(decision.queue or job.queue),
         }

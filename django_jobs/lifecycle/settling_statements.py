@@ -23,7 +23,7 @@ WITH clock AS MATERIALIZED (
             cpu_seconds float8, max_rss_kb integer, queries integer, query_seconds float8,
             status text, outcome text, final boolean, cancel_no_matter boolean, due float8,
             failures integer, crashes integer, delay float8,
-            queue text, priority smallint, weight float8,
+            queue text, gates text, priority smallint, weight float8,
             result text, reason text, error text, error_type text, error_code text,
             error_message text, traceback text, fingerprint text, awaits text, log text,
             traceparent text)
@@ -31,7 +31,7 @@ WITH clock AS MATERIALIZED (
         SELECT plain.id, plain.attempt, plain.worker, plain.ran, plain.ago,
             CASE WHEN plain.cpu_seconds = 'infinity' THEN plain.ran ELSE plain.cpu_seconds END,
             plain.max_rss_kb, plain.queries, plain.query_seconds,
-            'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL,
+            'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL,
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, plain.traceparent
         FROM unnest(
             (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
@@ -61,7 +61,8 @@ UPDATED = f""", updated AS (
         failures = coalesce(s.failures, 0), crashes = coalesce(s.crashes, 0),
         available_at = CASE WHEN s.delay IS NULL THEN job.available_at
                             ELSE s.now + make_interval(secs => {DELAY}) END,
-        queue = coalesce(s.queue, job.queue), priority = coalesce(s.priority, job.priority),
+        queue = coalesce(s.queue, job.queue), gates = coalesce(s.gates, job.gates),
+        priority = coalesce(s.priority, job.priority),
         rank = CASE WHEN s.delay IS NULL THEN job.rank
                     WHEN s.weight IS NOT NULL THEN date_part('epoch', s.now) + s.delay
                          - coalesce(s.priority, job.priority) * s.weight
@@ -77,7 +78,7 @@ UPDATED = f""", updated AS (
     WHERE job.id = s.id AND job.attempt = s.attempt AND job.worker_id = s.worker
       AND job.{IN_LIVE} AND (job.cancel_requested_at IS NULL OR s.cancel_no_matter)
     RETURNING job.id, job.attempt, job.available_at, job.claimed_at, job.started_at,
-        job.status, job.gates, job.tenant, job.resources
+        job.status, job.gates, job.tenant, job.resources, job.queue
 )"""
 RUNS = """django_jobs_run (
     job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
@@ -98,12 +99,13 @@ INSERT INTO {RUNS}"""
 # The slot of an ended job passes to the best blocked one of its line, which counts nothing and
 # locks no key: 0.83 of the drain without keys, where counting after each settle fell to 0.27. Not
 # between tenants, which take turns, and not for resources with a rate or a breaker, or with more
-# jobs than they should have: there each job needs an admission.
+# jobs than they should have, and not in a paused queue: there each job needs an admission.
 SETTLE_AND_HAND_OVER = f"""
 {ENDINGS}{UPDATED}, written AS (
 INSERT INTO {RUNS}), freed AS MATERIALIZED (
     SELECT u.gates, u.resources, count(*) AS slots FROM updated AS u
     WHERE u.gates IS NOT NULL AND u.tenant IS NULL AND u.status <> 'ready'
+      AND u.queue NOT IN (SELECT name FROM django_jobs_queue WHERE paused_at IS NOT NULL)
     GROUP BY u.gates, u.resources
 ), heirs AS MATERIALIZED (
     SELECT next.id FROM freed AS line CROSS JOIN LATERAL (

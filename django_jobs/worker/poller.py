@@ -182,7 +182,7 @@ class Admitter:
         try:
             if self._keyed:
                 self._keyed, self.next_at = False, NEVER  # before: a hint that comes now counts
-                came = admit_arrivals()
+                came = admit_arrivals(room)
                 if came.rest:
                     self.next_at = started
                 if came.queues or not came.rest:

@@ -24,25 +24,30 @@ def test_a_job_type_without_gates_gives_its_jobs_none() -> None:
 
 
 def test_a_key_is_filled_with_the_payload() -> None:
-    assert charge_account.gates_of(charge_account.bind(7)) == Gates(key="account:7")
+    assert charge_account.gates_of(charge_account.bind(7)) == Gates(
+        queue="default", key="account:7"
+    )
 
 
 def test_resources_are_sorted_and_each_is_named_once() -> None:
-    assert refund_payment.gates_of(refund_payment.bind(1)) == Gates(resources=("stripe",))
+    assert refund_payment.gates_of(refund_payment.bind(1)) == Gates(
+        queue="default", resources=("stripe",)
+    )
     assert transfer_funds.resources == ("ledger", "stripe")
 
 
-def test_the_queue_belongs_to_the_gates_of_a_tenant_only() -> None:
+def test_the_queue_belongs_to_the_gates() -> None:
     assert bill_tenant.gates_of(bill_tenant.bind("acme")) == Gates(tenant="acme", queue="default")
     bulk = bill_tenant.using(queue="bulk")
     assert bulk.gates_of(bulk.bind(7)) == Gates(tenant="7", queue="bulk")
     assert charge_account.using(queue="bulk").gates_of(charge_account.bind(7)) == Gates(
-        key="account:7"
+        queue="bulk", key="account:7"
     )
 
 
 def test_a_missing_argument_has_its_default() -> None:
     assert transfer_funds.gates_of(transfer_funds.bind(7)) == Gates(
+        queue="default",
         key="account:7:EUR",
         limit=3,
         on_conflict=OnConflict.DISCARD,
@@ -66,7 +71,7 @@ def test_the_limit_of_a_key_may_follow_from_the_payload() -> None:
         name="test.limit",
         concurrency=Concurrency("k", limit=lambda payload: payload["account_id"] * 2),
     ) as job_type:
-        assert job_type.gates_of({"account_id": 7}) == Gates(key="k", limit=14)
+        assert job_type.gates_of({"account_id": 7}) == Gates(queue="default", key="k", limit=14)
         with pytest.raises(EnqueueError, match=r"test.limit: .* limit is a whole number from 1"):
             job_type.gates_of({"account_id": 0})
 
@@ -91,7 +96,7 @@ def test_one_request_may_name_its_own_gates() -> None:
         resources=("ledger",),
     )
     plain = noop.using(concurrency_key="k", resources=["b", "a"])
-    assert plain.gates_of({}) == Gates(key="k", resources=("a", "b"))
+    assert plain.gates_of({}) == Gates(queue="default", key="k", resources=("a", "b"))
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,10 @@ def drain_gated(count: int, gates: Gates, distinct: int = 1, first: int = 0) -> 
 
 
 KINDS: dict[str, tuple[Gates, int, str]] = {
-    "20,000 keys of 1": (Gates(key="#", limit=1), 20_000, "0.5"),
-    "1,000 keys of 2": (Gates(key="#", limit=2), 1_000, "0.6"),
-    "10 keys of 50": (Gates(key="#", limit=50), 10, "0.65"),
-    "one resource of 100": (Gates(resources=("benchmark",)), 1, "0.7"),
+    "20,000 keys of 1": (Gates(queue="default", key="#", limit=1), 20_000, "0.5"),
+    "1,000 keys of 2": (Gates(queue="default", key="#", limit=2), 1_000, "0.6"),
+    "10 keys of 50": (Gates(queue="default", key="#", limit=50), 10, "0.65"),
+    "one resource of 100": (Gates(queue="default", resources=("benchmark",)), 1, "0.7"),
     "1,000 tenants": (Gates(tenant="#", queue="default"), 1_000, "0.65"),
 }
 

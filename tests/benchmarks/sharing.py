@@ -72,7 +72,7 @@ def rate(times: int, scale: float) -> list[Figure]:
     resource = Resource.objects.create(name="paced", rate=RATE, burst=BURST)
     for _ in turns(times):
         empty()
-        fill_gated(int(RATE * seconds * 2), Gates(resources=(resource.name,)))
+        fill_gated(int(RATE * seconds * 2), Gates(queue="default", resources=(resource.name,)))
         execute("UPDATE django_jobs_resource SET tokens = NULL, refilled_at = NULL")
         with running_worker(processes=4):
             time.sleep(seconds)

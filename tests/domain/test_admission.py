@@ -24,6 +24,7 @@ SUPPLIES = st.builds(
     keys=st.dictionaries(NAMES, st.integers(0, 5)),
     resources=st.dictionaries(NAMES, st.integers(0, 5)),
     tenants=st.dictionaries(NAMES, st.integers(0, 5)),
+    queues=st.dictionaries(st.just("default"), st.integers(-3, 20)),
     room=st.dictionaries(st.just("default"), st.integers(-3, 20)),
     metered=st.frozensets(NAMES),
 )
@@ -41,6 +42,7 @@ def test_no_gate_admits_more_than_it_has_left(gates: list[Gates], supply: Supply
     resources: Counter[str] = Counter()
     tenants: Counter[str] = Counter()
     room = 0
+    assert sum(granted.values()) <= max(supply.queues.get("default", 10_000), 0)
     for one in lines:
         count = granted.get(one.text, 0)
         if one.gates.key is not None:
@@ -65,18 +67,19 @@ def test_what_could_be_admitted_is(gates: list[Gates], supply: Supply) -> None:
         left.take(one, granted.get(one.text, 0))
     for one in lines:
         if not supply.is_metered(one.gates) or left.room.get("default", 0) >= 1:
-            assert left.left(one.gates) == 0 or granted.get(one.text, 0) > 0
+            assert left.left(one) == 0 or granted.get(one.text, 0) > 0
 
 
 def test_the_best_rank_gets_a_slot_that_two_lines_need() -> None:
-    low, high = Gates(key="k", resources=("a",)), Gates(key="k", resources=("b",))
+    low = Gates(queue="default", key="k", resources=("a",))
+    high = Gates(queue="default", key="k", resources=("b",))
     assert share_out([line(low, 2.0), line(high, 1.0)], Supply(), FairShares(), {}) == {
         high.text: 1
     }
 
 
 def test_a_resource_without_a_row_limits_nothing() -> None:
-    gates = Gates(resources=("gone",))
+    gates = Gates(queue="default", resources=("gone",))
     assert share_out([line(gates)], Supply(), FairShares(), {})[gates.text] > 100
 
 

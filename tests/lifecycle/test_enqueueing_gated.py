@@ -41,7 +41,7 @@ def test_a_job_with_gates_begins_blocked() -> None:
     assert enqueued.status == "blocked"
     stored = Job.objects.get(pk=enqueued.pk)
     assert (stored.status, stored.concurrency_key) == ("blocked", "account:7")
-    assert stored.gates == Gates(key="account:7").text
+    assert stored.gates == Gates(queue="default", key="account:7").text
     assert (stored.tenant, stored.resources) == (None, None)
 
 

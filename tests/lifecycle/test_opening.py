@@ -210,7 +210,7 @@ def test_a_delay_and_a_maximum_age_count_from_the_opening() -> None:
 
 @pytest.mark.django_db
 def test_a_step_with_gates_waits_at_them_when_it_is_open() -> None:
-    gates = Gates(key="account:7")
+    gates = Gates(queue="default", key="account:7")
     run = start(
         NewRun(name="graph"),
         [replace(one, gates=gates) for one in steps_of({"a": "", "b": "a"})],
@@ -262,7 +262,7 @@ def test_a_step_dropped_by_its_full_queue_skips_those_after_it() -> None:
 
 @pytest.mark.django_db
 def test_a_discarded_step_skips_those_after_it() -> None:
-    gates = Gates(key="account:7", on_conflict=OnConflict.DISCARD)
+    gates = Gates(queue="default", key="account:7", on_conflict=OnConflict.DISCARD)
     graph = [replace(one, gates=gates) for one in steps_of({"a": "", "x": "", "b": "a", "y": "x"})]
     run = start(NewRun(name="graph"), graph)
     admit_all()

@@ -10,15 +10,19 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from django_jobs.domain.admission import FairShares
 from django_jobs.domain.errors import ErrorReport
+from django_jobs.domain.gates import Gates
 from django_jobs.domain.outcomes import Failed, Lost, Snoozed, Succeeded
 from django_jobs.domain.ranking import STRICT_WEIGHT
 from django_jobs.lifecycle import settling
+from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import PLAIN_SUCCESS, Ending, parameters, settle
 from django_jobs.lifecycle.settling_rows import settle_row_by_row
 from django_jobs.models import Job, Queue, Run
+from tests.app.gate_jobs import charge_account
 from tests.app.jobs import noop
 from tests.factories import (
     claim_ready,
@@ -222,3 +226,14 @@ def test_a_retry_to_a_queue_costs_no_statement_once_the_queue_is_known() -> None
         settle([Ending(job, retry(queue="bulk")) for job in held])
     assert len(statements) <= 2
     assert Job.objects.filter(queue="bulk").count() == 20
+
+
+@pytest.mark.django_db
+def test_a_retry_in_another_queue_waits_in_a_line_there() -> None:
+    job = settled(enqueue_and_claim(queue="default"), queue="bulk")
+    assert job.gates is None
+    charge_account.enqueue(7)
+    admit({"default": 10}, FairShares())
+    (held,) = claim_ready(register_worker())
+    job = settled(held, queue="bulk")
+    assert job.gates == Gates(queue="bulk", key="account:7").text

@@ -47,7 +47,7 @@ def test_a_concurrency_key_names_the_job_that_holds_it() -> None:
 
 def test_a_key_with_a_higher_limit_names_three_of_its_holders() -> None:
     job = charge_account.enqueue(7)
-    Job.objects.update(gates=Gates(key="account:7", limit=5).text)
+    Job.objects.update(gates=Gates(queue="default", key="account:7", limit=5).text)
     job.refresh_from_db()
     assert job.blocked_by == "its turn"
     first = ", ".join(map(str, sorted(copies_of(job, 5))[:3]))

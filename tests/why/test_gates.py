@@ -335,9 +335,9 @@ def test_all_gates_that_hold_a_job_are_listed_at_once() -> None:
         Resource.objects.create(name=name, max_concurrency=1)
     Resource.objects.filter(name="ledger").update(paused_at=timezone.now(), paused_by="ada")
     job = transfer_funds.enqueue(7, "acme")
-    copies_of(job, 3)
     limits.pause_tenants(["acme"], reason="unpaid")
     job_operations.pause(["default"])
+    copies_of(job, 3)
     assert holding(job) == ["tenant", "resource", "resource", "key", "queue", "workers"]
     text = sentence(job)
     assert text.startswith("Waits: the tenant acme is paused since ")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs import enqueue_many
+from django_jobs import enqueue_many, registry
 from django_jobs.lifecycle.operations import limits
-from django_jobs.models import Job, Resource, Run, Worker
+from django_jobs.models import Job, Resource, Run, Tenant, Worker
 from tests.app.gate_jobs import charge_account, refund_payment
 from tests.chaos.gates import most_excess
 from tests.factories import run_sql
@@ -68,6 +68,40 @@ def test_a_killed_worker_leaks_no_slot(start_worker: Start, tmp_path: Path) -> N
     start_worker("--threads", "4", TEST_DJANGO_JOBS=SHORT_LEASE)
     until(lambda: all_succeeded(8))
     assert Run.objects.filter(outcome="lost").count() == 2
+
+
+def test_a_rate_serves_the_queue_that_has_a_worker(start_worker: Start) -> None:
+    Resource.objects.create(name="stripe", rate=50.0)
+    elsewhere = [refund_payment.using(queue="bulk").enqueue(number) for number in range(8)]
+    here = [refund_payment.enqueue(number) for number in range(3)]
+    start_worker("--queues", "default")
+    for job in here:
+        until_status(job, "succeeded")
+    assert not Job.objects.filter(pk__in=[job.pk for job in elsewhere], status="ready").exists()
+
+
+def test_a_better_job_of_another_line_does_not_wait_for_a_backlog(start_worker: Start) -> None:
+    Resource.objects.create(name="stripe", max_concurrency=2)
+    refund_payment.enqueue_many([{"payment_id": number} for number in range(20_000)])
+    start_worker()
+    until(lambda: Job.objects.filter(status="succeeded").exists())
+    urgent = refund_payment.using(priority=100, concurrency_key="k").enqueue(9)
+    until_status(urgent, "succeeded")
+    assert Job.objects.filter(status="blocked").exists()
+
+
+@pytest.mark.parametrize("name", ["app.write_once", "app.alone"])
+def test_what_is_not_settled_by_its_worker_passes_its_slot_on(
+    start_worker: Start, name: str
+) -> None:
+    """Without a notification each would wait for a poll."""
+    Tenant.objects.create(name="acme", max_concurrency=1)
+    job_type = registry.get(name).using(tenant="acme")
+    start_worker("--poll-seconds", "60")
+    until(lambda: Worker.objects.filter(status="running").exists())
+    for _ in range(4):
+        job_type.enqueue()
+    until(lambda: all_succeeded(4))
 
 
 NOTE_ADMISSIONS = """

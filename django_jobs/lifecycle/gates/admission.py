@@ -21,7 +21,7 @@ from ..job_columns import IN_LINE
 from . import breakers
 from .conflicts import resolve
 from .retry_budgets import RetryBudgets
-from .supply import TenantLimits, spend, supply_of
+from .supply import Limits, TenantLimits, spend, supply_of
 
 LINES_AT_ONCE = 400
 """Lines that one admission looks at. The next one continues behind them."""
@@ -36,7 +36,9 @@ ROUNDS = 3
 TAKE_TURN = "pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission'))"
 """True if no other transaction is admitting. Then none does until this one ends."""
 
-# Steps from one line to the next in the index, so that a line of a million jobs costs one step.
+# Steps from one line to the next in the index, so that a line of a million jobs costs one step. A
+# line is open if its jobs could be claimed: a job that is ready in a queue that is paused, or that
+# no worker serves, would hold slots that others could use.
 # Whether this is the one admission is asked first; the counts are a later statement, because a
 # statement does not see what the admission before it wrote. Its commit waits for no disk: the claim
 # that follows does, and what a crash of the server takes back is admitted again.
@@ -59,11 +61,19 @@ WITH RECURSIVE turn AS MATERIALIZED (
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates > line.gates
         ORDER BY job.gates, job.rank, job.id LIMIT 1
     ) AS next
+), served AS MATERIALIZED (
+    SELECT jsonb_array_elements_text(queues) AS queue FROM django_jobs_worker
+    WHERE status = 'running' AND lease_expires_at > statement_timestamp()
 )
 SELECT turn.ours, line.gates, line.rank, line.queue, line.tenant,
     (SELECT ARRAY[weight, CASE WHEN paused_at IS NULL THEN max_concurrency ELSE 0 END]
-     FROM django_jobs_tenant WHERE name = line.tenant)
+     FROM django_jobs_tenant WHERE name = line.tenant),
+    queue.name IS NOT NULL AND queue.paused_at IS NULL
+        AND (queue.name = ANY(%(own)s::text[]) OR queue.name IN (SELECT queue FROM served)),
+    queue.max_concurrency
 FROM turn LEFT JOIN (SELECT * FROM line LIMIT %(lines)s) AS line ON true
+    LEFT JOIN django_jobs_queue AS queue ON queue.name = line.queue
+ORDER BY line.gates
 """
 
 ADMIT = f"""
@@ -116,8 +126,7 @@ def admit(
     admission, looked_at = _admit(room, shares, after, lines)
     for change in admission.changes:
         change.send()
-    for line in looked_at:
-        resolve(line.gates, line.text)
+    resolve(looked_at)
     return admission
 
 
@@ -128,15 +137,28 @@ def _admit(
     connection = jobs_connection()
     ends_after = None if connection.in_atomic_block else f"{STOPPED_SECONDS}s"
     with transaction.atomic(using=connection.alias):
-        rows = fetch(LINES, {"after": after, "lines": most, "ends_after": ends_after})
+        parameters = {"after": after, "lines": most, "ends_after": ends_after, "own": list(room)}
+        rows = fetch(LINES, parameters)
         if not rows[0][0]:
             return Admission(ours=False), []
         rows = [row[1:] for row in rows if row[1] is not None]
-        lines = [line for row in rows if (line := _readable(*row[:3]))]
         admission = Admission(last=rows[-1][0] if len(rows) == most else "")
-        if lines:
-            tenants = {row[3]: row[4] for row in rows if row[4] is not None}
-            _share_out_to(lines, tenants, room, shares, admission)
+        lines, opened = [], []
+        tenants: dict[str, TenantLimits] = {}
+        queues: dict[str, int] = {}
+        for text, rank, queue, tenant, tenant_limits, is_open, queue_limit in rows:
+            if (line := _readable(text, rank, queue)) is None:
+                continue
+            lines.append(line)
+            if is_open:
+                opened.append(line)
+            if tenant_limits is not None:
+                tenants[tenant] = tenant_limits
+            if queue_limit is not None:
+                queues[queue] = queue_limit
+        if opened:
+            limits = Limits(tenants, queues)
+            _share_out_to(opened, limits, room, shares, admission)
         else:  # it was called because a job ended, perhaps the last one that tried
             admission.changes = breakers.change_all()
         return admission, lines
@@ -153,14 +175,14 @@ def _readable(text: str, rank: float, queue: str) -> Line | None:
 
 def _share_out_to(
     lines: list[Line],
-    tenants: Mapping[str, TenantLimits],
+    limits: Limits,
     room: Mapping[str, int],
     shares: FairShares,
     admission: Admission,
 ) -> None:
-    supply, state = supply_of(lines, tenants, room)
+    supply, state = supply_of(lines, limits, room)
     admission.changes = state.changes
-    weights = {name: weight for name, (weight, _) in tenants.items()}
+    weights = {name: weight for name, (weight, _) in limits.tenants.items()}
     metered = {line.queue for line in lines if supply.is_metered(line.gates) and line.queue in room}
     admission.metered = bool(metered)
     before = dict(supply.resources)

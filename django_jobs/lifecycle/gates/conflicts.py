@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
 
+from ...domain.admission import Line
 from ...domain.gates import Gates, OnConflict
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..opening import follow_cancelled
@@ -18,7 +21,7 @@ MOST = 1_000
 END_BLOCKED = """
 WITH picked AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
-    WHERE status = 'blocked' AND gates IS NOT NULL AND gates = %(gates)s
+    WHERE status = 'blocked' AND gates IS NOT NULL AND gates = ANY(%(gates)s::text[])
       AND (%(newest)s::bigint IS NULL OR id < %(newest)s::bigint)
     ORDER BY gates, rank, id
     LIMIT %(most)s
@@ -33,7 +36,7 @@ RETURNING job.id, job.workflow_run_id
 NEWEST = """
 WITH line AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
-    WHERE status = 'blocked' AND gates IS NOT NULL AND gates = %(gates)s
+    WHERE status = 'blocked' AND gates IS NOT NULL AND gates = ANY(%(gates)s::text[])
 )
 SELECT max(id) FROM line
 """
@@ -46,7 +49,7 @@ WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
 OLDER = """
 WITH job AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
-    WHERE status = 'blocked' AND gates IS NOT NULL AND gates = %(gates)s
+    WHERE status = 'blocked' AND gates IS NOT NULL AND gates = ANY(%(gates)s::text[])
     UNION ALL
     SELECT id FROM django_jobs_job_live
     WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
@@ -57,12 +60,20 @@ OFFSET %(limit)s LIMIT %(most)s
 """
 
 
-def resolve(gates: Gates, line: str) -> None:
-    """End what ``on_conflict`` says, after the jobs of the line that had room were admitted."""
-    if gates.key is None or gates.on_conflict == OnConflict.WAIT:
-        return
+def resolve(lines: Iterable[Line]) -> None:
+    """End what the ``on_conflict`` of these lines says, after those of their jobs that had room
+    were admitted. Lines that differ in their queue alone are one."""
+    alike: dict[Gates, list[str]] = defaultdict(list)
+    for line in lines:
+        if line.gates.key is not None and line.gates.on_conflict != OnConflict.WAIT:
+            alike[line.gates.in_queue("")].append(line.text)
+    for gates, texts in alike.items():
+        _resolve(gates, texts)
+
+
+def _resolve(gates: Gates, lines: list[str]) -> None:
     parameters = {
-        "gates": line,
+        "gates": lines,
         "key": gates.key,
         "limit": gates.limit,
         "most": MOST,

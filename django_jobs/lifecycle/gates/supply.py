@@ -18,7 +18,8 @@ AHEAD, MANY = 3, 100
 """A worker of quick jobs, which has room for ``MANY``, gets ``AHEAD`` times its room admitted: to
 look at the lines costs as much as to admit a hundred jobs."""
 
-# Only those that lines need are asked: to plan the three of them takes 0.7 ms, and one 0.3.
+# Only those that lines need are asked: to plan three of them takes 0.7 ms, and one 0.3. Of a queue
+# with a limit those count that run, and those that are ready and hold slots of others meanwhile.
 TAKEN = {
     "key": """
 SELECT 'key', concurrency_key, count(*) FROM django_jobs_job_live
@@ -37,8 +38,27 @@ WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
   AND queue = ANY(%(queues)s::text[])
 GROUP BY queue
 """,
+    "queue": """
+SELECT 'queue', queue, count(*) FROM (
+    SELECT id, queue FROM django_jobs_job_live
+    WHERE status = 'running' AND queue = ANY(%(limited)s::text[])
+    UNION
+    SELECT id, queue FROM django_jobs_job_live
+    WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
+      AND queue = ANY(%(limited)s::text[])
+    UNION
+    SELECT id, queue FROM django_jobs_job_live
+    WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND queue = ANY(%(limited)s::text[])
+    UNION
+    SELECT id, queue FROM django_jobs_job_live
+    WHERE resources IS NOT NULL AND status IN ('ready', 'running')
+      AND queue = ANY(%(limited)s::text[])
+) AS taken
+GROUP BY queue
+""",
 }
-"""What is taken of the gates, and by queue, the jobs with a tenant that are ready."""
+"""What is taken of the gates, by queue the jobs with a tenant that are ready, and what is taken of
+the limits of queues."""
 
 # By the database's clock.
 TOKENS = """least(
@@ -84,6 +104,15 @@ TenantLimits = tuple[float, float | None]
 """The weight of a tenant, and how many of its jobs may be under way: 0 if it is paused."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the rows of lines say: of the tenants that have a row, and the ``max_concurrency`` of
+    the queues that have one."""
+
+    tenants: Mapping[str, TenantLimits]
+    queues: Mapping[str, int]
+
+
 @dataclass(slots=True)
 class ResourceState:
     """The buckets of the resources that have a rate, the retry budgets, and the breakers that were
@@ -95,16 +124,17 @@ class ResourceState:
 
 
 def supply_of(
-    lines: list[Line], tenants: Mapping[str, TenantLimits], room: Mapping[str, int]
+    lines: list[Line], limits: Limits, room: Mapping[str, int]
 ) -> tuple[Supply, ResourceState]:
-    """What the gates of these lines have left. ``tenants`` are those that have a row."""
+    """What the gates of these lines have left."""
     gates = [line.gates for line in lines]
     keys = sorted({one.key for one in gates if one.key is not None})
-    limited = {name: limit for name, (_, limit) in tenants.items() if limit is not None}
+    limited = {name: limit for name, (_, limit) in limits.tenants.items() if limit is not None}
     queues = sorted({line.queue for line in lines if line.gates.tenant is not None})
-    needed = {"key": keys, "tenant": list(limited), "ready": queues}
+    full = list(limits.queues)
+    needed = {"key": keys, "tenant": list(limited), "ready": queues, "queue": full}
     asked = [TAKEN[kind] for kind in needed if needed[kind]]
-    parameters = {"keys": keys, "tenants": list(limited), "queues": queues}
+    parameters = {"keys": keys, "tenants": list(limited), "queues": queues, "limited": full}
     taken: dict[str, dict[str, int]] = {kind: {} for kind in needed}
     for kind, name, count in fetch("UNION ALL".join(asked), parameters) if asked else ():
         taken[kind][name] = count
@@ -114,6 +144,8 @@ def supply_of(
         supply.room[queue] = wanted - taken["ready"].get(queue, 0)
     for name, limit in limited.items():
         supply.tenants[name] = limit - taken["tenant"].get(name, 0)
+    for queue, most in limits.queues.items():
+        supply.queues[queue] = most - taken["queue"].get(queue, 0)
     uses_resources = any(one.resources for one in gates)
     return supply, _count_resources(supply) if uses_resources else ResourceState()
 

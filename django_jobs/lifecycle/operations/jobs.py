@@ -21,8 +21,9 @@ from ...exceptions import OperationRefused
 from ...models import Job, Worker
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import AT_THE_GATES, IN_LIVE, REPLAYED
-from ..notifying import CANCELLED, notify_after_commit
+from ..notifying import CANCELLED, GATES, notify_after_commit
 from ..opening import follow_cancelled
+from ..pausing import give_up_slots
 from ..scope import LIMITED, Scope, limited, scope_of
 from ..waits import FORGET_TIMEOUTS
 from ..workflows.restarting import KEY_TAKEN, restart, restart_problem, see_run
@@ -41,7 +42,7 @@ CANCEL_PENDING = """
 UPDATE django_jobs_job SET status = 'cancelled', finished_at = clock_timestamp(),
     cancel_requested_at = clock_timestamp(), reason = %(reason)s, awaits = NULL
 WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
-RETURNING id, workflow_run_id
+RETURNING id, workflow_run_id, gates IS NOT NULL
 """
 ASK_TO_CANCEL = """
 UPDATE django_jobs_job SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
@@ -136,12 +137,14 @@ def _cancel(wanted: list[int], why: str, wait: bool) -> OperationResult:
         locking = LOCK_JOBS if wait else f"{LOCK_JOBS} SKIP LOCKED"
         locked = [id_ for (id_,) in fetch(locking, {"ids": wanted})]
         cancelled = fetch(CANCEL_PENDING, {"ids": locked, "reason": why})
-        follow_cancelled(cancelled)
-        stopped = [id_ for id_, _ in cancelled]
+        follow_cancelled([(id_, run) for id_, run, _ in cancelled])
+        stopped = [id_ for id_, _, _ in cancelled]
         asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked})]
         result = result_of(wanted, stopped + asked)
         if asked:
             notify_after_commit(CANCELLED)
+        if any(has_gates for _, _, has_gates in cancelled):  # it may have held slots
+            notify_after_commit(GATES)
     result.asked = asked
     return result
 
@@ -208,12 +211,16 @@ def replay(
 
 
 def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
-    """Stop workers from claiming from these queues. Jobs that run are not affected. Returns the
-    names of the queues it paused. Raises ``PermissionDenied`` if ``actor`` may not."""
+    """Stop workers from claiming from these queues. Jobs that run are not affected, and those that
+    are ready give up the slots of their gates. Returns the names of the queues it paused. Raises
+    ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_queue")
     names = _inside(names, actor)
     why, by = (reason or done_by("paused", actor))[:300], name_of(actor)[:150]
-    return _queues(PAUSE, {"names": list(names), "reason": why, "by": by})
+    with transaction.atomic(using=jobs_connection().alias):
+        paused = _queues(PAUSE, {"names": list(names), "reason": why, "by": by})
+        give_up_slots(paused)
+    return paused
 
 
 def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:

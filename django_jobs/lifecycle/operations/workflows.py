@@ -256,7 +256,7 @@ def _cancel_steps(run: int, ids: list[int], why: str) -> bool:
     """Cancel some steps of a run, and the run with them. False if it has ended."""
     with transaction.atomic(using=jobs_connection().alias):
         locked = [id_ for (id_,) in fetch(LOCK_JOBS, {"ids": ids})]
-        cancelled = [id_ for id_, _ in fetch(CANCEL_PENDING, {"ids": locked, "reason": why})]
+        cancelled = [id_ for id_, *_ in fetch(CANCEL_PENDING, {"ids": locked, "reason": why})]
         if fetch(ASK_TO_CANCEL, {"ids": locked}):
             notify_after_commit(CANCELLED)
         ((ends,),) = fetch(ENDS_AMONG, {"ids": cancelled})

@@ -116,8 +116,6 @@ class Claimer:
         """Look for what a settle made ready. Called by the settler, on its connection."""
         self._admitter.hand_over(handed)
         self._wake_event.set()
-        for queue in handed.queues.difference(self._queues):
-            notify(queue)
 
     def drain(self) -> None:
         """Stop claiming. The executor takes back the jobs that have not started."""
@@ -237,7 +235,10 @@ class Claimer:
         return max(min(self._poller.next_at, self._admitter.next_at) - time.monotonic(), 0.001)
 
     def _reopen(self, queues: Collection[str]) -> None:
-        """Claim from the heads of these queues: blocked jobs have become ready there."""
+        """Claim from the heads of these queues: blocked jobs have become ready there. Wake the
+        workers of those that this process does not serve."""
+        for queue in set(queues).difference(self._queues):
+            notify(queue)
         for queue in queues:
             for pool in self._pools:
                 pool.positions.pop(queue, None)

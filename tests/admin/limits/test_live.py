@@ -138,7 +138,7 @@ def test_the_breaker_says_its_state_and_when_it_is_tried_next(
         assert tiles(text)["failures that open it"] == "2 / 20"
 
 
-@pytest.mark.parametrize("seconds", [1e9, 1e300])
+@pytest.mark.parametrize("seconds", [1e9, 1e99])
 def test_a_breaker_that_is_open_for_ages_has_a_page(page: Page, seconds: float) -> None:
     row = stripe(breaker_state="open", breaker_open_for=seconds, breaker_window=seconds)
     Resource.objects.update(breaker_changed_at=Now())
@@ -218,7 +218,7 @@ def test_a_number_that_is_not_counted_to_its_end_has_a_plus(
     copies_of(bill_tenant.enqueue("acme"), 5, "blocked")
     monkeypatch.setattr(limit_details, "MOST_COUNTED", 6)
     text = words(shown(page, row))
-    assert "- - - stripe 3+ " in text
+    assert "- default - stripe 3+ " in text
     assert text.endswith("acme bulk account:1:EUR ledger, stripe 1")
     assert re.search(r"default 3\+ \d+% 1", words(shown(page, tenant)))
     copies_of(Job.objects.earliest("id"), 4)

@@ -34,11 +34,11 @@ def test_a_free_key_admits_its_limit_in_the_order_of_rank(django_assert_num_quer
         high = pairs.using(priority=10).enqueue()
     other = charge_account.enqueue(8)
     with django_assert_num_queries(1):
-        found = arrivals.admit_arrivals()
+        found = arrivals.admit_arrivals(["default"])
     assert ready() == {high.pk, low.pk, other.pk}
     assert (found.queues, found.rest) == ({"default"}, False)
     assert Job.objects.filter(status="blocked").count() == 1
-    assert arrivals.admit_arrivals().queues == set()
+    assert arrivals.admit_arrivals(["default"]).queues == set()
 
 
 def test_what_it_does_not_decide_is_left_to_an_admission() -> None:
@@ -54,7 +54,7 @@ def test_what_it_does_not_decide_is_left_to_an_admission() -> None:
         ]
     alone = charge_account.enqueue(2)
     for _ in range(2):
-        assert arrivals.admit_arrivals().rest
+        assert arrivals.admit_arrivals(["default"]).rest
         assert ready() == {alone.pk}
     admission.admit({"default": 10}, FairShares())
     assert len(ready()) == len(left)  # one of the two jobs of a key
@@ -64,20 +64,20 @@ def test_it_looks_at_few_lines() -> None:
     for number in range(arrivals.FEW):
         charge_account.enqueue(number)
     one_more = [charge_account.enqueue(number) for number in (100, 101)]
-    assert arrivals.admit_arrivals().rest
+    assert arrivals.admit_arrivals(["default"]).rest
     assert len(ready()) >= arrivals.FEW
-    assert not arrivals.admit_arrivals().rest
+    assert not arrivals.admit_arrivals(["default"]).rest
     assert len(ready()) == arrivals.FEW + len(one_more)
 
 
 def test_a_quarantined_job_and_one_with_unreadable_gates_stay_blocked() -> None:
     strange, good = charge_account.enqueue(1), charge_account.enqueue(2)
-    Job.objects.filter(pk=strange.pk).update(gates='[null,null,"k","1","wait",[]]')
-    assert arrivals.admit_arrivals().rest
+    Job.objects.filter(pk=strange.pk).update(gates='[null,"default","k","1","wait",[]]')
+    assert arrivals.admit_arrivals(["default"]).rest
     assert ready() == {good.pk}
     quarantines.quarantine("app.charge_account", reason="a test")
     charge_account.enqueue(3)
-    arrivals.admit_arrivals()
+    arrivals.admit_arrivals(["default"])
     assert ready() <= {good.pk}
 
 
@@ -86,10 +86,10 @@ def test_it_takes_its_turn_with_admissions() -> None:
     with another_connection() as other, other.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute(f"SELECT {admission.TAKE_TURN}")
-        found = arrivals.admit_arrivals()
+        found = arrivals.admit_arrivals(["default"])
         assert (found.queues, found.rest) == (set(), True)
         cursor.execute("ROLLBACK")
-    assert arrivals.admit_arrivals().queues == {"default"}
+    assert arrivals.admit_arrivals(["default"]).queues == {"default"}
     assert admission.admit({"default": 10}, FairShares()).ours
 
 
@@ -102,7 +102,7 @@ def test_sessions_that_admit_arrivals_at_once_never_exceed_a_limit() -> None:
             for turn in range(40):
                 charge_account.enqueue(7)
                 if (turn + number) % 4:
-                    arrivals.admit_arrivals()
+                    arrivals.admit_arrivals(["default"])
                 else:
                     admission.admit({"default": 10}, FairShares())
                 for held in claim_ready(worker, limit=2):
@@ -126,7 +126,7 @@ def test_a_connection_that_binds_on_the_server_admits_as_well(
     connection.close()
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
     try:
-        assert not arrivals.admit_arrivals().rest
+        assert not arrivals.admit_arrivals(["default"]).rest
         assert len(ready()) == 1
     finally:
         connection.close()

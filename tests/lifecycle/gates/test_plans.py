@@ -26,8 +26,8 @@ SELECT 'default', 'app.noop', '{}', 1, %(status)s, 0, n, now(), 1, 5, 3, %(worke
     replace(%(gates)s, '#', (n %% %(lines)s)::text)
 FROM generate_series(1, %(count)s) AS n
 """
-KEYS = Gates(key="key:#", limit=2)
-DEEP_KEY = Gates(key="deep")
+KEYS = Gates(queue="default", key="key:#", limit=2)
+DEEP_KEY = Gates(queue="default", key="deep")
 TENANT = Gates(tenant="t", queue="default", resources=("stripe",))
 
 
@@ -83,7 +83,8 @@ def indexes(plan: list[dict[str, Any]]) -> set[str]:
 
 @pytest.mark.django_db
 def test_lines_are_found_by_steps_in_their_index() -> None:
-    plan = explain(admission.LINES, {"after": "", "lines": 400, "ends_after": None})
+    parameters = {"after": "", "lines": 400, "ends_after": None, "own": ["default"]}
+    plan = explain(admission.LINES, parameters)
     jobs = [node for node in plan if node.get("Relation Name") == "django_jobs_job_live"]
     assert indexes(jobs) == {"django_jobs_gates"}
     assert read(plan) <= 1  # at each step
@@ -99,9 +100,10 @@ def test_a_poll_looks_at_one_blocked_job() -> None:
 @pytest.mark.django_db
 def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
     keys = [f"key:{number}" for number in range(400)]
-    parameters = {"keys": keys, "tenants": ["t"], "queues": ["default"]}
+    parameters = {"keys": keys, "tenants": ["t"], "queues": ["default"], "limited": ["default"]}
     plan = explain("UNION ALL".join(supply.TAKEN.values()), parameters)
-    assert indexes(plan) <= {"django_jobs_taken_key", "django_jobs_taken_tenant"}
+    taken = {f"django_jobs_taken_{gate}" for gate in ("key", "tenant", "resource")}
+    assert indexes(plan) <= {*taken, "django_jobs_running"}
     assert read(plan) <= 800
     plan = explain(supply.RESOURCES, {})
     assert indexes(plan) == {"django_jobs_taken_resource"}
@@ -110,7 +112,7 @@ def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
 
 @pytest.mark.django_db
 def test_an_admission_reads_as_many_jobs_as_it_admits() -> None:
-    lines = [Gates(key=f"key:{number}", limit=2).text for number in range(100)]
+    lines = [Gates(queue="default", key=f"key:{number}", limit=2).text for number in range(100)]
     parameters = {"lines": [*lines, DEEP_KEY.text], "counts": [1] * 100 + [3]}
     plan = explain(admission.ADMIT, parameters)
     assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
@@ -120,7 +122,8 @@ def test_an_admission_reads_as_many_jobs_as_it_admits() -> None:
 @pytest.mark.django_db
 def test_a_look_at_arrivals_reads_a_few_lines_and_what_it_admits() -> None:
     run_sql("SELECT set_config('django_jobs.turn', 'true', true)")
-    parameters = {"key_alone": KEY_ALONE, "few": arrivals.FEW, "most": 500}
+    own = {"own": ["default"]}
+    parameters = {"key_alone": KEY_ALONE, "few": arrivals.FEW, "most": 500, **own}
     plan = explain(arrivals.ADMIT_ARRIVALS, parameters)
     assert indexes(plan) == {"django_jobs_gates", "django_jobs_taken_key", "django_jobs_job_pkey"}
     assert read(plan) <= arrivals.FEW + 1
@@ -140,7 +143,7 @@ def test_a_hand_over_reads_as_many_jobs_as_it_opens(worker: int, count: int) -> 
 @pytest.mark.django_db
 def test_a_conflict_reads_its_line_and_its_key_alone() -> None:
     parameters = {
-        "gates": Gates(key="key:1", limit=2).text,
+        "gates": [Gates(queue="default", key="key:1", limit=2).text],
         "key": "key:1",
         "limit": 1,
         "most": conflicts.MOST,
