@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -12,6 +12,9 @@ from .gates import Gates, parse
 
 MOST_TIMES = 20_000
 """Tenants to remember. Beyond that, those in the past are forgotten, which changes nothing."""
+
+Share = tuple[str, str]
+"""A queue and a tenant of it."""
 
 MOST_AT_ONCE = 500
 """Jobs of one line that one admission makes ready."""
@@ -94,22 +97,53 @@ class FairShares:
 
     Each tenant has a virtual time, which a job advances by 1 / weight; the one that is furthest
     behind is next. A tenant that was idle begins at the present, so it saves up nothing.
+
+    If there are more lines than one look reads, those who wait elsewhere are remembered until all
+    lines were looked at. A tenant that has the lines of a whole look to itself then gets no further
+    than the others.
     """
 
     def __init__(self) -> None:
-        self._times: dict[tuple[str, str], float] = {}
+        self._times: dict[Share, float] = {}
         self._now: dict[str, float] = defaultdict(float)
         self._latest: dict[str, float] = defaultdict(float)
+        self._waiting: dict[Share, float] = {}
+        self._seen: set[Share] = set()
 
     def time_of(self, queue: str, tenant: str) -> float:
         """The virtual time of a tenant that waits."""
+        waited = self._waiting.get((queue, tenant))
+        if waited is not None:
+            return waited
         return max(self._times.get((queue, tenant), 0.0), self._now[queue])
 
     def charge(self, queue: str, tenant: str, weight: float, count: int) -> None:
         """Note that ``count`` jobs of a tenant were admitted."""
         time = self.time_of(queue, tenant) + count / weight
         self._times[queue, tenant] = time
+        if (queue, tenant) in self._waiting:
+            self._waiting[queue, tenant] = time
         self._latest[queue] = max(self._latest[queue], time - 1 / weight)
+
+    def until_others(self, queue: str, tenant: str, weight: float) -> float:
+        """How many jobs a tenant may start before one that waits elsewhere is further behind."""
+        others = [at for (of, name), at in self._waiting.items() if of == queue and name != tenant]
+        behind = min(others, default=inf) - self.time_of(queue, tenant)
+        return max(behind * weight + 1, 0.0)
+
+    def looked_at(self, tenants: Iterable[Share], waiting: Collection[Share]) -> None:
+        """Note a look at some of all lines: whose they were, and who is ``waiting`` for room."""
+        for share in tenants:
+            self._seen.add(share)
+            if share not in waiting:
+                self._waiting.pop(share, None)
+            elif share not in self._waiting:
+                self._waiting[share] = self.time_of(*share)
+
+    def looked_at_all(self) -> None:
+        """Note that all lines were looked at. Those that were not seen wait no longer."""
+        self._waiting = {one: at for one, at in self._waiting.items() if one in self._seen}
+        self._seen = set()
 
     def advance(self) -> None:
         """End a round: the present is the time at which the last job of it began."""
@@ -153,7 +187,12 @@ def _share_room(
 ) -> None:
     behind = [(shares.time_of(queue, tenant), tenant) for tenant in tenants]
     heapq.heapify(behind)
-    while behind and left.room.get(queue, 0) >= 1:
+    alone = behind[0][1] if len(behind) == 1 else None
+    most = inf
+    if alone is not None:
+        most = shares.until_others(queue, alone, weights.get(alone, 1.0))
+    while behind and left.room.get(queue, 0) >= 1 and most >= 1:
+        most -= 1
         time, tenant = behind[0]
         lines = tenants[tenant]
         while lines and left.left(lines[0]) < 1:

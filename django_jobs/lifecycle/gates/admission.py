@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import transaction
 
-from ...domain.admission import FairShares, Line, share_out
+from ...domain.admission import FairShares, Line, Share, share_out
 from ...logs import log_event
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import IN_LINE
@@ -158,7 +158,8 @@ def _admit(
                 queues[queue] = queue_limit
         if opened:
             limits = Limits(tenants, queues)
-            _share_out_to(opened, limits, room, shares, admission)
+            is_whole = after == admission.last == ""
+            _share_out_to(opened, limits, room, shares, admission, is_whole=is_whole)
         else:  # it was called because a job ended, perhaps the last one that tried
             admission.changes = breakers.change_all()
         return admission, lines
@@ -179,6 +180,8 @@ def _share_out_to(
     room: Mapping[str, int],
     shares: FairShares,
     admission: Admission,
+    *,
+    is_whole: bool,
 ) -> None:
     supply, state = supply_of(lines, limits, room)
     admission.changes = state.changes
@@ -200,13 +203,19 @@ def _share_out_to(
             if count := admitted.get(line.text):
                 supply.take(line, count)
                 if supply.is_metered(line.gates):
-                    tenant = line.gates.tenant or ""
+                    queue, tenant = share_of(line)
                     admission.metered_jobs += count
-                    shares.charge(line.queue, tenant, weights.get(tenant, 1.0), count)
+                    shares.charge(queue, tenant, weights.get(tenant, 1.0), count)
         if admitted == grants:
             break
         eager = [line for line in eager if admitted.get(line.text, 0) == grants.get(line.text)]
     shares.advance()
+    if not is_whole:
+        asked = {share_of(line) for line in lines if supply.is_metered(line.gates)}
+        waiting = {share_of(line) for line in eager if supply.left(line) > 0}
+        shares.looked_at(asked, waiting)
+    if not admission.last:
+        shares.looked_at_all()
     admission.closed = bool(free) and free == metered and not admission.queues
     used = {name for line in lines for name in line.gates.resources}
     spent: dict[str, float] = {}
@@ -221,6 +230,11 @@ def _share_out_to(
     state.budgets.save()
     if spent:
         spend(spent)
+
+
+def share_of(line: Line) -> Share:
+    """The queue and the tenant of a line. Lines without a tenant count as one."""
+    return line.queue, line.gates.tenant or ""
 
 
 def _admit_granted(

@@ -237,7 +237,7 @@ def test_a_process_that_stops_within_an_admission_does_not_hold_up_the_others(
     stopped, go_on = threading.Event(), threading.Event()
     ends: list[BaseException] = []
 
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         stopped.set()
         go_on.wait(60)
 

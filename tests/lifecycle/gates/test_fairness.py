@@ -6,15 +6,19 @@ from collections import Counter
 
 import pytest
 
-from django_jobs import enqueue_many
+from django_jobs import Concurrency, enqueue_many
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates.admission import LINES_AT_ONCE, admit
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Tenant
-from tests.factories import claim_ready, register_worker
+from tests.factories import claim_ready, declared, register_worker
 
 pytestmark = pytest.mark.django_db
+
+
+def handler(tenant_id: str, number: int) -> None:
+    """What declared types of these tests call."""
 
 
 def enqueue(**counts: int) -> None:
@@ -64,3 +68,16 @@ def test_an_idle_tenant_leaves_its_share_to_the_others_and_saves_up_nothing() ->
     enqueue(late=60)
     counts = Counter(work(20, 4, shares=shares))
     assert counts["late"] == pytest.approx(10, abs=4)
+
+
+@pytest.mark.parametrize("room", [1, 4, 20])
+def test_a_tenant_with_more_lines_than_a_look_reads_gets_no_larger_share(room: int) -> None:
+    """One line for each key. The other tenant has a single one."""
+    each = Concurrency("{tenant_id}:{number}")
+    with declared(handler, name="test.many", tenant="{tenant_id}", concurrency=each) as many:
+        many.enqueue_many([{"tenant_id": "large", "number": number} for number in range(390)])
+        enqueue(small=100)
+        order = work(360, room, lines=30)
+    begin = order.index("small")  # until its line was looked at, nobody knew of it
+    counts = Counter(order[begin : begin + 80])
+    assert counts["small"] == pytest.approx(40, abs=max(room, 4))
