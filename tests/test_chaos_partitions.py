@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import history
+from django_jobs.lifecycle import dropping, history
 from tests.chaos import partitions
 from tests.factories import (
     claim_ready,
@@ -72,7 +72,7 @@ def drop(*names: str) -> None:
         (one,) = (
             one for table in history.TABLES for one in history.partitions(table) if one.name == name
         )
-        assert history.drop(one)
+        assert dropping.drop(one)
 
 
 def doubled(partition: str, default: str) -> str:

@@ -29,7 +29,8 @@ signalling     sends Django signals for settled attempts
 run_totals     counts runs in the table of totals
 backlog_samples  stores the backlogs of queues and the forecasts made of them
 pruning        deletes succeeded and cancelled jobs after their retention
-history        makes and drops the partitions of finished jobs and of runs
+history        makes the partitions of finished jobs and of runs
+dropping       drops one of them after its retention
 archiving      reads a partition of the history for a file, and drops it
 dead_letters   deletes dead jobs beyond their limits, after a signal
 schedules/     turns due times into jobs

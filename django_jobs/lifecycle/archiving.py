@@ -17,7 +17,8 @@ from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..models import Run
 from ..models.database import database_time, jobs_connection
-from .history import NOT_NOW, TABLES, WAIT_A_MOMENT, Partition, drop, partitions
+from .dropping import drop
+from .history import NOT_NOW, TABLES, WAIT_A_MOMENT, Partition, partitions
 from .pruning import LIVE
 
 PATIENCE = 60.0

@@ -9,6 +9,7 @@ from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..domain.partitions import Period
 from ..lifecycle import history
+from ..lifecycle.dropping import drop
 from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
 from ..lifecycle.pruning import ALL_JOBS, LIVE, runs_go_with_jobs
 from ..models.database import database_time
@@ -30,7 +31,7 @@ def keep_partitions() -> int:
     keeps_runs_of = ALL_JOBS if with_runs else LIVE
     for table in TABLES:
         for partition in expired_partitions(table):
-            if history.drop(partition, keeps_runs_of=keeps_runs_of, with_runs=with_runs):
+            if drop(partition, keeps_runs_of=keeps_runs_of, with_runs=with_runs):
                 changed += 1
                 fields = {"partition": partition.name}
                 worker_event.send_robust("partition_dropped", level=logging.INFO, fields=fields)

@@ -25,7 +25,8 @@ from django.urls import reverse
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.claiming import claim
-from django_jobs.lifecycle.history import JOBS, TABLES, Partition, drop, partitions
+from django_jobs.lifecycle.dropping import drop
+from django_jobs.lifecycle.history import JOBS, TABLES, Partition, partitions
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.workers import register
 from django_jobs.maintenance.retention import Retention

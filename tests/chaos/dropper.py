@@ -26,6 +26,7 @@ django.setup()
 from django.db import connection, transaction  # noqa: E402 — after setup
 
 from django_jobs.lifecycle import history  # noqa: E402 — after setup
+from django_jobs.lifecycle.dropping import drop  # noqa: E402 — after setup
 from django_jobs.lifecycle.history import JOBS, RUNS, TABLES, Partition  # noqa: E402 — after setup
 from django_jobs.models.database import database_time, fetch  # noqa: E402 — after setup
 
@@ -79,7 +80,7 @@ class Dropper:
     def finish(self) -> bool:
         """Finish the last drop of jobs: if it was cut short, some may have lost early runs."""
         begun = self._begun
-        return begun is None or not _is_there(begun) or history.drop(begun, with_runs=True)
+        return begun is None or not _is_there(begun) or drop(begun, with_runs=True)
 
     def _make_next(self) -> None:
         now = database_time()
@@ -116,7 +117,7 @@ class Dropper:
             self._begun = partition
         match manner:
             case "plainly":
-                self._judge(partition, history.drop(partition, with_runs=True))
+                self._judge(partition, drop(partition, with_runs=True))
             case "while it is read":
                 self._drop_while_read(partition)
             case _:
@@ -132,7 +133,7 @@ class Dropper:
         ):
             reader.execute(f"SELECT count(*) FROM {partition.name}".encode())
             begun = time.monotonic()
-            dropped = history.drop(partition, with_runs=True)
+            dropped = drop(partition, with_runs=True)
             self.slowest = max(self.slowest, time.monotonic() - begun)
             self._judge(partition, dropped)
             reader.execute("SELECT 1")
@@ -170,7 +171,7 @@ def _drop_and_end(partition: Partition, seconds: float, *, kill: bool) -> bool:
         try:
             ((session,),) = fetch("SELECT pg_backend_pid()", {})
             os.write(writing, str(session).encode())
-            history.drop(partition, with_runs=True)
+            drop(partition, with_runs=True)
         finally:
             os._exit(0)
     os.close(writing)

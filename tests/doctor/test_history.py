@@ -6,7 +6,8 @@ import pytest
 
 from django_jobs.doctor.history import examine_partitions, examine_totals
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle.history import JOBS, RUNS, drop, partitions
+from django_jobs.lifecycle.dropping import drop
+from django_jobs.lifecycle.history import JOBS, RUNS, partitions
 from django_jobs.maintenance.history import make_due_partitions
 from django_jobs.maintenance.run_totals import Folding
 from tests.factories import another_connection, enqueue_and_claim, fold_runs, run_sql, settle_one

@@ -11,13 +11,13 @@ from django.db import connection, transaction
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.partitions import Period, start_of
+from django_jobs.lifecycle.dropping import drop
 from django_jobs.lifecycle.history import (
     JOBS,
     LIVE_TABLE,
     RUNS,
     TABLES,
     Partition,
-    drop,
     ends_of_newest,
     make_partitions,
     owns_tables,

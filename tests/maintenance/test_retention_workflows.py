@@ -6,9 +6,10 @@ import pytest
 from pytest_django import Settings
 
 from django_jobs.domain.retention import Kept
-from django_jobs.lifecycle import history
+from django_jobs.lifecycle import dropping, history
 from django_jobs.lifecycle.dead_letters import DeadLimit, prune_dead
-from django_jobs.lifecycle.history import Partition, drop, partitions
+from django_jobs.lifecycle.dropping import drop
+from django_jobs.lifecycle.history import Partition, partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.models import Dependency, Job, Receipt, Run, WorkflowRun
 from tests.factories import claim_ready, failure, make_dead, register_worker, run_sql, settle_one
@@ -129,7 +130,7 @@ def test_steps_outlive_their_partition(yesterday: tuple[Partition, Partition]) -
 def test_a_partition_with_many_steps_stays(
     yesterday: tuple[Partition, Partition], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MOST_KEPT_STEPS", 2)
+    monkeypatch.setattr(dropping, "MOST_KEPT_STEPS", 2)
     start_graph(GRAPH)
     finish()
     backdate(*Job.objects.values_list("pk", flat=True))
