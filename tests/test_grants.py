@@ -27,7 +27,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.workflows.spawning import new_run_id
 from django_jobs.maintenance.backlog_samples import sample_backlogs
 from django_jobs.maintenance.bulk_operations import run_chunk
-from django_jobs.maintenance.history import keep_partitions
+from django_jobs.maintenance.history import Partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.metrics.exposition import render
 from django_jobs.models import (
@@ -187,7 +187,7 @@ def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -
         for command in ("jobstatus", "jobreplay --queue emails", "jobschedule list", "jobprune"):
             call_command(*command.split(), stdout=StringIO())
         Retention().run_once()
-        keep_partitions()
+        Partitions().run_once()
         fold_runs()
         assert sample_backlogs()
         bulk.start("cancel", {"queue": "default"})

@@ -17,9 +17,8 @@ from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..models import Run
 from ..models.database import database_time, jobs_connection
-from .dropping import drop
+from .dropping import OF_LIVE_JOBS, drop
 from .history import NOT_NOW, TABLES, WAIT_A_MOMENT, Partition, partitions
-from .pruning import LIVE
 
 PATIENCE = 60.0
 """Seconds after which a partition that is in use is kept."""
@@ -124,10 +123,10 @@ def _drop(partition: Partition, contents: Contents) -> bool:
                 cursor.execute(LOCK.format(partition=_quoted(partition)))
             if contents_of(partition) != contents:
                 raise _RowsChangedError
-            dropped = drop(partition, keeps_runs_of=LIVE)
+            dropped = drop(partition, kept=OF_LIVE_JOBS)
             if not dropped:
                 transaction.set_rollback(True, using=connection.alias)
-            return dropped
+            return bool(dropped)
     except DatabaseError as error:
         if getattr(error.__cause__, "sqlstate", None) in NOT_NOW:
             return False

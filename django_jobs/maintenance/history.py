@@ -3,39 +3,96 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterator
 from datetime import timedelta
 
 from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..domain.partitions import Period
 from ..lifecycle import history
-from ..lifecycle.dropping import drop
+from ..lifecycle.dropping import (
+    OF_LIVE_JOBS,
+    WITH_JOBS,
+    DropResult,
+    KeptRuns,
+    delete_others,
+    drop,
+)
 from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
-from ..lifecycle.pruning import ALL_JOBS, LIVE, runs_go_with_jobs
+from ..lifecycle.pruning import runs_go_with_jobs
 from ..models.database import database_time
 from ..signals import worker_event
-from .retention import longest_kept, rules_in_force, runs_kept
+from .retention import BUDGET_SECONDS, longest_kept, rules_in_force, runs_kept
+
+AGAIN_SECONDS = 3600.0
+"""How long a partition is left alone that has to stay, once all else in it is deleted."""
 
 
-def keep_partitions() -> int:
-    """Make the missing partitions, and drop at most one of each table; return how many changed.
+class Partitions:
+    """Makes and drops partitions. From run to run it remembers those that have to stay, because
+    too many of their rows are kept for longer, and deletes their other rows."""
 
-    A role that does not own the tables may do neither: then the owner makes them by ``migrate``,
-    and retention deletes rows.
-    """
-    if not history.owns_tables():
-        return 0
-    changed = make_due_partitions()
-    with_runs = runs_go_with_jobs()
-    # Runs with an age belong to live and dead jobs only, and to no job that has ended.
-    keeps_runs_of = ALL_JOBS if with_runs else LIVE
-    for table in TABLES:
-        for partition in expired_partitions(table):
-            if drop(partition, keeps_runs_of=keeps_runs_of, with_runs=with_runs):
-                changed += 1
+    def __init__(self, *, budget: float = BUDGET_SECONDS) -> None:
+        self._budget = budget
+        self._after: dict[str, int] = {}
+        self._left_until: dict[str, float] = {}
+
+    def run_once(self) -> int:
+        """Make the missing partitions, drop at most one of each table, and delete rows until the
+        budget is spent; return how many partitions and rows changed.
+
+        A role that does not own the tables may do neither: then the owner makes partitions by
+        ``migrate``, and retention deletes rows.
+        """
+        if not history.owns_tables():
+            return 0
+        changed = make_due_partitions()
+        deadline = time.monotonic() + self._budget
+        for table in TABLES:
+            expired = expired_partitions(table)
+            changed += self._drop_one(expired)
+            for partition in expired:
+                if partition.name in self._after and time.monotonic() < deadline:
+                    changed += self._delete_others(partition, deadline)
+        return changed
+
+    def _drop_one(self, expired: list[Partition]) -> bool:
+        """Drop the oldest that need not stay. The others are not tried if it is in use: what reads
+        one of them mostly reads all, and each try holds up others."""
+        kept, with_runs = _kept_runs()
+        for partition in self._not_left(expired):
+            result = drop(partition, kept=kept, with_runs=with_runs)
+            if result is DropResult.DROPPED:
                 fields = {"partition": partition.name}
                 worker_event.send_robust("partition_dropped", level=logging.INFO, fields=fields)
-    return changed
+            if result is DropResult.KEEPS_MANY:
+                self._after[partition.name] = 0
+            elif result is not DropResult.GONE:
+                return result is DropResult.DROPPED
+        return False
+
+    def _not_left(self, expired: list[Partition]) -> Iterator[Partition]:
+        now = time.monotonic()
+        for partition in expired:
+            until = self._left_until.get(partition.name, now)
+            if partition.name not in self._after and until <= now:
+                yield partition
+
+    def _delete_others(self, partition: Partition, deadline: float) -> int:
+        kept, with_runs = _kept_runs()
+        deleted = 0
+        while True:
+            after = self._after[partition.name]
+            page = delete_others(partition, kept, after, with_runs=with_runs)
+            deleted += page.deleted
+            if page.next_after is None:
+                del self._after[partition.name]
+                self._left_until[partition.name] = time.monotonic() + AGAIN_SECONDS
+                return deleted
+            self._after[partition.name] = page.next_after
+            if time.monotonic() >= deadline:
+                return deleted
 
 
 def make_due_partitions() -> int:
@@ -53,6 +110,12 @@ def expired_partitions(table: PartitionedTable) -> list[Partition]:
     # While a partition of jobs is in use it is not dropped, and their runs wait for it.
     jobs = history.partitions(JOBS)
     return [one for one in expired if not any(_overlap(one, other) for other in jobs)]
+
+
+def _kept_runs() -> tuple[KeptRuns, bool]:
+    """Which runs outlive their partition, and whether runs go with their job."""
+    with_runs = runs_go_with_jobs()
+    return WITH_JOBS if with_runs else OF_LIVE_JOBS, with_runs
 
 
 def _expired(table: PartitionedTable, kept: float | None) -> list[Partition]:

@@ -9,7 +9,7 @@ from ..lifecycle.operations import quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
 from . import backlog_samples, bulk_operations
 from .dead_letters import prune_dead_letters
-from .history import keep_partitions
+from .history import Partitions
 from .pressure import watch_pressure
 from .quarantine import Quarantining
 from .retention import EVERY_SECONDS, Retention
@@ -35,7 +35,9 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             batch=pruning.PAGE,
             run_once=Retention().run_once,
         ),
-        MaintenanceTask(name="partitions", every=EVERY_SECONDS, batch=1, run_once=keep_partitions),
+        MaintenanceTask(
+            name="partitions", every=EVERY_SECONDS, batch=1, run_once=Partitions().run_once
+        ),
         MaintenanceTask(
             name="quarantining",
             every=sweep,

@@ -80,7 +80,7 @@ class Dropper:
     def finish(self) -> bool:
         """Finish the last drop of jobs: if it was cut short, some may have lost early runs."""
         begun = self._begun
-        return begun is None or not _is_there(begun) or drop(begun, with_runs=True)
+        return begun is None or not _is_there(begun) or _drop(begun)
 
     def _make_next(self) -> None:
         now = database_time()
@@ -117,7 +117,7 @@ class Dropper:
             self._begun = partition
         match manner:
             case "plainly":
-                self._judge(partition, drop(partition, with_runs=True))
+                self._judge(partition, _drop(partition))
             case "while it is read":
                 self._drop_while_read(partition)
             case _:
@@ -133,7 +133,7 @@ class Dropper:
         ):
             reader.execute(f"SELECT count(*) FROM {partition.name}".encode())
             begun = time.monotonic()
-            dropped = drop(partition, with_runs=True)
+            dropped = _drop(partition)
             self.slowest = max(self.slowest, time.monotonic() - begun)
             self._judge(partition, dropped)
             reader.execute("SELECT 1")
@@ -146,6 +146,10 @@ class Dropper:
         self.counts["drops refused"] += not dropped
         if there is dropped:
             self.wrong.append(f"drop({partition.name}) was {dropped}, and it is there: {there}")
+
+
+def _drop(partition: Partition) -> bool:
+    return bool(drop(partition, with_runs=True))
 
 
 def _make(start: datetime, end: datetime) -> None:
@@ -171,7 +175,7 @@ def _drop_and_end(partition: Partition, seconds: float, *, kill: bool) -> bool:
         try:
             ((session,),) = fetch("SELECT pg_backend_pid()", {})
             os.write(writing, str(session).encode())
-            drop(partition, with_runs=True)
+            _drop(partition)
         finally:
             os._exit(0)
     os.close(writing)

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.partitions import Period, start_of
-from django_jobs.lifecycle.dropping import drop
+from django_jobs.lifecycle.dropping import DropResult, drop
 from django_jobs.lifecycle.history import (
     JOBS,
     LIVE_TABLE,
@@ -215,7 +215,7 @@ def test_a_partition_in_use_is_not_dropped_and_holds_up_nobody(
             done.wait(60)
             cursor.execute("ROLLBACK")
 
-    def try_to_drop(_: int) -> bool:
+    def try_to_drop(_: int) -> DropResult:
         reading.wait(60)
         try:
             return drop(yesterday[0])
@@ -223,7 +223,7 @@ def test_a_partition_in_use_is_not_dropped_and_holds_up_nobody(
             done.set()
 
     results = in_threads(2, lambda number: (read, try_to_drop)[number](number))
-    assert results[1] is False
+    assert results[1] is DropResult.IN_USE
     assert yesterday[0].name in {one.name for one in partitions(JOBS)}
     assert drop(yesterday[0])
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from django_jobs.lifecycle import dropping
+from django_jobs.lifecycle.dropping import DropResult, drop
 from django_jobs.lifecycle.history import JOBS, RUNS, partitions
-from django_jobs.maintenance.history import keep_partitions
+from django_jobs.maintenance.history import AGAIN_SECONDS, Partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.models import Job, Queue, Run
 from django_jobs.signals import worker_event
@@ -18,6 +22,7 @@ from tests.factories import enqueue_and_claim, failure, heard, in_threads, run_s
 from tests.lifecycle.test_pruning import age, finish
 
 DAY = timedelta(days=1)
+real = time.monotonic
 
 
 def make_days(*ago: int) -> None:
@@ -59,7 +64,7 @@ def test_whole_days_past_the_retention_are_dropped_one_by_one() -> None:
     for days in 10, 9, 8, 7:
         finished(days)
     with heard(worker_event) as events:
-        assert [keep_partitions() for _ in range(4)] == [2, 2, 2, 0]
+        assert [Partitions().run_once() for _ in range(4)] == [2, 2, 2, 0]
     assert old() == (1, 1)
     assert Job.objects.count() == Run.objects.count() == 1
     names = [one["fields"]["partition"] for one in events]
@@ -84,9 +89,9 @@ def test_runs_that_outlived_their_day_go_with_their_job() -> None:
         " '', '', '', '' FROM django_jobs_run WHERE job_id = %s",
         [id_],
     )
-    assert keep_partitions() == 2
+    assert Partitions().run_once() == 2
     assert set(Run.objects.values_list("job_id", flat=True)) == {id_, dead.id}
-    assert keep_partitions() == 2
+    assert Partitions().run_once() == 2
     assert list(Run.objects.values_list("job_id", flat=True)) == [dead.id]
 
 
@@ -105,13 +110,13 @@ def test_runs_stay_while_the_partition_of_their_jobs_is_in_use() -> None:
     def keep() -> int:
         reading.wait(60)
         try:
-            return keep_partitions()
+            return Partitions().run_once()
         finally:
             done.set()
 
     assert in_threads(2, lambda number: (read, keep)[number]())[1] == 0
     assert Run.objects.count() == 1
-    assert keep_partitions() == 2
+    assert Partitions().run_once() == 2
 
 
 @pytest.mark.django_db
@@ -119,7 +124,7 @@ def test_rows_are_not_deleted_where_their_partition_will_be_dropped() -> None:
     make_days(8)
     finished(8)
     assert Retention().run_once() == 0
-    assert keep_partitions() == 2
+    assert Partitions().run_once() == 2
     assert not Job.objects.exists()
 
 
@@ -130,7 +135,7 @@ def test_a_queue_that_keeps_its_jobs_for_less_time_deletes_rows_and_the_day_stay
     finished(3, "bulk")
     other = finished(3)
     assert Retention().run_once() == 1
-    assert keep_partitions() == 0
+    assert Partitions().run_once() == 0
     assert Job.objects.get().pk == other
 
 
@@ -140,7 +145,7 @@ def test_a_queue_that_keeps_its_jobs_for_ever_keeps_all_days() -> None:
     make_days(100)
     kept = finished(100, "bulk")
     finished(100)
-    assert keep_partitions() == 0
+    assert Partitions().run_once() == 0
     assert Retention().run_once() == 1
     assert Job.objects.get().pk == kept
 
@@ -160,7 +165,7 @@ def test_a_role_that_does_not_own_the_tables_deletes_rows_instead() -> None:
     run_sql("CREATE ROLE not_the_owner")
     run_sql("GRANT pg_read_all_data, pg_write_all_data TO not_the_owner")
     run_sql("SET LOCAL ROLE not_the_owner")
-    assert keep_partitions() == 0
+    assert Partitions().run_once() == 0
     assert Retention().run_once() == 1
     run_sql("RESET ROLE")
     assert old() == (1, 1)
@@ -174,7 +179,7 @@ def test_runs_with_an_age_go_by_it_and_those_of_dead_jobs_stay(settings: Setting
     dead = enqueue_and_claim()
     settle_one(dead, failure(final=True))
     run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '3 days'")
-    assert keep_partitions() == 1
+    assert Partitions().run_once() == 1
     assert list(Run.objects.values_list("job_id", flat=True)) == [dead.id]
     assert Job.objects.count() == 2
 
@@ -189,7 +194,7 @@ def test_runs_may_outlive_their_jobs(settings: Settings) -> None:
         "UPDATE django_jobs_job SET finished_at = now() - interval '200 d' WHERE id = ANY(%s)",
         [late],
     )
-    assert keep_partitions() == 1
+    assert Partitions().run_once() == 1
     assert Retention().run_once() == 1
     assert not Job.objects.exists()
     assert Run.objects.count() == 2
@@ -211,9 +216,89 @@ def test_runs_kept_for_a_job_that_ended_later_go_once_it_is_gone() -> None:
     settle_one(failed, failure())
     run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '12 days'")
     run_sql("UPDATE django_jobs_job SET status = 'cancelled', finished_at = now() - interval '9 d'")
-    assert keep_partitions() == 2
+    assert Partitions().run_once() == 2
     assert Retention().run_once() == 0
     assert Run.objects.get().job_id == failed.id, "its job is there until the next drop"
-    assert keep_partitions() == 2
+    assert Partitions().run_once() == 2
     assert not Job.objects.exists()
     assert not Run.objects.exists()
+
+
+def dead_jobs(count: int, days: int) -> set[int]:
+    """The ids of jobs whose run failed this number of days ago, and that are dead."""
+    held = [enqueue_and_claim() for _ in range(count)]
+    for one in held:
+        settle_one(one, failure(final=True))
+    ids = [one.id for one in held]
+    run_sql(
+        "UPDATE django_jobs_run SET finished_at = finished_at - make_interval(days => %s)"
+        " WHERE job_id = ANY(%s)",
+        [days, ids],
+    )
+    return set(ids)
+
+
+def jobs_with_runs() -> set[int]:
+    return set(Run.objects.values_list("job_id", flat=True))
+
+
+@pytest.mark.django_db
+def test_a_day_with_many_kept_runs_is_emptied_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropping, "MOST_KEPT", 2)
+    monkeypatch.setattr(dropping, "PAGE", 2)
+    make_days(9)
+    dead = dead_jobs(3, days=9)
+    for _ in range(3):
+        finished(9)
+    run_sql("DELETE FROM django_jobs_job WHERE status = 'succeeded'")
+    task = Partitions()
+    with CaptureQueriesContext(connection) as queries:
+        drop_day_of_jobs, deleted = task.run_once(), task.run_once()
+    assert (drop_day_of_jobs, deleted) == (4, 0)
+    assert jobs_with_runs() == dead
+    assert old() == (0, 1)
+    detached = [one["sql"] for one in queries if "DETACH" in one["sql"]]
+    assert [RUNS.name in statement for statement in detached] == [False]
+
+
+@pytest.mark.django_db
+def test_a_day_that_had_to_stay_is_dropped_once_it_keeps_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dropping, "MOST_KEPT", 2)
+    make_days(9)
+    kept, *others = sorted(dead_jobs(3, days=9))
+    task = Partitions()
+    assert [task.run_once() for _ in range(2)] == [1, 0]
+    run_sql("DELETE FROM django_jobs_job WHERE id = ANY(%s)", [others])
+    assert task.run_once() == 0, "it is left alone for an hour"
+    monkeypatch.setattr(time, "monotonic", lambda: real() + AGAIN_SECONDS)
+    assert task.run_once() == 1
+    assert jobs_with_runs() == {kept}
+    assert old() == (0, 0)
+
+
+@pytest.mark.django_db
+def test_rows_that_take_long_to_copy_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be few, and have large tracebacks."""
+    make_days(9)
+    dead = dead_jobs(2, days=9)
+    with monkeypatch.context() as patch:
+        patch.setattr(dropping, "KEEP", f"{dropping.KEEP} AND pg_sleep(60) IS NOT NULL")
+        assert [drop(one) for one in partitions(RUNS)[:1]] == [DropResult.KEEPS_MANY]
+    assert jobs_with_runs() == dead
+    assert run_sql("SHOW statement_timeout") == [("0",)]
+    assert drop(partitions(RUNS)[0])
+    assert jobs_with_runs() == dead
+    assert run_sql("SHOW statement_timeout") == [("0",)]
+
+
+@pytest.mark.django_db
+def test_a_partition_that_another_session_dropped_is_gone() -> None:
+    make_days(9)
+    for table in JOBS, RUNS:
+        (day, *_) = partitions(table)
+        run_sql(f"DROP TABLE {day.name}")
+        with transaction.atomic():
+            assert drop(day) is DropResult.GONE
+            transaction.set_rollback(True)

@@ -130,7 +130,7 @@ def test_steps_outlive_their_partition(yesterday: tuple[Partition, Partition]) -
 def test_a_partition_with_many_steps_stays(
     yesterday: tuple[Partition, Partition], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dropping, "MOST_KEPT_STEPS", 2)
+    monkeypatch.setattr(dropping, "MOST_KEPT", 2)
     start_graph(GRAPH)
     finish()
     backdate(*Job.objects.values_list("pk", flat=True))
