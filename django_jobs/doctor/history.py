@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from ..conf import conf
+from ..domain.durations import LONGEST_AGE, seconds_of
 from ..domain.partitions import Period, Span, missing
-from ..lifecycle.history import JOBS, RUNS, TABLES, PartitionedTable, partitions
+from ..lifecycle.dropping import MOST_KEPT, keeps_many_steps
+from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable, partitions
+from ..maintenance.history import expired_partitions
 from ..models.database import database_time, fetch, migrate_command
 from .findings import CannotExamine, Finding, age, found
 
@@ -15,6 +18,8 @@ BEHIND_SECONDS = 600.0
 """Workers count new runs every few seconds."""
 SOON = timedelta(days=3)
 """Workers make partitions a week ahead. With fewer days left, none has made any for days."""
+LATE = timedelta(days=1)
+"""Workers drop a partition within minutes, or make a pause of an hour."""
 MOST_READ = 10_000
 
 # Steps of workflows are moved to the default partition on purpose, and so are runs of jobs that are
@@ -63,10 +68,11 @@ def examine_totals() -> Iterator[Finding]:
 
 
 def examine_partitions() -> Iterator[Finding]:
-    """Missing partitions, and rows in the default ones."""
+    """Missing partitions, rows in the default ones, and partitions that should have gone."""
     for table in TABLES:
         yield from _missing(table)
         yield from _misplaced(table)
+        yield from _past_retention(table)
 
 
 def _missing(table: PartitionedTable) -> Iterator[Finding]:
@@ -100,6 +106,40 @@ def _misplaced(table: PartitionedTable) -> Iterator[Finding]:
             table=table.default,
             rows=rows,
         )
+
+
+def _past_retention(table: PartitionedTable) -> Iterator[Finding]:
+    expired = [one for one in expired_partitions(table, late=LATE) if not _waits_for_its_runs(one)]
+    if not expired:
+        return
+    oldest = expired[0]
+    those = "partition" if len(expired) == 1 else "partitions"
+    stays = (
+        f"One with more than {MOST_KEPT:,} steps stays until their workflow runs have ended and "
+        "expired: see manage.py jobworkflow list."
+        if table is JOBS
+        else f"One with more than {MOST_KEPT:,} runs of jobs that are kept, such as dead ones, "
+        "stays as long as these: limit dead jobs by RETENTION, or dismiss them."
+    )
+    yield found(
+        "D135",
+        f"{table.name} has {len(expired):,} {those} that should have been dropped for more than a "
+        f"day. The oldest is {oldest.name}, which ended on {oldest.end:%Y-%m-%d}.",
+        "Workers drop a partition if their role owns the tables, and while no transaction reads it "
+        f"(D111). {stays}",
+        table=table.name,
+        partitions=len(expired),
+        oldest=oldest.name,
+        end=oldest.end,
+    )
+
+
+def _waits_for_its_runs(partition: Partition) -> bool:
+    """Whether its steps are kept by the retention of workflows, and are too many to move."""
+    kept = seconds_of(conf().retention["workflows"])
+    age = timedelta(seconds=LONGEST_AGE if kept is None else min(kept, LONGEST_AGE))
+    are_kept = partition.end + age + LATE > database_time()
+    return partition.table is JOBS and are_kept and keeps_many_steps(partition)
 
 
 def at_least(count: int, most: int) -> str:

@@ -101,10 +101,13 @@ def make_due_partitions() -> int:
     return history.make_partitions(Period(conf().history["partition"]))
 
 
-def expired_partitions(table: PartitionedTable) -> list[Partition]:
-    """The oldest partition, if all in it is past its retention."""
+def expired_partitions(
+    table: PartitionedTable, *, late: timedelta = timedelta(0)
+) -> list[Partition]:
+    """The partitions in which all has been past its retention for ``late``, the oldest first."""
     rules = rules_in_force()
-    expired = _expired(table, runs_kept(rules) if table is RUNS else longest_kept(rules))
+    kept = runs_kept(rules) if table is RUNS else longest_kept(rules)
+    expired = _expired(table, kept, late)
     if table is JOBS or not runs_go_with_jobs():
         return expired
     # While a partition of jobs is in use it is not dropped, and their runs wait for it.
@@ -118,11 +121,11 @@ def _kept_runs() -> tuple[KeptRuns, bool]:
     return WITH_JOBS if with_runs else OF_LIVE_JOBS, with_runs
 
 
-def _expired(table: PartitionedTable, kept: float | None) -> list[Partition]:
+def _expired(table: PartitionedTable, kept: float | None, late: timedelta) -> list[Partition]:
     if kept is None or kept >= LONGEST_AGE:
         return []
-    over = database_time() - timedelta(seconds=kept)
-    return [one for one in history.partitions(table)[:1] if one.end <= over]
+    over = database_time() - timedelta(seconds=kept) - late
+    return [one for one in history.partitions(table) if one.end <= over]
 
 
 def _overlap(one: Partition, other: Partition) -> bool:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from pytest_django import Settings
 
 from django_jobs.doctor.history import examine_partitions, examine_totals
 from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import dropping
 from django_jobs.lifecycle.dropping import drop
 from django_jobs.lifecycle.history import JOBS, RUNS, partitions
 from django_jobs.maintenance.history import make_due_partitions
 from django_jobs.maintenance.run_totals import Folding
 from tests.factories import another_connection, enqueue_and_claim, fold_runs, run_sql, settle_one
+from tests.lifecycle.test_opening import finish
+from tests.maintenance.test_history import make_days
+from tests.workflows import start_graph
 
 from .finding import findings
 
@@ -72,3 +77,31 @@ def test_jobs_and_runs_that_ended_without_a_partition_are_counted() -> None:
     settle_one(enqueue_and_claim(), Succeeded())
     filled = {one.facts["table"]: one.facts["rows"] for one in findings(examine_partitions, "D132")}
     assert filled == {"django_jobs_job_history_default": 1, "django_jobs_run_default": 1}
+
+
+def past_retention() -> dict[str, int]:
+    found = findings(examine_partitions, "D135")
+    return {one.facts["table"]: one.facts["partitions"] for one in found}
+
+
+def test_partitions_past_their_retention_are_found_a_day_later() -> None:
+    make_days(20, 9, 8)
+    assert past_retention() == {"django_jobs_job_history": 2}, "runs wait for their jobs"
+    for partition in partitions(JOBS)[:2]:
+        assert drop(partition)
+    assert past_retention() == {"django_jobs_run": 2}
+
+
+def test_a_partition_that_waits_for_its_workflow_runs_is_no_finding(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    monkeypatch.setattr(dropping, "MOST_KEPT", 2)
+    settings.DJANGO_JOBS = {"RETENTION": {"workflows": "30d"}}
+    make_days(32, 20)
+    start_graph({"a": "", "b": "a", "c": "b"})
+    finish()
+    for days, found in (20, 1), (32, 2):
+        run_sql(
+            "UPDATE django_jobs_job SET finished_at = now() - make_interval(days => %s)", [days]
+        )
+        assert past_retention() == {"django_jobs_job_history": found}

@@ -10,12 +10,14 @@ from django_jobs.lifecycle import dropping, history
 from django_jobs.lifecycle.dead_letters import DeadLimit, prune_dead
 from django_jobs.lifecycle.dropping import drop
 from django_jobs.lifecycle.history import Partition, partitions
+from django_jobs.maintenance.history import Partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.models import Dependency, Job, Receipt, Run, WorkflowRun
 from tests.factories import claim_ready, failure, make_dead, register_worker, run_sql, settle_one
 from tests.lifecycle.test_history import backdate
 from tests.lifecycle.test_history import yesterday as yesterday
 from tests.lifecycle.test_opening import OK, finish
+from tests.maintenance.test_history import finished, make_days, old
 from tests.workflows import start_graph, states
 
 pytestmark = pytest.mark.django_db
@@ -138,3 +140,21 @@ def test_a_partition_with_many_steps_stays(
     age(8)
     prune()
     assert drop(yesterday[0])
+
+
+def test_a_partition_that_stays_holds_up_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropping, "MOST_KEPT", 2)
+    make_days(20, 19, 18)
+    run = start_graph(GRAPH)
+    finish()
+    age(20)
+    for days in 20, 19, 18:
+        finished(days)
+    task = Partitions()
+    assert [task.run_once() for _ in range(3)] == [3, 2, 0]
+    assert old() == (1, 1)
+    assert set(Job.objects.values_list("workflow_run", flat=True)) == {run.pk}
+    assert len(states(run)) == Job.objects.count() == 3
+    assert set(Run.objects.values_list("job", flat=True)) <= set(
+        Job.objects.values_list("pk", flat=True)
+    )
