@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections, transaction
 
+from ..models.database import is_of_a_test
+
 if TYPE_CHECKING:
     from .job_type import JobType
 
@@ -22,9 +24,13 @@ def enqueue_on_commit(job_type: JobType[..., Any], payload: dict[str, Any]) -> N
 
 def call_after_all_commits(work: Callable[[], object]) -> None:
     """Call ``work`` once all transactions have committed that are open in this thread; at once if
-    there is none. Never if one of them rolls back."""
+    there is none. Never if one of them rolls back. That of a ``TestCase`` does not count."""
     open_ones = connections.all(initialized_only=True)
-    waiting = {connection.alias for connection in open_ones if connection.in_atomic_block}
+    waiting = {
+        connection.alias
+        for connection in open_ones
+        if connection.in_atomic_block and not is_of_a_test(connection)
+    }
 
     def committed(alias: str) -> None:
         waiting.discard(alias)

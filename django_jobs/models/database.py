@@ -47,6 +47,13 @@ def jobs_connection() -> BaseDatabaseWrapper:
     return connections[conf().database]
 
 
+def is_of_a_test(connection: Any) -> bool:
+    """Whether the connection is in no other transaction than that of a ``TestCase``, which never
+    commits."""
+    blocks = connection.atomic_blocks
+    return bool(blocks) and all(block._from_testcase for block in blocks)
+
+
 def repeat_conflicts(work: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of one ``atomic`` block: call it again after a conflict with another
     session. Raises the error of the fifth try.

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..lifecycle import notifying
 from ..lifecycle.notifying import BLOCKED, BLOCKED_BY_KEY
+from ..models.database import is_of_a_test
 from .draining import run_jobs
 from .inline_worker import is_at_work
 
@@ -50,7 +51,7 @@ class AtOnce:
         self._queues[queue] = None
         if is_at_work():
             return  # the attempt that is under way comes first
-        if _is_of_the_test(connection):
+        if is_of_a_test(connection):
             self._run()
         elif connection.atomic_blocks and connection.atomic_blocks[0]._from_testcase:
             _call_at_the_end(connection, self._run)
@@ -72,19 +73,13 @@ class AtOnce:
             run_jobs(queue, check=self._check)
 
 
-def _is_of_the_test(connection: Any) -> bool:
-    """Whether the connection is in no other transaction than that of a ``TestCase``."""
-    blocks = connection.atomic_blocks
-    return bool(blocks) and all(block._from_testcase for block in blocks)
-
-
 def _call_at_the_end(connection: Any, run: Any) -> None:
     """Call ``run`` when the outermost block inside the transaction of the test has ended well.
     Django calls nothing then, because it is a savepoint for it."""
 
     def commit(savepoint: str) -> None:
         type(connection)._savepoint_commit(connection, savepoint)
-        if _is_of_the_test(connection):
+        if is_of_a_test(connection):
             del connection._savepoint_commit
             run()
 

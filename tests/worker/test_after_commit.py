@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from django.db import connections, transaction
+from django.test import TestCase
 
 from django_jobs import PayloadError, UnknownQueue
 from django_jobs.models import Job
@@ -96,3 +98,18 @@ def test_it_is_refused_at_once_and_keeps_its_payload(elsewhere: str) -> None:
         changing["a"] = 2
     assert enqueued() == [{"first": {"a": 1}}]
     assert not connections["default"].in_atomic_block
+
+
+def test_in_a_test_case_of_two_databases_one_capture_is_enough(elsewhere: str) -> None:
+    with ExitStack() as test:
+        for alias in "default", elsewhere:
+            block = transaction.atomic(using=alias)
+            block._from_testcase = True
+            test.enter_context(block)
+        with TestCase.captureOnCommitCallbacks(using=elsewhere, execute=True):
+            with transaction.atomic(using=elsewhere):
+                add.enqueue_on_commit(1, second=2)
+            assert enqueued() == []
+        assert enqueued() == [{"first": 1, "second": 2}]
+        noop.enqueue_on_commit()
+        assert len(enqueued()) == 2, "at once, as without a test"
