@@ -12,6 +12,8 @@ from django.db import connections, transaction
 from ..models.database import is_of_a_test
 
 if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
     from .job_type import JobType
 
 
@@ -24,13 +26,13 @@ def enqueue_on_commit(job_type: JobType[..., Any], payload: dict[str, Any]) -> N
 
 def call_after_all_commits(work: Callable[[], object]) -> None:
     """Call ``work`` once all transactions have committed that are open in this thread; at once if
-    there is none. Never if one of them rolls back. That of a ``TestCase`` does not count."""
+    there is none. Never if one of them rolls back. That of a ``TestCase`` does not count.
+
+    Raises ``TransactionManagementError`` if one is managed without ``atomic``: Django does not
+    notice its commit.
+    """
     open_ones = connections.all(initialized_only=True)
-    waiting = {
-        connection.alias
-        for connection in open_ones
-        if connection.in_atomic_block and not is_of_a_test(connection)
-    }
+    waiting = {connection.alias for connection in open_ones if _may_roll_back(connection)}
 
     def committed(alias: str) -> None:
         waiting.discard(alias)
@@ -41,3 +43,9 @@ def call_after_all_commits(work: Callable[[], object]) -> None:
         transaction.on_commit(partial(committed, alias), using=alias)
     if not waiting:
         work()
+
+
+def _may_roll_back(connection: BaseDatabaseWrapper) -> bool:
+    if connection.in_atomic_block:
+        return not is_of_a_test(connection)
+    return connection.connection is not None and not connection.autocommit

@@ -113,3 +113,18 @@ def test_in_a_test_case_of_two_databases_one_capture_is_enough(elsewhere: str) -
         assert enqueued() == [{"first": 1, "second": 2}]
         noop.enqueue_on_commit()
         assert len(enqueued()) == 2, "at once, as without a test"
+
+
+@pytest.mark.parametrize("alias", ["default", "other"])
+def test_a_manual_transaction_is_refused(elsewhere: str, alias: str) -> None:
+    transaction.set_autocommit(False, using=alias)
+    try:
+        with pytest.raises(transaction.TransactionManagementError, match="manual transaction"):
+            noop.enqueue_on_commit()
+        transaction.rollback(using=alias)
+    finally:
+        transaction.set_autocommit(True, using=alias)
+    assert enqueued() == []
+    with transaction.atomic(using=elsewhere):
+        noop.enqueue_on_commit()
+    assert enqueued() == [{}]
