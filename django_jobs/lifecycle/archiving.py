@@ -17,8 +17,8 @@ from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..models import Run
 from ..models.database import database_time, jobs_connection
-from .dropping import OF_LIVE_JOBS, drop
-from .history import NOT_NOW, TABLES, WAIT_A_MOMENT, Partition, partitions
+from .dropping import OF_KEPT_JOBS, DropResult, drop
+from .history import JOBS, NOT_NOW, RUNS, TABLES, WAIT_A_MOMENT, Partition, partitions
 
 PATIENCE = 60.0
 """Seconds after which a partition that is in use is kept."""
@@ -50,6 +50,14 @@ TO STDOUT (FORMAT csv, DELIMITER E'\\x01', QUOTE E'\\x02', ENCODING 'UTF8')
 
 COPIES = {"csv": CSV, "jsonl": JSON_LINES}
 """The statement of each format."""
+
+
+KEEPS_MANY = {
+    JOBS.name: "it has too many steps of workflow runs that are kept; it can be dropped once these "
+    "have expired",
+    RUNS.name: "it has too many runs of jobs that are kept; it can be dropped once these are gone",
+}
+"""Why a partition stays of which too much would have to be copied."""
 
 
 class Contents(NamedTuple):
@@ -96,12 +104,16 @@ def copy_out(partition: Partition, form: str, write: Callable[[Any], object]) ->
 def drop_archived(partition: Partition, contents: Contents) -> str | None:
     """Drop the partition if it has exactly these contents; return why it was kept, if it was.
 
-    Runs of live and dead jobs move to the default partition. If the partition is in use, tries
-    again until ``PATIENCE`` is over.
+    Steps of workflows move to the default partition, as do the runs of live jobs, dead ones and
+    those in the default partition. If the partition is in use, tries again until ``PATIENCE`` is
+    over. Runs are kept while the partition of their jobs is there.
     """
+    jobs = partitions(JOBS) if partition.table is RUNS else []
+    if stays := [one.name for one in jobs if one.overlaps(partition)]:
+        return f"{', '.join(stays)} is there, with the jobs of its time"
     deadline, pause = time.monotonic() + PATIENCE, FIRST_PAUSE
     try:
-        while not _drop(partition, contents):
+        while (result := _drop(partition, contents)) is DropResult.IN_USE:
             if time.monotonic() > deadline:
                 return f"it was in use for {PATIENCE:g} s; run the command again"
             # A statement that holds it may recur at our own interval.
@@ -109,10 +121,10 @@ def drop_archived(partition: Partition, contents: Contents) -> str | None:
             pause = min(pause * 1.5, LONGEST_PAUSE)
     except _RowsChangedError:
         return "its rows changed after they were written; run the command again"
-    return None
+    return KEEPS_MANY[partition.table.name] if result is DropResult.KEEPS_MANY else None
 
 
-def _drop(partition: Partition, contents: Contents) -> bool:
+def _drop(partition: Partition, contents: Contents) -> DropResult:
     connection = jobs_connection()
     try:
         with transaction.atomic(using=connection.alias, durable=True):
@@ -123,13 +135,13 @@ def _drop(partition: Partition, contents: Contents) -> bool:
                 cursor.execute(LOCK.format(partition=_quoted(partition)))
             if contents_of(partition) != contents:
                 raise _RowsChangedError
-            dropped = drop(partition, kept=OF_LIVE_JOBS)
-            if not dropped:
+            result = drop(partition, kept=OF_KEPT_JOBS)
+            if not result:
                 transaction.set_rollback(True, using=connection.alias)
-            return bool(dropped)
+            return result
     except DatabaseError as error:
         if getattr(error.__cause__, "sqlstate", None) in NOT_NOW:
-            return False
+            return DropResult.IN_USE
         raise
 
 

@@ -152,6 +152,8 @@ WITH_JOBS = KeptRuns(ALL_JOBS, WITHOUT_PARTITION)
 """Runs go with their job. Only steps and jobs without a partition outlive the time of a success."""
 OF_LIVE_JOBS = KeptRuns(LIVE, LIVE)
 """Runs have an age of their own, and it is over."""
+OF_KEPT_JOBS = KeptRuns(LIVE, WITHOUT_PARTITION)
+"""Runs are in a file, as are all jobs but these."""
 
 
 def drop(

@@ -78,6 +78,10 @@ class Partition:
     start: datetime
     end: datetime
 
+    def overlaps(self, other: Partition) -> bool:
+        """Whether the two have a time in common."""
+        return self.start < other.end and other.start < self.end
+
 
 def partitions(table: PartitionedTable) -> list[Partition]:
     """The partitions of ``table`` without the default one, the oldest first."""

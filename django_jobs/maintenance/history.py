@@ -112,7 +112,7 @@ def expired_partitions(
         return expired
     # While a partition of jobs is in use it is not dropped, and their runs wait for it.
     jobs = history.partitions(JOBS)
-    return [one for one in expired if not any(_overlap(one, other) for other in jobs)]
+    return [one for one in expired if not any(one.overlaps(other) for other in jobs)]
 
 
 def _kept_runs() -> tuple[KeptRuns, bool]:
@@ -126,7 +126,3 @@ def _expired(table: PartitionedTable, kept: float | None, late: timedelta) -> li
         return []
     over = database_time() - timedelta(seconds=kept) - late
     return [one for one in history.partitions(table) if one.end <= over]
-
-
-def _overlap(one: Partition, other: Partition) -> bool:
-    return one.start < other.end and other.start < one.end

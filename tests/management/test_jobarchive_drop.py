@@ -15,12 +15,21 @@ import pytest
 from django.core.management import CommandError
 from django.db import connection
 
-from django_jobs.lifecycle import archiving
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import archiving, dropping
 from django_jobs.lifecycle.history import Partition
 from django_jobs.management import archive_files
 from django_jobs.management.commands import jobarchive
-from django_jobs.models import Job
-from tests.factories import run_sql
+from django_jobs.models import Job, Run
+from tests.factories import (
+    claim_ready,
+    failure,
+    make_dead,
+    register_worker,
+    run_again,
+    run_sql,
+    settle_one,
+)
 from tests.lifecycle.test_pruning import finish
 from tests.management.archives import (
     FORMATS,
@@ -32,6 +41,7 @@ from tests.management.archives import (
     start,
 )
 from tests.worker.processes import until
+from tests.workflows import start_graph
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -98,7 +108,8 @@ def test_a_full_disk_leaves_the_partition_and_no_part_of_a_file(old: Old, tmp_pa
 KILL = """
 import os, signal
 from django_jobs.domain.partitions import Period, start_of
-from django_jobs.lifecycle import archiving
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import archiving, dropping
 from django_jobs.lifecycle.history import TABLES
 from django_jobs.lifecycle.history import Partition
 from django_jobs.management import archive_files
@@ -203,9 +214,10 @@ def test_a_partition_in_use_is_kept_with_its_file(
 ) -> None:
     monkeypatch.setattr(archiving, "PATIENCE", 0.0)
     problem = f"{old.job} was kept: it was in use for 0 s; run the command again"
-    with reading(old.job), pytest.raises(CommandError, match=problem):
+    with reading(old.job), pytest.raises(CommandError, match=problem) as kept:
         archive(tmp_path, "--drop")
-    assert old.exist() == [True, False]
+    assert f"{old.run} was kept: {old.job} is there" in str(kept.value)
+    assert old.exist() == [True, True]
     assert ids_in(old.files(tmp_path)[0]) == old.ids
     archive(tmp_path, "--drop")
     assert old.exist() == [False, False]
@@ -232,7 +244,63 @@ def test_a_row_that_is_committed_while_the_drop_waits_is_not_lost(
         process = start(tmp_path, "--drop", TEST_DATABASE_ISOLATION=level)
         until(lambda: run_sql(WAITING.format(old.job)) != [(0,)])
     problem = f"{old.job} was kept: its rows changed after they were written; run the command again"
-    assert ended(process) == (1, f"CommandError: {problem}\n")
-    assert old.exist() == [True, False]
+    runs = f"{old.run} was kept: {old.job} is there, with the jobs of its time"
+    assert ended(process) == (1, f"CommandError: {problem}; {runs}\n")
+    assert old.exist() == [True, True]
     assert ids_in(old.files(tmp_path)[0]) == old.ids
     assert Job.objects.filter(pk=late).exists()
+
+
+def steps(old: Old) -> list[int]:
+    """Three steps of a workflow run, of which the first failed once; all of it on that day."""
+    start_graph({"a": "", "b": "a", "c": "b"})
+    worker = register_worker()
+    (first,) = claim_ready(worker)
+    settle_one(first, failure())
+    run_again(first.id, worker, Succeeded())
+    for _ in range(2):
+        (held,) = claim_ready(worker)
+        settle_one(held, Succeeded())
+    ids = list(Job.objects.filter(workflow_run__isnull=False).values_list("pk", flat=True))
+    old.put(ids)
+    return sorted(ids)
+
+
+def test_all_runs_of_kept_steps_stay(old: Old, tmp_path: Path) -> None:
+    ids = steps(old)
+    archive(tmp_path, "--drop")
+    assert old.exist() == [False, False]
+    assert ids_in(old.files(tmp_path)[0]) == [*old.ids, *ids]
+    assert list(Job.objects.order_by("id").values_list("id", flat=True)) == ids
+    outcomes = Run.objects.order_by("id").values_list("job", "outcome")
+    assert list(outcomes) == [
+        (ids[0], "failed"),
+        *((id_, "succeeded") for id_ in ids),
+    ]
+
+
+def test_a_partition_with_many_steps_says_so_and_keeps_its_runs(
+    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dropping, "MOST_KEPT", 2)
+    ids = steps(old)
+    with pytest.raises(CommandError) as kept:
+        archive(tmp_path, "--drop")
+    assert str(kept.value) == (
+        f"{old.job} was kept: it has too many steps of workflow runs that are kept; it can be "
+        f"dropped once these have expired; {old.run} was kept: {old.job} is there, with the jobs "
+        "of its time"
+    )
+    assert old.exist() == [True, True]
+    assert ids_in(old.files(tmp_path)[0]) == [*old.ids, *ids]
+    assert Run.objects.count() == 7
+
+
+def test_a_partition_with_many_runs_of_dead_jobs_says_so(
+    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dropping, "MOST_KEPT", 2)
+    old.put([make_dead().pk for _ in range(3)])
+    with pytest.raises(CommandError, match=f"{old.run} was kept: it has too many runs of jobs"):
+        archive(tmp_path, "--drop")
+    assert old.exist() == [False, True]
