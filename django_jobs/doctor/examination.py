@@ -51,7 +51,7 @@ EXAMINATIONS = (
     Examination(snapshots.examine_prepared, ("D112",)),
     Examination(snapshots.examine_slots, ("D113",)),
     Examination(indexes.examine_indexes, ("D121", "D122", "D123", "D124")),
-    Examination(history.examine_partitions, ("D131", "D132", "D135")),
+    Examination(history.examine_partitions, ("D131", "D132", "D134", "D135")),
     Examination(history.examine_totals, ("D133",)),
     Examination(server.examine_listening, ("D201", "D202"), connects=True),
     Examination(server.examine_clock, ("D203",)),

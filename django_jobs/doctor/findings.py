@@ -39,6 +39,7 @@ KINDS: Mapping[str, Kind] = {
         (Severity.WARNING, "D131", "partitions missing"),
         (Severity.WARNING, "D132", "default partition filled"),
         (Severity.WARNING, "D133", "totals of runs behind"),
+        (Severity.WARNING, "D134", "default partition large"),
         (Severity.WARNING, "D135", "partition past its retention"),
         (Severity.WARNING, "D201", "no notifications"),
         (Severity.WARNING, "D202", "pooler in transaction mode"),

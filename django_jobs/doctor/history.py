@@ -20,6 +20,8 @@ SOON = timedelta(days=3)
 """Workers make partitions a week ahead. With fewer days left, none has made any for days."""
 LATE = timedelta(days=1)
 """Workers drop a partition within minutes, or make a pause of an hour."""
+MANY_IN_DEFAULT = 500_000
+"""ATTACH reads them in 1.2 s. A worker gives up after 5 s, at about two million."""
 MOST_READ = 10_000
 
 # Steps of workflows are moved to the default partition on purpose, and so are runs of jobs that are
@@ -37,6 +39,7 @@ WHERE finished_at > now() - interval '1 day'
 """,
 }
 
+ROWS_OF = "SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = to_regclass(%(table)s)"
 
 READS_SEQUENCE = "SELECT has_sequence_privilege('django_jobs_run_id_seq', 'USAGE, SELECT')"
 # Until runs were counted once, the oldest worker could have counted them.
@@ -72,6 +75,7 @@ def examine_partitions() -> Iterator[Finding]:
     for table in TABLES:
         yield from _missing(table)
         yield from _misplaced(table)
+        yield from _large_default(table)
         yield from _past_retention(table)
 
 
@@ -106,6 +110,25 @@ def _misplaced(table: PartitionedTable) -> Iterator[Finding]:
             table=table.default,
             rows=rows,
         )
+
+
+def _large_default(table: PartitionedTable) -> Iterator[Finding]:
+    rows = next((rows for (rows,) in fetch(ROWS_OF, {"table": table.default})), 0)
+    if rows < MANY_IN_DEFAULT:
+        return
+    yield found(
+        "D134",
+        f"{table.default} has about {rows:,} rows. PostgreSQL reads them under a lock whenever a "
+        f"partition is made, and what reads all of {table.name} waits. A worker gives up after 5 "
+        "seconds; then no partition is made any more.",
+        "They are steps of workflow runs that are kept, or have no partition (D132). Shorten "
+        "the retention of workflows."
+        if table is JOBS
+        else "They are runs of jobs that are kept, such as dead ones, or have no partition (D132). "
+        "Limit dead jobs by RETENTION, or dismiss those that nobody will replay.",
+        table=table.default,
+        rows=rows,
+    )
 
 
 def _past_retention(table: PartitionedTable) -> Iterator[Finding]:

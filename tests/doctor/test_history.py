@@ -105,3 +105,12 @@ def test_a_partition_that_waits_for_its_workflow_runs_is_no_finding(
             "UPDATE django_jobs_job SET finished_at = now() - make_interval(days => %s)", [days]
         )
         assert past_retention() == {"django_jobs_job_history": found}
+
+
+def test_a_large_default_partition_is_found() -> None:
+    assert not findings(examine_partitions, "D134")
+    run_sql(
+        "UPDATE pg_class SET reltuples = 500000 WHERE oid = 'django_jobs_run_default'::regclass"
+    )
+    (large,) = findings(examine_partitions, "D134")
+    assert large.facts == {"table": "django_jobs_run_default", "rows": 500_000}
