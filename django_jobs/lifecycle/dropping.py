@@ -82,15 +82,17 @@ SELECT (SELECT count(*) FROM jobs), max(id), count(*) FROM page
 UNSUCCESSFUL_RUNS = """
 WITH page AS MATERIALIZED (
     SELECT id, job_id FROM {name}
-    WHERE id > %(after)s AND outcome <> 'succeeded'
+    WHERE id > %(after)s::bigint AND id <= %(after)s::bigint + %(window)s
+      AND outcome <> 'succeeded'
     ORDER BY id
     LIMIT %(page)s
 )
-SELECT max(id), ARRAY(
+SELECT CASE WHEN count(*) < %(page)s THEN %(after)s::bigint + %(window)s ELSE max(id) END, ARRAY(
     SELECT id FROM page
     WHERE EXISTS (SELECT 1 FROM {jobs} AS job WHERE job.id = page.job_id OFFSET 0))
 FROM page
 """
+IDS = "SELECT coalesce(min(id) - 1, 0), coalesce(max(id), 0) FROM {name}"
 ALL_RUNS = """
 WITH page AS MATERIALIZED (
     SELECT id FROM {all_of} WHERE id > %(after)s ORDER BY id LIMIT %(page)s
@@ -120,6 +122,10 @@ WITH page AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone), max(id), count(*) FROM page
 """
 KEEP = "INSERT INTO django_jobs_run_default SELECT * FROM {name} WHERE id = ANY(%(ids)s::bigint[])"
+
+WINDOW = 200_000
+"""Ids that one statement looks through for runs without success. Without a bound it would read all
+of a partition in which nothing failed: 4 s with 4,000,000 runs, where a worker ends it after 5."""
 
 NEWEST = 200
 """Runs that are examined under the lock. A transaction that was open before may have inserted them;
@@ -241,14 +247,16 @@ def _count_steps(name: str) -> int:
 def _kept_runs(name: str, kept: KeptRuns) -> set[int]:
     """The ids of the runs to keep. Ends when there are too many."""
     ids: set[int] = set()
-    for statement in (UNSUCCESSFUL_RUNS, ALL_RUNS):
-        after: int | None = 0
-        while after is not None and len(ids) <= MOST_KEPT:
-            page = {"after": after, "page": PAGE}
-            ((after, found),) = fetch_with_names(statement, page, name=name, **kept._asdict())
-            ids.update(found)
-        if kept.jobs == kept.all_of:
-            break
+    names = {"name": name, **kept._asdict()}
+    ((after, last),) = fetch_with_names(IDS, {}, name=name)
+    while after < last and len(ids) <= MOST_KEPT:
+        page = {"after": after, "page": PAGE, "window": WINDOW}
+        ((after, found),) = fetch_with_names(UNSUCCESSFUL_RUNS, page, **names)
+        ids.update(found)
+    after = 0 if kept.jobs != kept.all_of else None
+    while after is not None and len(ids) <= MOST_KEPT:
+        ((after, found),) = fetch_with_names(ALL_RUNS, {"after": after, "page": PAGE}, **names)
+        ids.update(found)
     return ids
 
 

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.partitions import Period, start_of
+from django_jobs.lifecycle import dropping
 from django_jobs.lifecycle.dropping import DropResult, drop
 from django_jobs.lifecycle.history import (
     JOBS,
@@ -256,3 +258,23 @@ def test_the_newest_rows_of_each_table_end_at_the_next_one() -> None:
     assert ends_of_newest([JOBS.name, LIVE_TABLE], 2) == [held[0].id, None]
     assert ends_of_newest([JOBS.name], 3) == [None]
     assert ends_of_newest([LIVE_TABLE], 0) == [live]
+
+
+@pytest.mark.django_db
+def test_kept_runs_are_found_in_windows_of_ids(
+    yesterday: tuple[Partition, Partition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition in which nothing failed is not read by one statement."""
+    monkeypatch.setattr(dropping, "WINDOW", 4)
+    monkeypatch.setattr(dropping, "PAGE", 2)
+    monkeypatch.setattr(dropping, "NEWEST", 1)
+    outcomes = ["dead", *["gone"] * 9, *["dead"] * 5, *["gone"] * 3]
+    held = [enqueue_and_claim() for _ in outcomes]
+    for one, outcome in zip(held, outcomes, strict=True):
+        settle_one(one, Succeeded() if outcome == "gone" else failure(final=True))
+    backdate(*(one.id for one in held))
+    with CaptureQueriesContext(connection) as queries:
+        assert all(drop(one) for one in yesterday)
+    assert sum("outcome <> 'succeeded'\n" in one["sql"] for one in queries) > 4
+    dead = {one.id for one, outcome in zip(held, outcomes, strict=True) if outcome == "dead"}
+    assert set(Run.objects.values_list("job_id", flat=True)) == dead
