@@ -147,6 +147,9 @@ def test_each_entry_of_beat_is_listed(app: Celery) -> None:
         ("self.replace(add.s(1))", "self.replace() is not possible: use current_run()"),
         ("current_app.control.inspect()", "app.control.inspect() asks workers"),
         ("add.apply_async(serializer='pickle')", "serializer='pickle': a payload is JSON"),
+        ("GroupResult.restore(id)", ".restore() of a GroupResult is not possible: keep the ids"),
+        ("group(add.s(1)).delay().save()", ".save() of a GroupResult is not possible"),
+        ("result.iter_native()", ".iter_native() is not possible: use join() or get()"),
         ("result.revoke(terminate=True)", "revoke(terminate=) asks the task to stop"),
     ],
 )
@@ -156,7 +159,9 @@ def test_a_call_that_is_refused_is_found(code: str, text: str) -> None:
     assert finding.text.startswith(text)
 
 
-@pytest.mark.parametrize("code", ["'a'.replace('b', 'c')", "add.apply_async((1,), queue='x')"])
+@pytest.mark.parametrize(
+    "code", ["'a'.replace('b', 'c')", "add.apply_async((1,), queue='x')", "order.save()"]
+)
 def test_other_calls_are_not(code: str) -> None:
     assert not list(findings_in_source(code, "proj.tasks"))
 

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("celery")
 
+from celery import group
 from celery.exceptions import TimeoutError
 from django.db import connections, transaction
 
@@ -81,3 +82,19 @@ def test_a_job_that_is_deleted_meanwhile_is_an_unknown_id() -> None:
     Job.objects.all().delete()
     waiting.join(60)
     assert raised == [TimeoutError]
+
+
+def test_a_group_is_not_saved_and_says_what_to_use() -> None:
+    result = group(tasks.add.s(1, 2), tasks.add.s(3, 4)).delay()
+    for call in (
+        result.save,
+        result.delete,
+        lambda: type(result).restore(result.id, app=result.app),
+    ):
+        with pytest.raises(NotImplementedError, match=r"Keep the ids .+ AsyncResult\(id\)"):
+            call()
+    for results in (result.iter_native, result.join_native):
+        with pytest.raises(NotImplementedError, match=r"Use join\(\) or get\(\)"):
+            list(results())
+    run_jobs()
+    assert [tasks.add.AsyncResult(one.id).get(timeout=60) for one in result] == [3, 7]

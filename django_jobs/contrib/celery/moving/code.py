@@ -12,12 +12,17 @@ from .finding import Finding, error, note
 
 CHAIN = "use chain(this.s(), then.s())"
 ON_FAILURE = "use a step with when='failed' of a django_jobs.Workflow"
+JOIN = "use join() or get()"
+KEEP_IDS = "keep the ids of its results, and read AsyncResult(id)"
 OPTIONS = {"link": CHAIN, "link_error": ON_FAILURE}
 METHODS = {
     **OPTIONS,
     "on_error": ON_FAILURE,
     "add_to_chord": "use django_jobs.current_run().spawn(...)",
+    "iter_native": JOIN,
+    "join_native": JOIN,
 }
+GROUPS = {"save", "restore"}
 SENDING = {"apply_async", "send_task", "signature", "subtask", "set"}
 
 
@@ -43,6 +48,8 @@ def _of_call(call: ast.Call, function: ast.Attribute, where: str) -> Iterator[Fi
         yield error(where, f".{function.attr}() is not possible: {METHODS[function.attr]}")
     if function.attr == "replace" and of_self:
         yield error(where, "self.replace() is not possible: use current_run().spawn(...)")
+    if function.attr in GROUPS and _is_group_result(function.value):
+        yield error(where, f".{function.attr}() of a GroupResult is not possible: {KEEP_IDS}")
     if ast.unparse(function.value).endswith("app.control") and function.attr != "revoke":
         yield error(where, f"app.control.{function.attr}() asks workers of Celery; use jobstatus")
     given = {keyword.arg: keyword.value for keyword in call.keywords}
@@ -54,3 +61,10 @@ def _of_call(call: ast.Call, function: ast.Attribute, where: str) -> Iterator[Fi
             yield error(where, f"serializer={serializer.value!r}: a payload is JSON")
     if function.attr == "revoke" and "terminate" in given:
         yield note(where, "revoke(terminate=) asks the task to stop; only isolated ones are killed")
+
+
+def _is_group_result(value: ast.expr) -> bool:
+    """Whether a name says so, or a call that sends a task made it. Many objects can be saved."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        return value.func.attr in ("delay", "apply_async")
+    return ast.unparse(value).endswith("GroupResult")

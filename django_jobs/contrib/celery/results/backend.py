@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 import time
-from typing import Any
+from typing import Any, Never
 
 from celery import states
 from celery.backends.base import BaseBackend
@@ -30,6 +30,11 @@ ENDED = {
     "WorkerLost": WorkerLostError(),
 }
 """What ``get()`` raises where no exception of the task ended the job, by the class of the error."""
+
+INSTEAD_OF_GROUPS = (
+    "jobs are stored, and no groups of them. Keep the ids of its results, and read each with "
+    "AsyncResult(id)"
+)
 
 
 class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
@@ -118,6 +123,21 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
 
     def mark_as_failure(self, *args: Any, **more: Any) -> None:
         """Nothing: the settle of the job does, and opens or skips what waits for it."""
+
+    def get_many(self, *args: Any, **more: Any) -> Never:
+        raise NotImplementedError(
+            "iter_native() and join_native() are not possible: there is no stream of results. Use "
+            "join() or get()"
+        )
+
+    def _save_group(self, *args: Any) -> Never:
+        raise NotImplementedError(f"GroupResult.save() is not possible: {INSTEAD_OF_GROUPS}")
+
+    def _restore_group(self, *args: Any) -> Never:
+        raise NotImplementedError(f"GroupResult.restore() is not possible: {INSTEAD_OF_GROUPS}")
+
+    def _delete_group(self, *args: Any) -> Never:
+        raise NotImplementedError(f"GroupResult.delete() is not possible: {INSTEAD_OF_GROUPS}")
 
     def _forget(self, task_id: str) -> None:
         """Nothing: retention deletes a job with its result."""
