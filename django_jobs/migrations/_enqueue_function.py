@@ -8,8 +8,9 @@ from django.db.migrations.state import StateApps
 
 # SECURITY DEFINER, so that a role needs no more than EXECUTE; therefore all names are qualified, and
 # PUBLIC may not call it. The columns are those of ENQUEUE_GATED in lifecycle/enqueueing.py. A key is
-# reserved as by ENQUEUE_UNIQUE in lifecycle/unique_keys.py.
-CREATE = """
+# reserved as by ENQUEUE_UNIQUE in lifecycle/unique_keys.py. Characters are named by their numbers,
+# because what [[:cntrl:]] and \s match depends on the locale of the database.
+CREATE = r"""
 CREATE FUNCTION schema_of_jobs.django_jobs_enqueue(
     job_type text,
     payload jsonb DEFAULT '{}',
@@ -37,6 +38,7 @@ DECLARE
     ready bigint;
     reserved bigint;
     job bigint;
+    too_deep jsonpath := 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")';
     ids regclass := pg_get_serial_sequence($table$schema_of_jobs.django_jobs_job$table$, 'id');
 BEGIN
     SELECT defaults.options INTO declared FROM schema_of_jobs.django_jobs_jobtypedefaults AS defaults
@@ -58,6 +60,14 @@ BEGIN
     END IF;
     IF octet_length(payload::text) > (declared ->> 'max_bytes')::bigint THEN
         RAISE EXCEPTION '%: the payload is larger than % bytes', job_type, declared ->> 'max_bytes'
+            USING ERRCODE = '22023';
+    END IF;
+    IF octet_length(headers::text) > (declared ->> 'max_bytes')::bigint THEN
+        RAISE EXCEPTION '%: headers are larger than % bytes', job_type, declared ->> 'max_bytes'
+            USING ERRCODE = '22023';
+    END IF;
+    IF jsonb_path_exists(payload, too_deep) OR jsonb_path_exists(headers, too_deep) THEN
+        RAISE EXCEPTION '%: payload and headers are not nested deeper than 64 levels', job_type
             USING ERRCODE = '22023';
     END IF;
     keys := ARRAY(SELECT argument FROM jsonb_array_elements_text(declared -> 'needs') AS argument
@@ -91,7 +101,7 @@ BEGIN
         RAISE EXCEPTION '%: max_attempts is a whole number from 1 to 2147483647, not %', job_type,
             max_attempts USING ERRCODE = '22023';
     END IF;
-    IF length(idempotency_key) NOT BETWEEN 1 AND 200 OR idempotency_key ~ '[[:cntrl:]]' THEN
+    IF length(idempotency_key) NOT BETWEEN 1 AND 200 THEN
         RAISE EXCEPTION '%: an idempotency key is text of 1 to 200 characters', job_type
             USING ERRCODE = '22023';
     END IF;
@@ -102,7 +112,7 @@ BEGIN
         RAISE EXCEPTION '%: unique_for is positive, and at most 36600 days', job_type
             USING ERRCODE = '22023';
     END IF;
-    IF length(tenant) NOT BETWEEN 1 AND 100 OR tenant ~ '[[:cntrl:]]' THEN
+    IF length(tenant) NOT BETWEEN 1 AND 100 OR tenant ~ '[\u0001-\u001F\u007F-\u009F]' THEN
         RAISE EXCEPTION '%: tenant is text of 1 to 100 characters', job_type
             USING ERRCODE = '22023';
     END IF;
@@ -116,7 +126,9 @@ BEGIN
             USING ERRCODE = '22023';
     END IF;
     IF EXISTS (SELECT 1 FROM unnest(tags) AS tag WHERE tag IS NULL
-               OR length(tag) NOT BETWEEN 1 AND 100 OR tag <> btrim(tag) OR tag ~ '[[:cntrl:]]') THEN
+               OR length(tag) NOT BETWEEN 1 AND 100 OR tag ~ '[\u0001-\u001F\u007F-\u009F]'
+               OR tag ~ '^[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]'
+               OR tag ~ '[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]$') THEN
         RAISE EXCEPTION '%: a tag is text of 1 to 100 characters', job_type
             USING ERRCODE = '22023';
     END IF;

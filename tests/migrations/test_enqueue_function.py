@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import Error, transaction
 
-from django_jobs import Backoff, JobType
+from django_jobs import Backoff, EnqueueError, JobType
 from django_jobs.api import sql_defaults
 from django_jobs.lifecycle.enqueueing import GATED
 from django_jobs.models import Job, JobTypeDefaults, Queue, UniqueKey
@@ -108,11 +108,13 @@ def test_options_are_given_by_name() -> None:
         idempotency_key="k",
         max_attempts=2,
         headers='{"from": "sql"}',
+        tags=["vip", "eu", "vip"],
     )
     assert (job.queue, job.priority, job.status) == ("strict", -3, "scheduled")
     assert job.available_at == job.created_at + timedelta(minutes=5)
     assert (job.idempotency_key, job.max_attempts) == ("k", 2)
     assert job.headers == {"from": "sql"}
+    assert job.tags == ["eu", "vip"]
     at = job.available_at
     assert call("app.noop", run_at=at).available_at == at
 
@@ -178,6 +180,13 @@ def test_a_tenant_is_the_gate_that_an_enqueue_makes() -> None:
         assert columns(call("app.noop", tenant=name)) == columns(expected)
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 REFUSED = {
     "unknown job type 'app.nope'": ("app.nope", {}, {}),
     "no queue is named 'nowhere'": ("app.noop", {}, {"queue": "nowhere"}),
@@ -186,6 +195,13 @@ REFUSED = {
     "the payload lacks first": ("app.add", {"second": 1}, {}),
     "app.add does not take third": ("app.add", {"first": 1, "third": 2}, {}),
     "the payload is larger than": ("app.add", {"first": "x" * 1_100_000}, {}),
+    "headers are larger than": ("app.noop", {}, {"headers": json.dumps({"a": "x" * 2_000_000})}),
+    "payload and headers are not nested deeper than 64 levels": (
+        "app.add",
+        {"first": nested(600)},
+        {},
+    ),
+    "not nested deeper": ("app.noop", {}, {"headers": json.dumps({"a": nested(64)})}),
     "priority is a whole number from -100 to 100, not 101": ("app.noop", {}, {"priority": 101}),
     "give run_at or delay, not both": ("app.noop", {}, {"run_at": "2030-01-01", "delay": "1 s"}),
     "and delay not negative": ("app.noop", {}, {"delay": "-1 s"}),
@@ -198,7 +214,12 @@ REFUSED = {
     "unique_for is positive": ("app.noop", {}, {"idempotency_key": "k", "unique_for": "0"}),
     "and at most 36600 days": ("app.noop", {}, {"idempotency_key": "k", "unique_for": "101 y"}),
     "an idempotency key is text of": ("app.noop", {}, {"idempotency_key": ""}),
+    "an idempotency key is text of 1 to 200": ("app.noop", {}, {"idempotency_key": "k" * 201}),
     "tenant is text of": ("app.noop", {}, {"tenant": "a\nb"}),
+    "tenant is text of 1 to 100": ("app.noop", {}, {"tenant": "a\x85b"}),
+    "a tag is text of": ("app.noop", {}, {"tags": ["a\x85b"]}),
+    "a tag is text of 1 to 100": ("app.noop", {}, {"tags": ["\xa0vip"]}),
+    "a job has at most 20 tags, not 21": ("app.noop", {}, {"tags": [str(n) for n in range(21)]}),
     "has resources, a concurrency key or a tenant": ("app.transfer_funds", {"account_id": 1}, {}),
 }
 
@@ -210,6 +231,42 @@ def test_what_an_enqueue_refuses_is_refused(problem: str) -> None:
         call(job_type, payload, **options)
     assert problem in str(refused.value)
     assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"headers": {"a": "x" * 2_000_000}},
+        {"headers": {"a": nested(64)}},
+        {"idempotency_key": "k" * 201},
+        {"tenant": "a\x85b"},
+        {"tags": ["a\x85b"]},
+        {"tags": ["\xa0vip"]},
+        {"tags": ["vip "]},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_python_refuses_the_same_options(options: dict[str, Any]) -> None:
+    with pytest.raises(EnqueueError):
+        noop.using(**options).enqueue()
+    if "headers" in options:
+        options = {"headers": json.dumps(options["headers"])}
+    with pytest.raises(Error), transaction.atomic():
+        call("app.noop", **options)
+
+
+def test_python_takes_what_sql_takes() -> None:
+    deepest, headers = nested(63), {"a": nested(63)}
+    expected = Job.objects.get(pk=add.enqueue(deepest).pk)
+    assert columns(call("app.add", {"first": deepest})) == columns(expected)
+    expected = Job.objects.get(pk=noop.using(headers=headers).enqueue().pk)
+    assert columns(call("app.noop", headers=json.dumps(headers))) == columns(expected)
+    for key in ("a\x85b", "a\nb", "k" * 200):
+        expected = noop.using(idempotency_key=key).enqueue()
+        assert call("app.noop", idempotency_key=key) == expected
+    for tag in ("a b", "a\xa0b", "\u200bvip"):
+        expected = Job.objects.get(pk=noop.using(tags=[tag]).enqueue().pk)
+        assert call("app.noop", tags=[tag]).tags == expected.tags == [tag]
 
 
 def test_a_full_queue_is_refused() -> None:
