@@ -64,7 +64,8 @@ class QueueFull(EnqueueError):
 
 
 class DuplicateJob(EnqueueError):
-    """With ``on_duplicate="raise"``: another job holds the idempotency key. ``job`` is that job."""
+    """Another job holds the idempotency key, and ``on_duplicate="raise"``, or a Task was enqueued
+    and it is of no Task. ``job`` is that job."""
 
     def __init__(self, message: str, job: Any = None) -> None:
         super().__init__(message)

@@ -37,18 +37,21 @@ class JobsBackend(BaseTaskBackend):
     ) -> TaskResult[P, R]:
         """Write a job in the caller's transaction.
 
+        If another job holds the idempotency key, its result is returned, with its own Task.
+
         Raises :class:`PayloadError` or ``TypeError`` for arguments that the function does not take
-        or that cannot be stored, and what :meth:`JobType.enqueue` raises.
+        or that cannot be stored, :class:`DuplicateJob` if the job that holds the key is of no Task,
+        and what :meth:`JobType.enqueue` raises.
         """
         from .announcing import announce_enqueue
         from .enqueueing import insert
-        from .results import bare_result, result_of
+        from .results import bare_result, result_of_holder
 
         super().validate_task(task)
         known = declare(task, self.options)
         job = insert(known, task, args, kwargs)
         if job.deduplicated or job.is_final:
-            return cast("TaskResult[P, R]", result_of(job, known, self.alias))
+            return cast("TaskResult[P, R]", result_of_holder(job, task, self.alias))
         result = bare_result(
             task,
             job.pk,

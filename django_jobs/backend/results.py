@@ -83,6 +83,19 @@ def result_of(job: Job, declared: Declared, backend: str) -> TaskResult[..., Any
     return result
 
 
+def result_of_holder(job: Job, task: Task[..., Any], backend: str) -> TaskResult[..., Any]:
+    """The result of the job that an enqueue of ``task`` returned, which may be of another one: the
+    key of a job is unique in its queue. Raises :class:`DuplicateJob` if it is of no Task."""
+    declared = find(job.job_type)
+    if declared is None:
+        raise exceptions.DuplicateJob(
+            f"{task.module_path}: job {job.pk} of {job.job_type} holds the idempotency key in "
+            f"queue {job.queue}, and is no Task with a result; use another key or queue",
+            job,
+        )
+    return result_of(job, declared, backend)
+
+
 def bare_result(
     task: Task[P, R],
     job_id: int,

@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from django_jobs import PayloadError, cancel, enqueue, registry
+from django_jobs import DuplicateJob, PayloadError, cancel, enqueue, registry
 from django_jobs.backend.interface import (
     InvalidTask,
     TaskResultDoesNotExist,
@@ -78,6 +78,22 @@ def test_using_changes_one_request() -> None:
     assert found.status == TaskResultStatus.READY
     assert (found.task.priority, found.task.queue_name, found.task.run_after) == (7, "bulk", later)
     assert task.using(idempotency_key="once").enqueue(2).id == result.id
+
+
+def test_a_key_that_another_task_holds_returns_its_result() -> None:
+    first = tasks.total.using(idempotency_key="k").enqueue(1, right=5)
+    second = tasks.everything.using(idempotency_key="k").enqueue(2)
+    assert (second.id, second.task.func) == (first.id, tasks.total.func)
+    assert (second.args, second.kwargs) == ([1], {"right": 5})
+    assert tasks.total.get_result(second.id).task.func is tasks.total.func
+
+
+def test_a_key_that_a_job_of_no_task_holds_is_refused() -> None:
+    held = jobs.noop.using(idempotency_key="k").enqueue()
+    with pytest.raises(DuplicateJob, match=f"job {held.pk} of app.noop holds the idem") as refused:
+        tasks.total.using(idempotency_key="k").enqueue(1)
+    assert refused.value.job == held
+    assert Job.objects.get() == held
 
 
 def test_a_task_is_tried_once_unless_it_says_otherwise() -> None:
