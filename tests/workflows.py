@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django_jobs.domain.workflows import When
+from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.step_insert import NewStep
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Job, WorkflowRun
@@ -33,6 +34,14 @@ def steps_of(graph: Mapping[str, str], **options: Any) -> list[NewStep]:
 def start_graph(graph: Mapping[str, str], key: str | None = None, **options: Any) -> WorkflowRun:
     """A run of this graph."""
     return start(NewRun(name="graph", idempotency_key=key), steps_of(graph, **options))
+
+
+def saga(*names: str) -> WorkflowRun:
+    """A run of steps with compensations, one after the other, and after them the step ``last``."""
+    graph = dict(zip((*names, "last"), ("", *names), strict=True))
+    undo = steps_of({f"undo {name}": "" for name in names})
+    compensations = as_json(dict(zip(names, undo, strict=True)))
+    return start(NewRun(name="saga", compensations=compensations), steps_of(graph))
 
 
 def states(run: WorkflowRun) -> dict[str, str]:

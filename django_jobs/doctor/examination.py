@@ -64,6 +64,7 @@ EXAMINATIONS = (
     Examination(work.examine_payloads, ("D305",)),
     Examination(work.examine_schedules, ("D306", "D307")),
     Examination(work.examine_workflows, ("D308",)),
+    Examination(work.examine_compensations, ("D309",)),
     Examination(incidents.examine_keys, ("D321",)),
     Examination(incidents.examine_pauses, ("D322", "D324")),
     Examination(incidents.examine_breakers, ("D323",)),

@@ -56,6 +56,7 @@ KINDS: Mapping[str, Kind] = {
         (Severity.ERROR, "D306", "schedule without a handler"),
         (Severity.ERROR, "D307", "schedules do not fire"),
         (Severity.ERROR, "D308", "workflow stuck"),
+        (Severity.ERROR, "D309", "compensation failed"),
         (Severity.WARNING, "D321", "concurrency key held"),
         (Severity.WARNING, "D322", "pause with a backlog"),
         (Severity.WARNING, "D323", "breaker open"),

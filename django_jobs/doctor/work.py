@@ -9,6 +9,7 @@ from typing import Any
 from .. import registry
 from ..api import stored_payload_problem
 from ..conf import conf
+from ..lifecycle.compensating import MOST_NAMED, failed_compensations
 from ..lifecycle.workflows.stuck import stuck
 from ..metrics.snapshot import MAX_LAG, problem_of_schedules, take_schedules
 from ..metrics.unclaimable import take_unclaimable
@@ -208,6 +209,25 @@ def examine_workflows() -> Iterator[Finding]:
             f"manage.py jobworkflow cancel {run}",
             run=run,
             problems=len(problems),
+        )
+
+
+def examine_compensations() -> Iterator[Finding]:
+    """Failed runs of workflows of which not all was undone that should be."""
+    for row in failed_compensations(MOST_LISTED):
+        names = row["steps"]
+        more = len(names) - MOST_NAMED
+        named = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield found(
+            "D309",
+            f"Compensations of the run {row['id']} of {row['name']} failed: {named}. What they "
+            "should have undone stays done.",
+            "Correct the cause and replay their dead jobs. Or undo it by hand, and skip these "
+            "steps in the admin with that as the reason. To see them:",
+            f"manage.py jobworkflow show {row['id']}",
+            run=row["id"],
+            workflow=row["name"],
+            steps=names,
         )
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from typing import Any
 
 from ..domain.gates import parse
 from ..domain.workflows import When
-from ..models.database import execute, fetch
+from ..models.database import execute, fetch, fetch_named, jobs_connection
+from ..signals import worker_event
 from .job_columns import NewJobs
 from .step_insert import NewStep, insert_steps
 
@@ -26,6 +29,38 @@ UPDATE django_jobs_workflowrun
 SET compensations = jsonb_build_object('begun', %(steps)s::text[]), ends_left = 1
 WHERE id = %(run)s
 """
+
+# One that a person cancelled alone, or that its full queue dropped, has undone nothing either. All
+# partitions are read for these. What a person skips was undone by hand, and who cancels the run
+# cancels what would undo it.
+NOTE_FAILED = """
+WITH undo AS MATERIALIZED (
+    SELECT ARRAY(SELECT jsonb_array_elements_text(compensations -> 'begun')) AS steps,
+        cancel_requested_at IS NOT NULL AS stopped
+    FROM django_jobs_workflowrun WHERE id = %(run)s
+), failed AS MATERIALIZED (
+    SELECT job.id, job.step FROM django_jobs_job AS job
+    WHERE job.workflow_run_id = %(run)s AND job.step = ANY((SELECT steps FROM undo)::text[])
+      AND (job.status = 'dead' OR job.status = 'cancelled' AND job.skipped IS NULL
+           AND NOT (SELECT stopped FROM undo))
+)
+UPDATE django_jobs_workflowrun
+SET compensations = compensations
+    || jsonb_build_object('failed', ARRAY(SELECT step FROM failed ORDER BY id))
+WHERE id = %(run)s AND EXISTS (SELECT 1 FROM failed)
+RETURNING name, ARRAY(SELECT step FROM failed ORDER BY id)
+"""
+FAILED = """
+SELECT id, name, finished_at,
+    ARRAY(SELECT jsonb_array_elements_text(compensations -> 'failed')) AS steps
+FROM django_jobs_workflowrun
+WHERE compensations ? 'failed'
+ORDER BY id DESC
+LIMIT %(most)s
+"""
+
+MOST_NAMED = 10
+"""Compensations that an event names."""
 
 
 def as_json(
@@ -80,6 +115,25 @@ def compensate(run: int, compensations: str) -> bool:
     insert_steps(run, steps, taken)
     execute(BEGUN, {"run": run, "steps": [step.name for step in steps]})
     return True
+
+
+def note_failed(run: int) -> None:
+    """Store with a run that has just ended which of its compensations failed, and send the event
+    ``compensation_failed`` after the commit, if there are any. The run is locked."""
+    for name, steps in fetch(NOTE_FAILED, {"run": run}):
+        named = ", ".join(steps[:MOST_NAMED]) + (", ..." if len(steps) > MOST_NAMED else "")
+        fields = {"run": run, "workflow": name, "steps": named}
+        jobs_connection().on_commit(partial(_send_failed, fields), robust=True)
+
+
+def _send_failed(fields: dict[str, Any]) -> None:
+    worker_event.send_robust("compensation_failed", level=logging.ERROR, fields=fields)
+
+
+def failed_compensations(most: int) -> list[dict[str, Any]]:
+    """The newest runs of which compensations failed, and were neither replayed nor skipped since:
+    ``id``, ``name``, ``finished_at``, and the names of those ``steps``."""
+    return fetch_named(FAILED, {"most": most})
 
 
 def _step(stored: Mapping[str, Any], after: Mapping[int, When]) -> NewStep:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ..domain.workflows import Fate, Skipped
 from ..models.database import ChangedMeanwhile, fetch, fetch_last, jobs_connection
 from ..signals import workflow_finished
-from .compensating import compensate
+from .compensating import compensate, note_failed
 from .job_columns import AT_THE_GATES, as_array
 from .notifying import BLOCKED, notify_after_commit
 
@@ -153,9 +153,9 @@ FOR NO KEY UPDATE
 
 # After the lock, so that of two settles that end the last steps the second sees the first. The
 # count says when to look whether a step is live. One that is too low ends no run too early, and one
-# that is wrong is found by ``stuck``. Dead steps are in the partition of the live ones, and the
-# first three are named. What a person cancels is neither failed nor undone. The ids are named
-# three times, or the planner may read all runs.
+# that is wrong is found by ``stuck``. Dead steps are in the partition of the live ones. Three are
+# named, failed compensations first: what these should have undone stays done. What a person cancels
+# is neither failed nor undone. The ids are named three times, or the planner may read all runs.
 COUNT_ENDS = """
 WITH input AS MATERIALIZED (
     SELECT id, ends, cancelled FROM unnest(
@@ -167,6 +167,7 @@ WITH input AS MATERIALIZED (
              ELSE run.reason END AS reason,
         run.cancel_requested_at IS NOT NULL AS stopped,
         CASE WHEN %(undo)s THEN run.compensations END AS compensations,
+        run.compensations -> 'begun' AS begun,
         run.status = 'running' AND (run.ends_left <= input.ends OR %(look)s) AND NOT EXISTS (
             SELECT 1 FROM django_jobs_job_live AS job
             WHERE job.workflow_run_id = run.id AND job.status <> 'dead') AS is_over
@@ -178,7 +179,8 @@ WITH input AS MATERIALIZED (
     FROM counted, LATERAL (SELECT ARRAY(
         SELECT job.step FROM django_jobs_job_live AS job
         WHERE job.workflow_run_id = counted.id AND job.status = 'dead'
-        ORDER BY job.id LIMIT 4) AS steps OFFSET 0) AS dead
+        ORDER BY coalesce(jsonb_exists(counted.begun, job.step), false) DESC, job.id
+        LIMIT 4) AS steps OFFSET 0) AS dead
     WHERE counted.is_over AND NOT counted.stopped AND dead.steps <> '{}'
 )
 UPDATE django_jobs_workflowrun AS run
@@ -187,6 +189,7 @@ SET ends_left = ended.ends_left, reason = ended.reason,
     finished_at = CASE WHEN ended.status IS NULL THEN run.finished_at ELSE clock_timestamp() END
 FROM (
     SELECT counted.id, counted.ends_left, failed.compensations,
+        counted.begun IS NOT NULL AS undoing,
         CASE WHEN failed.compensations IS NULL THEN coalesce(failed.reason, counted.reason)
              ELSE counted.reason END AS reason,
         CASE WHEN NOT counted.is_over OR failed.compensations IS NOT NULL THEN NULL
@@ -196,7 +199,7 @@ FROM (
     FROM counted LEFT JOIN failed USING (id) OFFSET 0
 ) AS ended
 WHERE run.id = ended.id AND run.id = ANY(%(runs)s::bigint[])
-RETURNING run.id, run.name, ended.status, run.reason, ended.compensations
+RETURNING run.id, run.name, ended.status, run.reason, ended.compensations, ended.undoing
 """
 
 BACK = """
@@ -340,8 +343,10 @@ def count_ends(
     rows = fetch_last([LOCK_RUNS, COUNT_ENDS], parameters)
     demand_absent(absent)
     nothing_to_undo: dict[int, int] = {}
-    for id_, name, status, reason, compensations in rows:
+    for id_, name, status, reason, compensations, undoing in rows:
         if status is not None:
+            if undoing:
+                note_failed(id_)
             result = {"run_id": id_, "status": status, "reason": reason}
             send = partial(workflow_finished.send_robust, name, **result)
             jobs_connection().on_commit(send, robust=True)

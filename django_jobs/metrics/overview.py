@@ -13,6 +13,7 @@ from .. import registry
 from ..domain.histograms import BUCKETS
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
+from ..lifecycle.compensating import FAILED as NOT_UNDONE
 from ..lifecycle.run_totals import MINUTE, TIMES
 from ..models.database import fetch
 from .sizing import JOB_OF_RUN, SLOTS
@@ -32,13 +33,14 @@ BOUNDS = {
     "newest": 3_000,
     "groups": 8,
     "recent": 200,
+    "not_undone": 5,
     "running": 10_000,
     "first": 1_000,
 }
 """What it returns: job types, workers, jobs of each that holds something, due times, groups of
-failures; and what it reads: ``newest`` runs (and whether as many before them have one of the
-last hour), ``recent`` workflow runs, ``running`` jobs, and the
-``first`` schedules."""
+failures, runs of workflows of which not all was undone; and what it reads: ``newest`` runs (and
+whether as many before them have one of the last hour), ``recent`` workflow runs, ``running`` jobs,
+and the ``first`` schedules."""
 
 FAILED = "('failed', 'timed_out', 'lost')"
 
@@ -212,6 +214,7 @@ PARTS = {
             WHERE finished_at >= statement_timestamp() - interval '1 hour'
             ORDER BY finished_at DESC LIMIT %(recent)s) AS ended
          WHERE status = 'failed' ORDER BY finished_at DESC LIMIT %(named)s)""",
+    "not_undone": NOT_UNDONE.replace("%(most)s", "%(not_undone)s"),
     "older_runs": f"""
         SELECT id FROM django_jobs_run
         WHERE id <= {LAST_RUN} - %(newest)s AND id > {LAST_RUN} - 2 * %(newest)s

@@ -858,6 +858,11 @@ class Migration(migrations.Migration):
                         fields=["finished_at"],
                         name="django_jobs_workflow_ended",
                     ),
+                    models.Index(
+                        condition=models.Q(("compensations__has_key", "failed")),
+                        fields=["id"],
+                        name="django_jobs_run_not_undone",
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(

@@ -145,6 +145,12 @@ class WorkflowRun(models.Model):
                 condition=models.Q(finished_at__isnull=False),
                 name="django_jobs_workflow_ended",
             ),
+            # The few runs of which a compensation failed. The overview reads them.
+            models.Index(
+                fields=("id",),
+                condition=models.Q(compensations__has_key="failed"),
+                name="django_jobs_run_not_undone",
+            ),
         )
         constraints = (
             models.UniqueConstraint(

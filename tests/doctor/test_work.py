@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_jobs.doctor.work import (
+    examine_compensations,
     examine_payloads,
     examine_queues,
     examine_schedules,
@@ -12,11 +13,13 @@ from django_jobs.doctor.work import (
     examine_workflows,
 )
 from django_jobs.lifecycle import workers
+from django_jobs.lifecycle.operations import workflows
 from django_jobs.models import Job, Queue
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
 from tests.factories import due_schedule, look, register_worker, run_sql
-from tests.workflows import start_graph
+from tests.lifecycle.test_opening import DEAD, finish
+from tests.workflows import saga, start_graph
 
 from .finding import diagnosis_of, findings
 
@@ -120,3 +123,16 @@ def test_a_run_of_a_workflow_that_cannot_end_is_found() -> None:
     stuck = findings(examine_workflows, "D308")
     assert [one.facts["run"] for one in stuck] == [run.pk]
     assert "step b" in stuck[0].problem
+
+
+def test_a_compensation_that_failed_is_found_until_it_is_skipped() -> None:
+    saga("a", "b")
+    finish({"last": DEAD})
+    assert not findings(examine_compensations, "D309")
+    run = saga("a", "b")
+    finish({"last": DEAD, "undo b": DEAD})
+    (one,) = findings(examine_compensations, "D309")
+    assert one.facts == {"run": run.pk, "workflow": "saga", "steps": ["undo b"]}
+    assert one.commands == (f"manage.py jobworkflow show {run.pk}",)
+    workflows.skip(run.pk, "undo b", reason="by hand")
+    assert not findings(examine_compensations, "D309")

@@ -283,7 +283,7 @@ def test_what_succeeded_is_undone_in_reverse_order() -> None:
     run = start(NewRun(name="graph", compensations=compensations), steps)
     assert finish({"c": DEAD, "undo b": DEAD}) == ["a", "b", "c", "undo b", "undo a"]
     ended = reread(run)
-    assert (ended.status, ended.reason) == ("failed", "c, undo b failed")
+    assert (ended.status, ended.reason) == ("failed", "undo b, c failed")
     assert states(run)["undo a"] == "succeeded"
 
 

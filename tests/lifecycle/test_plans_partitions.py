@@ -21,6 +21,7 @@ BEGINS = re.compile(r"\s*(COPY \(\s*)?(WITH|SELECT|INSERT|UPDATE|DELETE)\b")
 
 EVERY_JOB = {
     "lifecycle.operations.quarantines.CRASHES": "the job of a crash may have ended since",
+    "lifecycle.compensating.NOTE_FAILED": "the steps of a run, however they ended",
     "lifecycle.opening.SKIP": "names the step that is the cause, which has ended",
     "lifecycle.pruning.PRUNE_WORKFLOWS": "the steps of a run, however they ended",
     "lifecycle.schedules.due.LAST_ENDS": "asks how jobs ended",

@@ -172,7 +172,10 @@ def _recently_dead(number: int) -> str:
 def _of_workflows(numbers: Numbers, visible: Visible) -> Found:
     """Runs that failed in the last hour, and were not retried since."""
     failed = [row for row in numbers.own["workflows"] if row["status"] == "failed"]
+    not_undone = {row["id"] for row in numbers.own["not_undone"]}
     for row in failed:
+        if row["id"] in not_undone:
+            continue  # an error, below
         text = _("<strong>{name}</strong> failed {time} ago.")
         name = f"{row['name']} #{row['id']}"
         shown = format_html(text, name=name, time=seconds_text(row["seconds"]))
@@ -190,6 +193,17 @@ def _of_workflows(numbers: Numbers, visible: Visible) -> Found:
         yield Problem(CAUTION, shown, (_("Runs"), url))
 
 
+def _of_compensations(numbers: Numbers, visible: Visible) -> Found:
+    """Runs of which not all was undone that should be, until a person sees to it."""
+    for row in numbers.own["not_undone"]:
+        text = _("<strong>{name}</strong> is not fully undone: {steps} failed.")
+        steps = ", ".join(row["steps"][:MOST_OF_A_KIND])
+        if len(row["steps"]) > MOST_OF_A_KIND:
+            steps += " …"
+        shown = format_html(text, name=f"{row['name']} #{row['id']}", steps=steps)
+        yield Problem(ERROR, shown, (_("Run"), change_url(visible.site, WorkflowRun, row["id"])))
+
+
 LOOKS: tuple[tuple[type[Model], Callable[[Numbers, Visible], Found]], ...] = (
     (Worker, _of_workers),
     (Job, _of_types),
@@ -200,5 +214,6 @@ LOOKS: tuple[tuple[type[Model], Callable[[Numbers, Visible], Found]], ...] = (
     (Quarantine, _of_quarantines),
     (DeadLetter, _of_dead_jobs),
     (WorkflowRun, _of_workflows),
+    (WorkflowRun, _of_compensations),
 )
 """What looks for problems, and the model whose list a user has to be allowed to see."""

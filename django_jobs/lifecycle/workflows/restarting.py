@@ -102,6 +102,8 @@ RETURNING job.queue, job.status
 REOPEN = """
 UPDATE django_jobs_workflowrun AS run
 SET status = 'running', finished_at = NULL, cancel_requested_at = NULL,
+    compensations = CASE WHEN run.compensations ? 'failed' THEN run.compensations - 'failed'
+                         ELSE run.compensations END,
     reason = CASE WHEN EXISTS (
         SELECT 1 FROM django_jobs_job AS job
         WHERE job.workflow_run_id = run.id AND job.status = 'cancelled' AND job.skipped IS NULL

@@ -15,7 +15,7 @@ from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.operations import quarantines
+from django_jobs.lifecycle.operations import quarantines, workflows
 from django_jobs.models import Job, Quarantine, Queue, Resource, Schedule, Worker, WorkflowRun
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.gate_jobs import refund_payment
@@ -31,9 +31,10 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
-from tests.workflows import start_graph
+from tests.lifecycle.test_opening import DEAD, finish
+from tests.workflows import saga, start_graph
 
-from .looking import links_of_problems, overview, problems, words
+from .looking import links_of_problems, overview, problems, url, words
 
 pytestmark = pytest.mark.django_db
 
@@ -305,6 +306,22 @@ def test_workflow_runs_that_failed_lately_are_problems(page: Page) -> None:
     assert seen[others] == f"{list_url(WorkflowRun)}?status=failed"
     run_sql("UPDATE django_jobs_workflowrun SET finished_at = now() - interval '61 min'")
     assert found(page) == {}
+
+
+@pytest.mark.usefixtures("_served")
+def test_a_run_that_is_not_fully_undone_is_an_error_until_a_person_sees_to_it(page: Page) -> None:
+    run = saga("a", "b")
+    finish({"last": DEAD, "undo a": DEAD, "undo b": DEAD})
+    run_sql("UPDATE django_jobs_job SET finished_at = now() - interval '2 h' WHERE status = 'dead'")
+    link = change_url(WorkflowRun, run.pk)
+    assert found(page) == {f"saga #{run.pk} is not fully undone: undo b, undo a failed.": link}
+    assert 'aria-label="Error"' in page.text(url())
+    run_sql("UPDATE django_jobs_workflowrun SET finished_at = now() - interval '2 days'")
+    assert len(found(page)) == 1
+    for name in ("undo a", "undo b"):
+        workflows.skip(run.pk, name, reason="by hand")
+    (sentence,) = found(page)
+    assert re.fullmatch(rf"saga #{run.pk} failed .* ago\.", sentence)
 
 
 @pytest.mark.usefixtures("_served")

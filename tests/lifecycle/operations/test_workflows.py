@@ -372,7 +372,7 @@ class TestRetry:
         undo = as_json({"a": steps_of({"undo a": ""})[0]})
         run = start(NewRun(name="graph", compensations=undo), steps_of({"a": "", "b": "a"}))
         finish({"b": DEAD, "undo a": DEAD})
-        assert ended(run) == ("failed", "b, undo a failed")
+        assert ended(run) == ("failed", "undo a, b failed")
         assert replay(run, "b") == "the compensations of the workflow run have begun"
         assert replay(run, "undo a") is None
         assert ended(run) == ("running", "")

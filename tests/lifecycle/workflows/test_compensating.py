@@ -1,0 +1,102 @@
+"""What undoes the steps of a failed run, and a run of which that fails too."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from django_jobs.domain.outcomes import Cancelled
+from django_jobs.lifecycle.compensating import as_json, failed_compensations
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations import workflows
+from django_jobs.lifecycle.workflows.starting import NewRun, start
+from django_jobs.models import Job, WorkflowRun
+from django_jobs.signals import worker_event
+from tests.factories import heard
+from tests.lifecycle.test_opening import DEAD, OK, finish, reread
+from tests.workflows import saga, states, step, steps_of
+
+
+def replay(run: WorkflowRun, name: str) -> None:
+    done = job_operations.replay([step(run, name).pk], check=lambda job: None).done
+    assert done == [step(run, name).pk]
+
+
+@pytest.mark.django_db
+def test_a_failed_compensation_is_the_first_reason() -> None:
+    graph = {"ok": "", **{f"f{number}": "ok" for number in range(5)}}
+    compensations = as_json({"ok": steps_of({"undo ok": ""})[0]})
+    run = start(NewRun(name="saga", compensations=compensations), steps_of(graph))
+    finish(dict.fromkeys(["undo ok", *graph], DEAD) | {"ok": OK})
+    assert (reread(run).status, reread(run).reason) == ("failed", "undo ok, f0, f1, ... failed")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failed_compensation_is_an_event_after_the_commit() -> None:
+    run = saga("a", "b")
+    with heard(worker_event) as events:
+        finish({"last": DEAD, "undo a": DEAD})
+    assert [(one["sender"], one["level"], one["fields"]) for one in events] == [
+        (
+            "compensation_failed",
+            logging.ERROR,
+            {"run": run.pk, "workflow": "saga", "steps": "undo a"},
+        )
+    ]
+    (row,) = failed_compensations(5)
+    assert (row["id"], row["name"], row["steps"]) == (run.pk, "saga", ["undo a"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_undone_is_no_event() -> None:
+    with heard(worker_event) as events:
+        saga("a")
+        finish({"last": DEAD})
+        saga("a")
+        finish()
+    assert (events, failed_compensations(5)) == ([], [])
+
+
+@pytest.mark.django_db
+def test_a_compensation_that_is_cancelled_alone_has_failed() -> None:
+    run = saga("a", "b")
+    finish({"last": DEAD, "undo b": Cancelled(reason="by hand")})
+    assert states(run)["undo a"] == "succeeded"
+    assert [one["steps"] for one in failed_compensations(5)] == [["undo b"]]
+
+
+@pytest.mark.django_db
+def test_who_cancels_the_run_cancels_its_compensations() -> None:
+    run = saga("a", "b")
+    with pytest.raises(AssertionError, match="does not come to an end"):
+        finish({"last": DEAD}, rounds=3)
+    assert states(run)["undo b"] == "ready"
+    assert run.cancel("enough")
+    assert states(run)["undo a"] == "cancelled"
+    assert (reread(run).status, failed_compensations(5)) == ("cancelled", [])
+
+
+@pytest.mark.django_db
+def test_a_failed_compensation_is_over_when_its_replay_succeeds() -> None:
+    run = saga("a")
+    finish({"last": DEAD, "undo a": DEAD})
+    replay(run, "undo a")
+    assert reread(run).compensations == {"begun": ["undo a"]}
+    assert (reread(run).status, failed_compensations(5)) == ("running", [])
+    assert finish() == ["undo a"]
+    assert (reread(run).status, reread(run).reason) == ("failed", "last failed")
+    assert failed_compensations(5) == []
+
+
+@pytest.mark.django_db
+def test_a_failed_compensation_is_over_when_a_person_skips_it() -> None:
+    run = saga("a", "b")
+    finish({"last": DEAD, "undo a": DEAD, "undo b": DEAD})
+    assert [one["steps"] for one in failed_compensations(5)] == [["undo b", "undo a"]]
+    assert not workflows.skip(run.pk, "undo a", reason="refunded by hand").refused
+    assert [one["steps"] for one in failed_compensations(5)] == [["undo b"]]
+    assert reread(run).reason == "undo b, last failed"
+    assert not workflows.skip(run.pk, "undo b", reason="refunded by hand").refused
+    assert failed_compensations(5) == []
+    assert Job.objects.filter(workflow_run=run, skipped="passed").count() == 2
