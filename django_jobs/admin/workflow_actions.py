@@ -73,7 +73,7 @@ def _signal(ids: list[int], *, actor: Any, name: str, value: str, reason: str) -
     data = json.loads(value) if value else None
     for pk in ids:
         try:
-            sent = signals.signal(pk, name, data, actor=actor)
+            sent = signals.signal(pk, name, data, actor=actor, reason=reason)
         except (JobsError, ValueError) as error:
             result.refused[pk] = str(error)
         else:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks
 
 from django_jobs.admin.workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.models import Job, WorkflowRun
+from django_jobs.signals import worker_event
 from tests.app.jobs import noop
-from tests.factories import claim_ready, failure, register_worker, settle_one
+from tests.factories import claim_ready, failure, heard, register_worker, settle_one
 from tests.workflows import start_graph, states
 
 from .walking import Page, change_url
@@ -99,17 +101,26 @@ def waiting(name: str) -> int:
     return int(job.pk)
 
 
-def test_a_waiting_job_gets_its_signal_with_data(page: Page) -> None:
-    pk = waiting("approved")
+def test_a_waiting_job_gets_its_signal_with_data(
+    page: Page, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    run = start_graph({"a": ""})
+    pk = id_of(run, "a")
+    Job.objects.filter(pk=pk).update(status="waiting", awaits="approved")
     asked = page.ask(Job, "signal_jobs", pk)
     assert 'name="name" value="approved"' in asked.content.decode()
-    done = page.act(
-        Job, "signal_jobs", pk, name="approved", value='{"pin": "s3cret"}', reason="by phone"
-    )
+    with heard(worker_event) as events, django_capture_on_commit_callbacks(execute=True):
+        done = page.act(
+            Job, "signal_jobs", pk, name="approved", value='{"pin": "s3cret"}', reason="by phone"
+        )
     assert done == "1 job got the signal."
     job = Job.objects.get(pk=pk)
     assert (job.status, job.signals) == ("ready", {"approved": {"pin": "s3cret"}})
     assert logged() == [(f"app.noop #{pk}", "signalled: approved: by phone")]
+    by = LogEntry.objects.get().user.get_username()
+    assert [(one["sender"], one["fields"]) for one in events] == [
+        ("step_signalled", {"run": run.pk, "step": "a", "by": by, "reason": "by phone"})
+    ]
 
 
 def test_jobs_that_wait_for_different_signals_need_a_name(page: Page) -> None:

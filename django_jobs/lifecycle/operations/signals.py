@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -14,10 +16,11 @@ from ...exceptions import PayloadError
 from ...model_methods import implements
 from ...models import Job
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
+from ...signals import worker_event
 from ..job_columns import AT_THE_GATES, IN_LIVE
 from ..notifying import notify_after_commit
 from ..waits import SIGNAL_KEY
-from .jobs import Actor, OperationResult, demand
+from .jobs import Actor, OperationResult, demand, name_of
 
 AWAITED = "job.status = 'waiting' AND job.awaits = %(name)s"
 
@@ -45,16 +48,26 @@ WHERE job.id = %(id)s AND job.status IN ('waiting', 'scheduled', 'blocked', 'rea
       SELECT 1 FROM django_jobs_receipt AS receipt
       WHERE receipt.job_id = job.id AND receipt.key = %(key)s
         AND jsonb_exists(receipt.answer, 'over'))
-RETURNING job.queue
+RETURNING job.queue, job.workflow_run_id, job.step
 """
 
 
-def signal(id_: int, name: str, data: Any = None, *, actor: Actor = None) -> OperationResult:
+def signal(
+    id_: int,
+    name: str,
+    data: Any = None,
+    *,
+    actor: Actor = None,
+    by: str = "",
+    reason: str = "",
+) -> OperationResult:
     """Send a job the signal ``name`` with ``data``, in the caller's transaction.
 
     It is kept until the handler waits for it; a job that waits already becomes ready. A job keeps
     the first signal of each name, so a second one is refused. So is one for a job that has ended,
-    or whose handler has waited for it in vain, and another name than that of a ``wait`` step.
+    or whose handler has waited for it in vain, and another name than that of a ``wait`` step. Of a
+    step of a workflow, the event ``step_signalled`` is sent after the commit. Without an actor,
+    ``by`` is who.
 
     Raises ``ValueError`` if ``name`` is not text of 1 to 200 characters, :class:`PayloadError` if
     ``data`` is not JSON or too large, ``PermissionDenied`` if ``actor`` may not; a ``wait`` step
@@ -69,19 +82,29 @@ def signal(id_: int, name: str, data: Any = None, *, actor: Actor = None) -> Ope
         text = encode(data, max_bytes=conf().max_payload_bytes, name="data")
     except NotStorable as error:
         raise PayloadError(f"the signal {name!r}: {error}") from None
-    if _store({"id": id_, "name": name, "data": text, "key": SIGNAL_KEY + name}):
-        return OperationResult(done=[id_])
-    return OperationResult(refused={id_: _why_refused(id_, name)})
+    stored = _store({"id": id_, "name": name, "data": text, "key": SIGNAL_KEY + name})
+    if not stored:
+        return OperationResult(refused={id_: _why_refused(id_, name)})
+    for run, step in stored:
+        if run is not None:
+            fields = {"run": run, "step": step, "by": name_of(actor) or by, "reason": reason}
+            jobs_connection().on_commit(partial(_send_signalled, fields), robust=True)
+    return OperationResult(done=[id_])
 
 
 @repeat_conflicts
-def _store(parameters: dict[str, Any]) -> bool:
+def _store(parameters: dict[str, Any]) -> list[tuple[int | None, str | None]]:
+    """The run and the step of the job, if it has the signal now."""
     with transaction.atomic(using=jobs_connection().alias):
         execute(LOCK, parameters)
         rows = fetch(SIGNAL, parameters)
-        for (queue,) in rows:
+        for queue, _, _ in rows:
             notify_after_commit(queue)
-    return bool(rows)
+    return [(run, step) for _, run, step in rows]
+
+
+def _send_signalled(fields: dict[str, Any]) -> None:
+    worker_event.send_robust("step_signalled", level=logging.INFO, fields=fields)
 
 
 @implements("Job.signal")

@@ -7,10 +7,8 @@ Each run is one transaction; the cancel of a run with more than ``PAGE`` live st
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from django.db import DataError, IntegrityError, transaction
@@ -25,7 +23,6 @@ from ...exceptions import OperationRefused
 from ...model_methods import implements
 from ...models import Job, WorkflowRun
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
-from ...signals import worker_event
 from ..notifying import CANCELLED, notify_after_commit
 from ..opening import count_ends
 from ..workflows.restarting import (
@@ -212,16 +209,10 @@ def signal(
                 f"workflow run {run}: {problem}, and a handler that is to wait for one needs its "
                 f"name; {_signallable(run)}"
             )
-        refused = signal_job(id_, name, data, actor=actor).refused
+        refused = signal_job(id_, name, data, actor=actor, by=by, reason=reason).refused
         if refused:
             return OperationResult(refused={run: f"step {step!r}: {refused[id_]}"})
-        fields = {"run": run, "step": step, "by": name_of(actor) or by, "reason": reason}
-        jobs_connection().on_commit(partial(_send_signalled, fields), robust=True)
     return OperationResult(done=[run])
-
-
-def _send_signalled(fields: dict[str, Any]) -> None:
-    worker_event.send_robust("step_signalled", level=logging.INFO, fields=fields)
 
 
 def _to_cancel(run: int) -> Iterator[list[int]]:
