@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -70,6 +71,11 @@ class NewStep:
     def prerequisites(self) -> int:
         return len(self.after) + self.others
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is inserted as ready, unless its ``run_at`` is over."""
+        return not (self.prerequisites or self.gates or self.new.is_delayed)
+
 
 def insert_steps(
     run: int, steps: Sequence[NewStep], taken: Mapping[int, Taken] = NOTHING
@@ -108,6 +114,14 @@ def insert_steps(
 def ends_among(steps: Sequence[NewStep]) -> int:
     """How many of the steps no other one waits for."""
     return len(steps) - len({parent for step in steps for parent in step.after})
+
+
+def ready_among(steps: Sequence[NewStep]) -> list[tuple[NewJobs, int]]:
+    """How many of the steps are ready in each of their queues, with the request of one, in the
+    order of the queues' names."""
+    ready = {step.new.queue: step.new for step in steps if step.is_ready}
+    counts = Counter(step.new.queue for step in steps if step.is_ready)
+    return [(ready[queue], counts[queue]) for queue in sorted(ready)]
 
 
 def _first_status(is_later: bool, gates: Gates | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +12,7 @@ from ...exceptions import PayloadError, WorkflowError
 from ...lifecycle.backlog import demand_room
 from ...lifecycle.compensating import as_json
 from ...lifecycle.job_columns import NewJobs
-from ...lifecycle.step_insert import NewStep
+from ...lifecycle.step_insert import NewStep, ready_among
 from ..job_type import JobType
 from ..steps import Step, accepts, check_arguments
 from .arguments import RESULT, chosen_for, missing_arguments
@@ -116,11 +116,9 @@ def compensations_of(
 
 
 def demand_room_for(steps: Sequence[NewStep]) -> None:
-    """Raise :class:`QueueFull` if a queue has no room for the steps that start at once."""
-    starting = [step.new for step in steps if not (step.after or step.gates or step.new.is_delayed)]
-    requests = {new.queue: new for new in starting}
-    for queue, count in Counter(new.queue for new in starting).items():
-        demand_room(requests[queue], count)
+    """Raise :class:`QueueFull` if a queue refuses the steps that are ready at once."""
+    for request, count in ready_among(steps):
+        demand_room(request, count)
 
 
 def _check_overrides(overrides: Mapping[str, Any], places: Mapping[str, int], where: str) -> None:

@@ -11,9 +11,10 @@ from ...conf import conf
 from ...exceptions import EnqueueError
 from ...models import WorkflowRun
 from ...models.database import fetch, jobs_connection
+from ..backlog import drop_lowest, drops_lowest
 from ..enqueueing import KEY_ATTEMPTS
 from ..job_columns import NOW
-from ..step_insert import NewStep, ends_among, insert_steps
+from ..step_insert import NewStep, ends_among, insert_steps, ready_among
 
 INSERT_RUN = f"""
 INSERT INTO django_jobs_workflowrun (
@@ -44,7 +45,8 @@ class NewRun:
 def start(new: NewRun, steps: Sequence[NewStep]) -> WorkflowRun:
     """Insert a run with its steps, in the caller's transaction, or in a new one.
 
-    Returns the running run of this name that holds the idempotency key, marked as
+    A full queue that drops its lowest jobs does it for the steps that are ready, and these may be
+    among them. Returns the running run of this name that holds the idempotency key, marked as
     ``deduplicated``, if there is one. Raises :class:`EnqueueError` if the key changed hands at each
     of five tries.
     """
@@ -64,6 +66,9 @@ def start(new: NewRun, steps: Sequence[NewStep]) -> WorkflowRun:
         for _ in range(KEY_ATTEMPTS):
             for (id_,) in fetch(INSERT_RUN, parameters):
                 insert_steps(id_, steps)
+                for request, count in ready_among(steps):
+                    if drops_lowest(request):
+                        drop_lowest(request, count)
                 return runs.get(pk=id_)
             holder = runs.filter(
                 name=new.name, idempotency_key=new.idempotency_key, status="running"

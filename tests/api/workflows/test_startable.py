@@ -160,6 +160,45 @@ def test_a_full_queue_refuses_the_steps_that_would_start_at_once(workflow: Decla
     assert not WorkflowRun.objects.exists()
 
 
+def test_a_full_queue_drops_for_a_new_run(workflow: Declare) -> None:
+    """The lowest jobs go, as for an enqueue, also those of the run itself."""
+    flow = workflow()
+    for name in "abc":
+        flow.step(noop, name)
+    flow.step(noop, "d", after="c")
+    Queue.objects.filter(name="default").update(max_backlog=2, on_full="drop_lowest")
+    Queue.objects.forget_recent()
+    low = [noop.using(priority=-10).enqueue().pk for _ in range(2)]
+    run = flow.start()
+    assert Job.objects.filter(status="ready").count() == 2
+    assert set(Job.objects.filter(pk__in=low).values_list("status", "reason")) == {
+        ("cancelled", "dropped: queue default was full")
+    }
+    assert run.status == "running"
+    assert {name: job.status for name, job in steps(run).items()} == {
+        "a": "ready",
+        "b": "ready",
+        "c": "cancelled",
+        "d": "cancelled",
+    }
+
+
+def test_a_run_that_a_full_queue_has_no_room_for_is_returned_as_cancelled(
+    workflow: Declare,
+) -> None:
+    flow = workflow()
+    flow.step(noop, "a")
+    flow.step(noop, "b", after="a")
+    Queue.objects.filter(name="default").update(max_backlog=1, on_full="drop_lowest")
+    Queue.objects.forget_recent()
+    high = noop.using(priority=10).enqueue()
+    run = flow.start()
+    assert (run.status, run.reason) == ("cancelled", "a step was cancelled")
+    assert {job.status for job in steps(run).values()} == {"cancelled"}
+    assert flow.using(priority=20).start().status == "running"
+    assert Job.objects.get(pk=high.pk).status == "cancelled"
+
+
 @pytest.mark.parametrize("how", ["delay", "run_at"])
 def test_a_run_may_begin_later(workflow: Declare, how: str) -> None:
     """Its first steps are scheduled. A later one keeps its own delay, from its opening."""
