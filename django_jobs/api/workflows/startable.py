@@ -46,7 +46,8 @@ class Startable(ABC):
     def _arguments(self) -> StartArguments: ...
 
     def _definition(self) -> int | None:
-        """The id of the stored definition, which is written if it does not exist."""
+        """The id of the stored definition, which is written if it does not exist. It stays as it is
+        until the end of the transaction."""
         return None
 
     def _tenant(self, arguments: Mapping[str, Any]) -> str | None:
@@ -131,13 +132,12 @@ class Startable(ABC):
             demand_room_for(steps)
             new = NewRun(
                 name=self.name,
-                definition=self._definition(),
                 payload=self._encoded(arguments),
                 idempotency_key=options.idempotency_key,
                 tenant=options.tenant,
                 compensations=compensations_of(self.steps, arguments, options),
             )
-            return start(new, steps)
+            return start(new, steps, self._definition)
 
     async def astart(self, /, **arguments: Any) -> WorkflowRun:
         """:meth:`start` for async code."""

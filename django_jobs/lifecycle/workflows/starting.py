@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -42,8 +42,11 @@ class NewRun:
     compensations: str | None = None
 
 
-def start(new: NewRun, steps: Sequence[NewStep]) -> WorkflowRun:
-    """Insert a run with its steps, in the caller's transaction, or in a new one.
+def start(
+    new: NewRun, steps: Sequence[NewStep], definition: Callable[[], int | None] | None = None
+) -> WorkflowRun:
+    """Insert a run with its steps, in the caller's transaction, or in a new one. ``definition`` is
+    called in it, and returns what takes the place of ``new.definition``.
 
     A full queue that drops its lowest jobs does it for the steps that are ready, and these may be
     among them. Returns the running run of this name that holds the idempotency key, marked as
@@ -53,7 +56,6 @@ def start(new: NewRun, steps: Sequence[NewStep]) -> WorkflowRun:
     if not steps:
         raise EnqueueError(f"{new.name}: a run needs at least one step")
     parameters = {
-        "definition": new.definition,
         "name": new.name,
         "payload": new.payload,
         "key": new.idempotency_key,
@@ -63,6 +65,7 @@ def start(new: NewRun, steps: Sequence[NewStep]) -> WorkflowRun:
     }
     runs = WorkflowRun.objects.using(conf().database)
     with transaction.atomic(using=jobs_connection().alias):
+        parameters["definition"] = new.definition if definition is None else definition()
         for _ in range(KEY_ATTEMPTS):
             for (id_,) in fetch(INSERT_RUN, parameters):
                 insert_steps(id_, steps)
