@@ -203,9 +203,10 @@ def examine_workflows() -> Iterator[Finding]:
     for run, problems in list(by_run.items())[:MOST_LISTED]:
         yield found(
             "D308",
-            f"The workflow run {run} cannot end: {'; '.join(problems[:3])}. No crash leaves this; "
-            "rows were changed or deleted by hand.",
-            "Cancel the run, or skip the step in the admin:",
+            f"The workflow run {run} cannot end: {'; '.join(problems[:3])}. No crash leaves this: "
+            "rows were changed or deleted by hand, or it is a bug.",
+            "If nobody changed rows, report this output. Cancel the run, or skip the step in the "
+            "admin:",
             f"manage.py jobworkflow cancel {run}",
             run=run,
             problems=len(problems),
