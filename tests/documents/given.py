@@ -236,6 +236,23 @@ assert Job.objects.filter(status="dead").count() == 2
 }
 """What happened before somebody reads the page."""
 
+AFTER = {
+    "docs/workflows.md": """
+(run,) = WorkflowRun.objects.filter(
+    name="shop.fulfil", payload__order_id=Order.objects.latest("pk").pk + 1
+)
+states = dict(run.steps.values_list("step", "status"))
+assert states == {
+    "reserve_stock": "succeeded", "charge_card": "succeeded", "ship_order": "dead",
+    "apologise": "succeeded", "close_order": "succeeded", "undo charge_card": "succeeded",
+}, states
+undo = run.steps.get(step="undo charge_card")
+assert undo.payload == {"order_id": run.payload["order_id"]}, undo.payload
+assert (run.status, run.reason) == ("failed", "ship_order failed"), run.reason
+""",
+}
+"""What is true when all jobs of a page have run."""
+
 NEEDS = {"docs/celery.md": "celery"}
 """What has to be installed for a page."""
 
@@ -500,8 +517,6 @@ from django.core.management import call_command
 from django_jobs import registry
 
 assert fulfil.version == 1 and registry.workflow("shop.fulfil") is newer
-refund.enqueue(1)
-apologise.enqueue(1)
 call_command("migrate", verbosity=0)
 enqueue("shop.audit", {"text": "night"})
 enqueue("shop.refunds", {"order_id": 7})

@@ -114,6 +114,8 @@ def test_a_page_of_docs_runs_as_it_is_written(page: str, shop: Project, project:
         " WHERE status = 'succeeded' AND job_type NOT LIKE 'django_jobs.%'"
     )
     assert {name for (name,) in succeeded} == handlers, printed
+    if page in given.AFTER:
+        project.type(given.SESSION + given.AFTER[page])
 
 
 NAMES = """
