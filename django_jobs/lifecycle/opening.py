@@ -13,15 +13,16 @@ these, or adds one, locks the run, as the retry does before it counts, and looks
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..domain.workflows import Fate, Skipped
 from ..models.database import ChangedMeanwhile, fetch, fetch_last, jobs_connection
-from ..signals import workflow_finished
+from ..signals import worker_event, workflow_finished
 from .compensating import compensate, note_failed
 from .job_columns import AT_THE_GATES, as_array
 from .notifying import BLOCKED, notify_after_commit
@@ -152,8 +153,10 @@ FOR NO KEY UPDATE
 """
 
 # After the lock, so that of two settles that end the last steps the second sees the first. The
-# count says when to look whether a step is live. One that is too low ends no run too early, and one
-# that is wrong is found by ``stuck``. Dead steps are in the partition of the live ones. Three are
+# count says when to look whether a step is live. One that is too low ends no run too early. It is
+# reported, and counts as 0: with the check of the column, all endings of the settle would be lost.
+# One that is too high looks like that of a run with live steps, without a look at them at each end;
+# ``stuck`` finds it. Dead steps are in the partition of the live ones. Three are
 # named, failed compensations first: what these should have undone stays done. What a person cancels
 # is neither failed nor undone. The ids are named three times, or the planner may read all runs.
 COUNT_ENDS = """
@@ -167,7 +170,7 @@ WITH input AS MATERIALIZED (
              ELSE run.reason END AS reason,
         run.cancel_requested_at IS NOT NULL AS stopped,
         CASE WHEN %(undo)s THEN run.compensations END AS compensations,
-        run.compensations -> 'begun' AS begun,
+        run.compensations -> 'begun' AS begun, run.ends_left < input.ends AS is_too_low,
         run.status = 'running' AND (run.ends_left <= input.ends OR %(look)s) AND NOT EXISTS (
             SELECT 1 FROM django_jobs_job_live AS job
             WHERE job.workflow_run_id = run.id AND job.status <> 'dead') AS is_over
@@ -189,7 +192,7 @@ SET ends_left = ended.ends_left, reason = ended.reason,
     finished_at = CASE WHEN ended.status IS NULL THEN run.finished_at ELSE clock_timestamp() END
 FROM (
     SELECT counted.id, counted.ends_left, failed.compensations,
-        counted.begun IS NOT NULL AS undoing,
+        counted.begun IS NOT NULL AS undoing, counted.is_too_low,
         CASE WHEN failed.compensations IS NULL THEN coalesce(failed.reason, counted.reason)
              ELSE counted.reason END AS reason,
         CASE WHEN NOT counted.is_over OR failed.compensations IS NOT NULL THEN NULL
@@ -199,7 +202,8 @@ FROM (
     FROM counted LEFT JOIN failed USING (id) OFFSET 0
 ) AS ended
 WHERE run.id = ended.id AND run.id = ANY(%(runs)s::bigint[])
-RETURNING run.id, run.name, ended.status, run.reason, ended.compensations, ended.undoing
+RETURNING run.id, run.name, ended.status, run.reason, ended.compensations, ended.undoing,
+    ended.is_too_low
 """
 
 BACK = """
@@ -343,7 +347,10 @@ def count_ends(
     rows = fetch_last([LOCK_RUNS, COUNT_ENDS], parameters)
     demand_absent(absent)
     nothing_to_undo: dict[int, int] = {}
-    for id_, name, status, reason, compensations, undoing in rows:
+    for id_, name, status, reason, compensations, undoing, is_too_low in rows:
+        if is_too_low:
+            fields = {"run": id_, "workflow": name}
+            jobs_connection().on_commit(partial(_send_miscounted, fields), robust=True)
         if status is not None:
             if undoing:
                 note_failed(id_)
@@ -354,3 +361,7 @@ def count_ends(
             nothing_to_undo[id_] = 0
     if nothing_to_undo:
         count_ends(nothing_to_undo, undo=False)
+
+
+def _send_miscounted(fields: dict[str, Any]) -> None:
+    worker_event.send_robust("workflow_miscounted", level=logging.ERROR, fields=fields)

@@ -81,6 +81,7 @@ EVENTS = {
     "breaker_half_opened": _event(INFO, "resource reason"),
     "breaker_closed": _event(INFO, "resource reason by"),
     "compensation_failed": _event(ERROR, "run workflow steps"),
+    "workflow_miscounted": _event(ERROR, "run workflow"),
     "step_signalled": _event(INFO, "run step by reason"),
     "operation_started": _event(INFO, "operation action by matched reason"),
     "operation_completed": _event(INFO, _OPERATION_ENDED),

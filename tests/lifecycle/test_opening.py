@@ -20,7 +20,7 @@ from django_jobs.lifecycle.settling import Ending, give_back, settle
 from django_jobs.lifecycle.settling_rows import settle_row_by_row
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Dependency, Job, Queue, Run, WorkflowRun
-from django_jobs.signals import workflow_finished
+from django_jobs.signals import worker_event, workflow_finished
 from tests.app.jobs import noop
 from tests.factories import claim_ready, failure, heard, in_threads, register_worker, settle_one
 from tests.workflows import start_graph, states, step, steps_of
@@ -315,6 +315,20 @@ def test_the_end_of_a_run_is_sent_after_the_commit() -> None:
     assert [(one["sender"], one["run_id"], one["status"]) for one in events] == [
         ("graph", run.pk, "succeeded")
     ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_count_that_is_too_low_is_an_event_and_loses_no_settle() -> None:
+    run = start_graph({"a": "", "b": ""})
+    WorkflowRun.objects.filter(pk=run.pk).update(ends_left=1)
+    with heard(worker_event) as events:
+        for held in claim_ready(register_worker()):
+            settle_one(held, OK)
+    assert [(one["sender"], one["fields"]) for one in events] == [
+        ("workflow_miscounted", {"run": run.pk, "workflow": "graph"})
+    ]
+    assert states(run) == {"a": "succeeded", "b": "succeeded"}
+    assert (reread(run).status, reread(run).ends_left) == ("succeeded", 0)
 
 
 @pytest.mark.django_db
