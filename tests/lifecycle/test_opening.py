@@ -23,7 +23,7 @@ from django_jobs.models import Dependency, Job, Queue, Run, WorkflowRun
 from django_jobs.signals import worker_event, workflow_finished
 from tests.app.jobs import noop
 from tests.factories import claim_ready, failure, heard, in_threads, register_worker, settle_one
-from tests.workflows import start_graph, states, step, steps_of
+from tests.workflows import saga, start_graph, states, step, steps_of
 
 OK = Succeeded()
 DEAD = failure(final=True)
@@ -209,6 +209,21 @@ def test_a_delay_and_a_maximum_age_count_from_the_opening() -> None:
 
 
 @pytest.mark.django_db
+def test_a_priority_set_while_waiting_holds_after_the_opening() -> None:
+    run = start_graph({"a": "", "b": "a", "c": "a"})
+    id_ = step(run, "c").pk
+    assert job_operations.reprioritize([id_], 10).done == [id_]
+    worker = register_worker()
+    (held,) = claim_ready(worker)
+    settle_one(held, OK)
+    early, late = step(run, "b"), step(run, "c")
+    assert (late.status, late.priority) == ("ready", 10)
+    weight = Queue.objects.get(name="default").priority_weight
+    assert early.rank - late.rank == pytest.approx(10 * weight)
+    assert [one.id for one in claim_ready(worker, limit=1)] == [late.pk]
+
+
+@pytest.mark.django_db
 def test_a_step_with_gates_waits_at_them_when_it_is_open() -> None:
     gates = Gates(queue="default", key="account:7")
     run = start(
@@ -285,6 +300,26 @@ def test_what_succeeded_is_undone_in_reverse_order() -> None:
     ended = reread(run)
     assert (ended.status, ended.reason) == ("failed", "undo b, c failed")
     assert states(run)["undo a"] == "succeeded"
+
+
+@pytest.mark.django_db
+def test_a_compensation_is_retried_before_it_is_dead() -> None:
+    run = saga("a")
+    assert finish({"last": DEAD, "undo a": failure("the bank is closed")}) == [
+        "a",
+        "last",
+        "undo a",
+    ]
+    undo = step(run, "undo a")
+    assert (undo.status, undo.failures) == ("scheduled", 1)
+    assert (reread(run).status, reread(run).reason) == ("running", "")
+    Job.objects.filter(pk=undo.pk).update(status="ready")
+    assert finish() == ["undo a"]
+    assert list(Run.objects.filter(job=undo).order_by("attempt").values_list("outcome")) == [
+        ("failed",),
+        ("succeeded",),
+    ]
+    assert (reread(run).status, reread(run).reason) == ("failed", "last failed")
 
 
 @pytest.mark.django_db

@@ -20,7 +20,7 @@ from django_jobs.lifecycle import archiving, dropping
 from django_jobs.lifecycle.history import Partition
 from django_jobs.management import archive_files
 from django_jobs.management.commands import jobarchive
-from django_jobs.models import Job, Run
+from django_jobs.models import Dependency, Job, Run
 from tests.factories import (
     claim_ready,
     failure,
@@ -41,7 +41,7 @@ from tests.management.archives import (
     start,
 )
 from tests.worker.processes import until
-from tests.workflows import start_graph
+from tests.workflows import start_graph, states, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,6 +65,30 @@ def test_rows_that_change_before_the_drop_keep_the_partition(
     archive(tmp_path, "--drop")
     assert ids_in(tmp_path / f"{old.job}.2.jsonl") == [*old.ids[1:], *late]
     assert old.exist() == [False, False]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_steps_are_in_the_file_and_stay_with_their_run(old: Old, tmp_path: Path, form: str) -> None:
+    """Their runs too, although a later step of the workflow still waits."""
+    run = start_graph({"a": "", "b": "a", "c": "b"})
+    for _ in "ab":
+        (held,) = claim_ready(register_worker())
+        settle_one(held, Succeeded())
+    ids = [step(run, name).pk for name in "ab"]
+    old.put(ids)
+    archive(tmp_path, "--format", form, "--drop")
+    assert old.exist() == [False, False]
+    jobs, runs = old.files(tmp_path, form)
+    assert ids_in(jobs) == [*old.ids, *ids]
+    assert len(ids_in(runs)) == len(old.ids) + len(ids)
+    assert not Job.objects.filter(pk__in=old.ids).exists()
+    assert states(run) == {"a": "succeeded", "b": "succeeded", "c": "ready"}
+    assert list(Run.objects.values_list("job", flat=True).order_by("job")) == ids
+    assert Dependency.objects.filter(workflow_run=run).count() == 2
+    (held,) = claim_ready(register_worker())
+    settle_one(held, Succeeded())
+    run.refresh_from_db()
+    assert run.status == "succeeded"
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -16,6 +16,8 @@ from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, Job, Run
 from tests.app.jobs import add, noop
 from tests.factories import enqueue_and_claim, failure, make_dead, run_again, run_sql, settle_one
+from tests.lifecycle.test_opening import finish, reread
+from tests.workflows import start_graph, states
 
 
 def replay(*arguments: object) -> str:
@@ -37,6 +39,25 @@ def test_jobs_named_by_id_are_replayed_with_the_reason() -> None:
     assert noted["why"] == "fixed"
     assert noted["by"] == f"{getpass.getuser()}@{socket.gethostname()} (jobreplay)"
     assert Job.objects.get(pk=third.pk).status == "dead"
+
+
+@pytest.mark.django_db
+def test_a_dead_step_is_replayed_and_what_was_skipped_comes_back() -> None:
+    run = start_graph({"a": "", "b": "a", "c": "b", "sorry": "-a", "end": "*c *sorry"})
+    finish({"a": failure(final=True)})
+    assert reread(run).status == "failed"
+    assert replay("--type", "app.noop", "--reason", "fixed") == "Replayed 1 job."
+    assert states(run) == {
+        "a": "ready",
+        "b": "waiting",
+        "c": "waiting",
+        "sorry": "succeeded",
+        "end": "succeeded",
+    }
+    assert reread(run).status == "running"
+    assert finish() == ["a", "b", "c"]
+    assert (reread(run).status, reread(run).reason) == ("succeeded", "")
+    assert Run.objects.filter(job__step="a").count() == 2
 
 
 @pytest.mark.django_db

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from django_jobs.models import Job, Receipt, Run
+from django_jobs import registry
+from django_jobs.domain.graph import WAIT
+from django_jobs.lifecycle.workflows.starting import NewRun, start
+from django_jobs.models import Job, Receipt, Run, WorkflowRun
 from tests.app.durable_jobs import (
     ask_alone,
     ask_for_approval,
@@ -17,8 +21,9 @@ from tests.app.durable_jobs import (
     sleep_three_times,
     sleep_while_killed,
 )
+from tests.workflows import states, step, steps_of
 
-from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until_marked, until_status
+from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until, until_marked, until_status
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
@@ -94,6 +99,28 @@ def test_a_time_out_that_the_handler_does_not_catch_makes_the_job_dead(
     assert outcomes(job) == ["snoozed", "failed"]
     assert "the signal 'approval' did not arrive in time" in dead.reason
     assert not job.signal("approval")
+
+
+def test_a_wait_step_that_times_out_opens_its_failure_branch(start_worker: Start) -> None:
+    steps = steps_of({"approval": "", "b": "approval", "remind": "-approval", "end": "*b remind"})
+    payload = {"name": "approval", "timeout": 0.3, "on_timeout": "fail"}
+    wait = registry.get(WAIT)
+    steps[0] = replace(steps[0], new=wait.request(), payload=wait.encoded_payload(payload))
+    run = start(NewRun(name="approvals"), steps)
+    start_worker()
+    until(lambda: WorkflowRun.objects.get(pk=run.pk).finished_at)
+    assert states(run) == {
+        "approval": "dead",
+        "b": "cancelled (failed)",
+        "remind": "succeeded",
+        "end": "succeeded",
+    }
+    run.refresh_from_db()
+    assert (run.status, run.reason) == ("failed", "approval failed")
+    approval = step(run, "approval")
+    assert outcomes(approval) == ["snoozed", "failed"]
+    assert "the signal 'approval' did not arrive in time" in approval.reason
+    assert not run.signal("approval")
 
 
 def test_an_async_handler_waits_for_one_signal_and_in_vain_for_another(

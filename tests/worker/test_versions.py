@@ -11,10 +11,13 @@ from django_jobs import registry
 from django_jobs.api import replay_problem
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
+from django_jobs.lifecycle.workflows.stuck import stuck
+from django_jobs.metrics.unclaimable import take_unclaimable
 from django_jobs.models import Job, Run, Worker
 from tests.app.jobs import kill_itself, noop, write_effect
 from tests.app.version_jobs import greet
-from tests.factories import run_sql
+from tests.factories import register_worker, run_sql
+from tests.workflows import start_graph, states
 
 from .processes import REAPS_NEVER, JobWorker, until, until_status
 
@@ -72,6 +75,22 @@ def test_a_job_that_cannot_be_upgraded_is_dead_and_replayable_later(
     Job.objects.filter(pk=job.pk).update(payload={"name": "Ada L"})
     assert job_operations.replay([job.pk], check=replay_problem).done == [job.pk]
     assert until_status(job, "succeeded").result == "Dear Ada L"
+
+
+def test_a_step_whose_type_is_gone_stays_and_its_run_runs(start_worker: Start) -> None:
+    run = start_graph({"a": "", "gone": "a", "b": "a", "end": "gone b"})
+    Job.objects.filter(step="gone").update(job_type="shop.gone")
+    assert start_worker("--burst").wait() == 0
+    assert states(run) == {"a": "succeeded", "gone": "ready", "b": "succeeded", "end": "waiting"}
+    register_worker()
+    (unknown,), _ = take_unclaimable(1_000)
+    assert (unknown.job_type, unknown.ready) == ("shop.gone", 1)
+    run.refresh_from_db()
+    assert (run.status, run.reason, stuck()) == ("running", "", [])
+    Job.objects.filter(step="gone").update(job_type="app.noop")  # the code is deployed again
+    assert start_worker("--burst").wait() == 0
+    run.refresh_from_db()
+    assert (run.status, set(states(run).values())) == ("succeeded", {"succeeded"})
 
 
 def test_a_burst_ends_although_jobs_are_blocked(start_worker: Start) -> None:
