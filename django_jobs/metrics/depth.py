@@ -6,16 +6,22 @@ from __future__ import annotations
 # this is the count. Otherwise the first jobs of each state that has an index are read by it. Of the
 # states of which that is all, this is the count. The others are estimated from the pages that were
 # read, which TABLESAMPLE takes evenly from the whole table; of jobs that lie side by side it may
-# find none, so there are at least as many as were counted.
+# find none, so there are at least as many as were counted. ``late`` estimates from the same pages
+# how many ready jobs have waited longer than the objective of their queue.
 DEPTH = """
 WITH share AS MATERIALIZED (
     SELECT least(1, %(pages)s::float8 / greatest(1, pg_relation_size('django_jobs_job_live')
             / current_setting('block_size')::bigint)) AS read,
         %(most)s::bigint / greatest((SELECT count(*) FROM django_jobs_queue), 1) AS each
 ), sampled AS MATERIALIZED (
-    SELECT queue, job_type, status, sign(priority) AS priority, tenant, count(*) AS jobs
-    FROM django_jobs_job_live TABLESAMPLE SYSTEM (100 * (SELECT read FROM share))
+    SELECT job.queue, job.job_type, job.status, sign(job.priority) AS priority, job.tenant,
+        count(*) AS jobs, count(*) FILTER (WHERE job.status = 'ready'
+            AND job.available_at < now() - make_interval(secs => line.slo_seconds)) AS late
+    FROM django_jobs_job_live AS job TABLESAMPLE SYSTEM (100 * (SELECT read FROM share))
+    LEFT JOIN django_jobs_queue AS line ON line.name = job.queue
     GROUP BY 1, 2, 3, 4, 5
+), late AS MATERIALIZED (
+    SELECT queue, sum(late) / min(read) AS jobs FROM sampled, share GROUP BY 1
 ), head AS MATERIALIZED (
     SELECT job.* FROM django_jobs_queue AS line CROSS JOIN LATERAL (
         (SELECT queue, job_type, status, sign(priority) AS priority, tenant

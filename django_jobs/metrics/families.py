@@ -178,7 +178,7 @@ FAMILIES = tuple(
         ),
         (
             *("slo_late_jobs", "queue", "queues", "late"),
-            "Of the first ready jobs of the queue, those that wait longer than the objective.",
+            "Ready jobs that wait longer than the objective of their queue.",
         ),
         ("slo_met_runs_total", "queue", "slo", "met", "Those that started in time."),
         (

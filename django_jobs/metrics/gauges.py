@@ -64,11 +64,15 @@ PARTS = {
                   AND job.finished_at >= statement_timestamp() - interval '1 hour'
                 ORDER BY job.finished_at, job.id LIMIT %(recent)s) AS counted) AS recently_dead,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN (
-                SELECT count(*) FROM (
-                    SELECT job.available_at FROM django_jobs_job_live AS job
-                    WHERE job.status = 'ready' AND job.queue = queue.name
-                    ORDER BY job.rank, job.id LIMIT {OF_EACH}) AS first
-                WHERE first.available_at < now() - make_interval(secs => queue.slo_seconds)
+                SELECT CASE WHEN read < {OF_EACH} THEN counted ELSE greatest(counted, round(
+                    (SELECT jobs FROM late WHERE late.queue = queue.name))) END
+                FROM (
+                    SELECT count(*) AS read, count(*) FILTER (WHERE first.available_at
+                        < now() - make_interval(secs => queue.slo_seconds)) AS counted
+                    FROM (
+                        SELECT job.available_at FROM django_jobs_job_live AS job
+                        WHERE job.status = 'ready' AND job.queue = queue.name
+                        ORDER BY job.rank, job.id LIMIT {OF_EACH}) AS first) AS examined
             ) END AS late
         FROM busiest_queue JOIN django_jobs_queue AS queue USING (name) CROSS JOIN LATERAL (
             SELECT coalesce(sum(threads), 0) AS threads, coalesce(sum(loop_slots), 0) AS loop_slots

@@ -20,6 +20,7 @@ from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.workers import renew
+from django_jobs.metrics import gauges
 from django_jobs.metrics.exposition import JobsCollector
 from django_jobs.metrics.slo import take_objectives
 from django_jobs.metrics.totals import take_totals
@@ -277,6 +278,14 @@ def test_objectives() -> None:
     assert value("queue_slo_target_ratio", queue="default") == 0.9
     assert value("queue_slo_seconds", queue="bulk") is None
     assert value("queue_slo_target_ratio", queue="bulk") is None
+
+
+def test_late_jobs_beyond_the_first_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gauges.BOUNDS, "head", 20)
+    Queue.objects.filter(name="default").update(slo_seconds=60)
+    noop.enqueue_many([{}] * 50)
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '1 h' WHERE id % 5 > 0")
+    assert scraped()("slo_late_jobs", queue="default") == 40
 
 
 def test_workflows_and_failures() -> None:

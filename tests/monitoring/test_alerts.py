@@ -310,6 +310,32 @@ def test_jobs_start_later_than_their_objective_allows(before: str) -> None:
     assert_alerts(history, {}, {}, fast, slow)
 
 
+def outage(count: int) -> str:
+    """A worker is there and claims nothing, and these jobs have been ready for two minutes."""
+    noop.enqueue_many([{}] * count)
+    run_sql(
+        "UPDATE django_jobs_job SET available_at = now() - interval '120 s' WHERE status = 'ready'"
+    )
+    return scrape()
+
+
+def test_an_objective_burns_during_an_outage(before: str) -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=60)
+    noop.enqueue_many([{}] * 30)
+    run_jobs()
+    first = scrape()
+    fast = {"DjangoJobsSloBurnFast": {"queue": "default"}}
+    history = [Phase(before, 10), Phase(first, 30), Phase(outage(60), 4)]
+    assert_alerts(history, {}, {}, fast)
+
+
+def test_the_pause_of_a_queue_is_no_burn_of_its_objective(before: str) -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=60)
+    first = scrape()
+    job_operations.pause(["default"])
+    assert_alerts([Phase(before, 10), Phase(first, 30), Phase(outage(60), 40)], {}, {}, {})
+
+
 def test_few_late_jobs_do_not_burn_an_objective(before: str) -> None:
     Queue.objects.filter(name="default").update(slo_seconds=60)
     first = scrape()

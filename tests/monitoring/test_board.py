@@ -12,6 +12,8 @@ import pytest
 
 from django_jobs import Backoff
 from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.metrics.slo import take_objectives
+from django_jobs.models import Queue
 from django_jobs.testing import run_jobs
 from tests.app.jobs import noop
 from tests.factories import claim_ready, declared, make_dead, register_worker, run_sql
@@ -130,6 +132,23 @@ def test_a_paused_queue_is_neither() -> None:
     enqueue_old(5)
     job_operations.pause(["default"])
     assert_is([Phase(scrape(), 20)], PAUSED)
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
+def test_an_objective_burns_on_the_board_during_an_outage_as_in_jobstatus() -> None:
+    Queue.objects.update(slo_seconds=60)
+    enqueue_old(5)
+    (objective,) = take_objectives()
+    history = [Phase(scrape(), 20)]
+    by_title = {panel["title"]: panel for panel in panels()}
+    for title, value in (
+        ("Burn rate", objective.hour.burn_rate),
+        ("Jobs that started in time", objective.hour.ratio),
+    ):
+        assert value is not None
+        query, *_ = queries(by_title[title])
+        assert_values(history, query, {'{queue="default"}': value})
 
 
 @needs_promtool

@@ -53,7 +53,7 @@ def test_promtool_accepts_the_rules() -> None:
 
 def expanded(expression: str) -> str:
     """With the recorded expressions in the place of their names."""
-    for rule in rules():
+    for rule in reversed(rules()):
         if "record" in rule:
             expression = expression.replace(rule["record"], rule["expr"])
     return expression
