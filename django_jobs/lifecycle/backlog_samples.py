@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 
-from ..domain.forecast import Rates, rates_of
-from ..models.database import execute, fetch, jobs_connection
+from ..domain.forecast import Rates, drain_seconds, rates_of
+from ..models.database import execute, fetch, is_canceled, jobs_connection
 from .backlog import MOST_COUNTED, ready_up_to
 
 SECONDS_KEPT = 6 * 3600
@@ -24,6 +25,14 @@ COUNTED_SECONDS = 60
 JUDGED_SECONDS = 300
 """Forecasts of less are not judged."""
 
+FRESH_SECONDS = 150
+"""A backlog that is not counted now is known from a sample that is not older. The next one comes
+after a minute."""
+
+COUNTING_SECONDS = 2.0
+"""How long a sample may count ready jobs that are too many for other counts, of all queues
+together."""
+
 ONE_AT_A_TIME = """
 SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.backlog_samples', 0))
     AND NOT EXISTS (SELECT FROM django_jobs_backlogsample
@@ -31,6 +40,15 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.backlog_samples',
 """
 READY = f"""
 SELECT queue.name, {ready_up_to("%(most)s")} FROM django_jobs_queue AS queue
+"""
+# Without a LIMIT, which would sort them where the planner reads the table.
+COUNT_ALL = """
+SELECT count(*) FROM django_jobs_job_live WHERE status = 'ready' AND queue = %(queue)s
+"""
+# For this transaction only, so that a pooler may give the session to others after it.
+SET_LIMIT = """
+SELECT before.setting, set_config('statement_timeout', %(limit)s, true)
+FROM (SELECT current_setting('statement_timeout') AS setting) AS before
 """
 COLUMNS = ("queues", "ready", "running", "runs", "seconds")
 STORE = """
@@ -49,10 +67,11 @@ DELETE FROM django_jobs_backlogsample
 WHERE taken_at < now() - make_interval(secs => %(kept)s::float8)
 """
 
-# The rates are those since the oldest sample of the last minutes, or after the last pause. Runs are
-# those that are counted, which is some seconds ago. The error is the median of all forecasts that
-# came true since, or that are overdue. Samples know the end to a minute, so shorter forecasts would
-# measure that minute.
+# The rates are those since the oldest sample of the last minutes, or after the last pause. They
+# reach to the last sample if the ready jobs are too many to be counted now. Runs are those that are
+# counted, which is some seconds ago. The error is the median of all forecasts that came true since,
+# or that are overdue. Samples know the end to a minute, so shorter forecasts would measure that
+# minute.
 PAST = f"""
 WITH totals AS (
     SELECT queue, sum(runs)::bigint AS runs FROM django_jobs_runtotal WHERE period = 0
@@ -78,6 +97,7 @@ WITH totals AS (
 )
 SELECT queue.name, coalesce(totals.runs, 0), coalesce(running.jobs, 0), counted.lately,
     date_part('epoch', now() - sample.taken_at), sample.ready, sample.running, sample.runs,
+    date_part('epoch', now() - last.taken_at), last.ready, last.running, last.runs,
     coalesce(judged.forecasts, 0), judged.error_ratio
 FROM django_jobs_queue AS queue
 CROSS JOIN counted
@@ -89,12 +109,17 @@ LEFT JOIN LATERAL (
     WHERE queue = queue.name AND queue.paused_at IS NULL
       AND taken_at >= greatest(now() - make_interval(secs => %(seconds)s::float8), queue.resumed_at)
     ORDER BY taken_at LIMIT 1) AS sample ON true
+LEFT JOIN LATERAL (
+    SELECT taken_at, ready, running, runs FROM django_jobs_backlogsample
+    WHERE queue = queue.name AND taken_at >= sample.taken_at
+    ORDER BY taken_at DESC LIMIT 1) AS last ON true
 """
 
 
 class Past(NamedTuple):
     """What is known of a queue: its runs, whether they were counted lately, its running jobs, its
-    oldest sample of the last five minutes after any pause, and how far its past forecasts were off.
+    oldest and its last sample of the last five minutes after any pause, and how far its past
+    forecasts were off. The ready jobs of a sample are None if they were too many to count.
     """
 
     runs: int
@@ -104,6 +129,10 @@ class Past(NamedTuple):
     ready_before: int | None
     running_before: int | None
     runs_before: int | None
+    last_seconds: float | None
+    last_ready: int | None
+    last_running: int | None
+    last_runs: int | None
     forecasts: int
     error_ratio: float | None
 
@@ -113,24 +142,48 @@ class Past(NamedTuple):
         ended."""
         return self.seconds is None or self.seconds < FEWEST_SECONDS
 
-    def rates(self, ready: int) -> Rates | None:
-        """The rates of a queue that has ``ready`` ready jobs now; None if it has no sample of half
-        a minute ago, if there are or were more than are counted, or if runs are no longer counted.
-        """
-        if self.is_young or not self.counted:
+    def rates(self, ready: int | None) -> Rates | None:
+        """The rates of a queue that has ``ready`` ready jobs now, or if that is None, those up to
+        its last sample. None if there is no sample of half a minute before, if a sample is old or
+        was not counted to its end, or if runs are no longer counted."""
+        if not self.counted:
             return None
-        assert self.seconds is not None
-        assert self.ready_before is not None
+        if ready is not None:
+            return self._rates_until(ready, self.running, self.runs, 0.0)
+        if self.last_seconds is None or self.last_seconds > FRESH_SECONDS:
+            return None
+        return self._rates_until(
+            self.last_ready, self.last_running, self.last_runs, self.last_seconds
+        )
+
+    def _rates_until(
+        self, ready: int | None, running: int | None, runs: int | None, ago: float
+    ) -> Rates | None:
+        if self.seconds is None or self.seconds - ago < FEWEST_SECONDS:
+            return None
+        if self.ready_before is None or ready is None:
+            return None
         assert self.running_before is not None
         assert self.runs_before is not None
-        if max(ready, self.ready_before) >= MOST_COUNTED:
-            return None
+        assert running is not None
+        assert runs is not None
         return rates_of(
             ready=(self.ready_before, ready),
-            running=(self.running_before, self.running),
-            ended=self.runs - self.runs_before,
-            seconds=self.seconds,
+            running=(self.running_before, running),
+            ended=runs - self.runs_before,
+            seconds=self.seconds - ago,
         )
+
+    def drain_seconds(self, ready: int | None) -> float | None:
+        """In how many seconds the ``ready`` jobs, or if that is None, those of the last sample,
+        will be drained; None if that is not known, or they do not become fewer."""
+        rates = self.rates(ready)
+        if ready is not None:
+            return drain_seconds(ready, rates)
+        if rates is None or self.last_ready is None or self.last_seconds is None:
+            return None
+        seconds = drain_seconds(self.last_ready, rates)
+        return None if seconds is None else max(seconds - self.last_seconds, 0.0)
 
     @property
     def claims(self) -> int | None:
@@ -141,10 +194,11 @@ class Past(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One queue now, and in how many seconds it should be drained."""
+    """One queue now, and in how many seconds it should be drained. ``ready`` is None if it has too
+    many ready jobs to count."""
 
     queue: str
-    ready: int
+    ready: int | None
     running: int
     runs: int
     drain_seconds: float | None
@@ -157,9 +211,31 @@ def past(queue: str | None = None) -> dict[str, Past]:
     return {name: Past(*found) for name, *found in fetch(sql, parameters)}
 
 
-def ready_jobs() -> dict[str, int]:
-    """The ready jobs of each queue, counted up to 100,000."""
-    return dict(fetch(READY, {"most": MOST_COUNTED}))
+def ready_jobs() -> dict[str, int | None]:
+    """In a transaction: the ready jobs of each queue. Up to 100,000 are counted in any case, and
+    the larger queues one after the other; None of those for which two seconds were too short."""
+    until = time.monotonic() + COUNTING_SECONDS
+    return {
+        queue: ready if ready < MOST_COUNTED else count_all(queue, until - time.monotonic())
+        for queue, ready in fetch(READY, {"most": MOST_COUNTED})
+    }
+
+
+def count_all(queue: str, seconds: float) -> int | None:
+    """In a transaction: all ready jobs of a queue; None if to count them takes longer."""
+    if seconds <= 0:
+        return None
+    try:
+        with transaction.atomic(using=jobs_connection().alias):
+            limit = f"{max(round(seconds * 1000), 1)}ms"
+            ((before, _),) = fetch(SET_LIMIT, {"limit": limit})
+            ((ready,),) = fetch(COUNT_ALL, {"queue": queue})
+            fetch(SET_LIMIT, {"limit": before})
+    except OperationalError as error:
+        if not is_canceled(error):
+            raise
+        return None
+    return int(ready)
 
 
 def may_sample(recent: float) -> bool:
@@ -171,7 +247,7 @@ def store(samples: Sequence[Sample]) -> None:
     """Store the backlogs, note which queues are drained, and delete old samples."""
     with transaction.atomic(using=jobs_connection().alias):
         columns = dict(zip(COLUMNS, map(list, zip(*samples, strict=True)), strict=True))
-        drained = [sample.queue for sample in samples if not sample.ready]
+        drained = [sample.queue for sample in samples if sample.ready == 0]
         if drained:
             execute(DRAINED, {"queues": drained})
         execute(STORE, columns)

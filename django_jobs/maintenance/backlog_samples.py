@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from ..domain.forecast import drain_seconds
-from ..lifecycle.backlog_samples import Sample, may_sample, past, ready_jobs, store
+from ..lifecycle.backlog_samples import Past, Sample, may_sample, past, ready_jobs, store
 from ..models.database import jobs_connection
 
 EVERY_SECONDS = 60.0
@@ -20,10 +19,14 @@ def sample_backlogs() -> int:
             return 0
         known = past()
         samples = [
-            Sample(queue, ready, one.running, one.runs, drain_seconds(ready, one.rates(ready)))
+            Sample(queue, ready, one.running, one.runs, _forecast(one, ready))
             for queue, ready in ready_jobs().items()
             if (one := known.get(queue))
         ]
         if samples:
             store(samples)
         return len(samples)
+
+
+def _forecast(known: Past, ready: int | None) -> float | None:
+    return None if ready is None else known.drain_seconds(ready)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from ..domain.forecast import drain_seconds
 from ..domain.histograms import BOUNDS, BUCKETS, Histogram
+from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import Past, past
 from ..lifecycle.run_totals import HOUR
 from ..models.database import database_time, fetch
@@ -42,8 +43,8 @@ FROM running CROSS JOIN LATERAL (
 class QueueForecast:
     """One queue with its rates in the last five minutes, in jobs per second. They are None while
     they are not known: in a pause and in the first minute after it, without a sample of that time,
-    with 100,000 ready jobs, where the count
-    stops, and if no worker has counted new runs for a minute.
+    and if no worker has counted new runs for a minute. From 100,000 ready jobs on they, and
+    ``ready``, are those of the last sample, which a worker counts once a minute.
 
     ``drain_seconds`` is how long it takes until its ready jobs, and those that arrive meanwhile,
     are claimed; None if they do not become fewer, or the rates are not known. ``drained_at`` is
@@ -93,8 +94,11 @@ def take_forecast(ready: Mapping[str, int]) -> Forecast:
 
 
 def _forecast(queue: str, ready: int, known: Past | None, now: datetime) -> QueueForecast:
-    rates = known.rates(ready) if known else None
-    seconds = drain_seconds(ready, rates)
+    counted = ready if ready < MOST_COUNTED else None
+    rates = known.rates(counted) if known else None
+    if known and counted is None and rates:
+        ready = known.last_ready or ready
+    seconds = known.drain_seconds(counted) if known else drain_seconds(ready, None)
     drained_at = None if seconds is None else now + timedelta(seconds=min(seconds, LONGEST))
     return QueueForecast(
         queue=queue,

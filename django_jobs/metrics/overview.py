@@ -127,7 +127,7 @@ PARTS = {
         SELECT name AS queue, ARRAY(
             SELECT jsonb_build_array({MINUTES_AGO.format(now="now", at="taken_at")}, ready)
             FROM django_jobs_backlogsample, minute
-            WHERE queue = name AND taken_at > now - interval '{MINUTES} min'
+            WHERE queue = name AND taken_at > now - interval '{MINUTES} min' AND ready IS NOT NULL
             ORDER BY taken_at) AS points
         FROM unnest(%(queues)s::text[]) AS name""",
     "past": f"""

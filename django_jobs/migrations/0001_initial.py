@@ -2516,7 +2516,7 @@ class Migration(migrations.Migration):
                 ),
                 ("queue", models.CharField(max_length=100, verbose_name="queue")),
                 ("taken_at", models.DateTimeField(verbose_name="taken at")),
-                ("ready", models.BigIntegerField(verbose_name="ready")),
+                ("ready", models.BigIntegerField(null=True, verbose_name="ready")),
                 ("running", models.BigIntegerField(verbose_name="running")),
                 (
                     "runs",

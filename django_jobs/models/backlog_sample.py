@@ -16,7 +16,7 @@ class BacklogSample(models.Model):
     pk = models.CompositePrimaryKey("queue", "taken_at")
     queue = models.CharField(_("queue"), max_length=LONGEST_NAME)
     taken_at = TimestampField(_("taken at"))
-    ready = models.BigIntegerField(_("ready"))
+    ready = models.BigIntegerField(_("ready"), null=True)
     running = models.BigIntegerField(_("running"))
     runs = models.BigIntegerField(
         _("runs"), help_text=_("Attempts of this queue that had ended since the beginning.")

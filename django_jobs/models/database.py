@@ -80,6 +80,12 @@ def _state_of(error: Exception) -> str | None:
     return getattr(error.__cause__, "sqlstate", None)
 
 
+def is_canceled(error: Exception) -> bool:
+    """Whether PostgreSQL ended the statement because of a time limit, or because it was asked
+    to."""
+    return _state_of(error) == "57014"
+
+
 def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     """Run one statement and return its rows. Outside of a transaction it is repeated like those of
     :func:`repeat_conflicts`."""

@@ -10,10 +10,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from django.db import transaction
+
 from django_jobs import registry
 from django_jobs.doctor.examination import EXAMINATIONS, Examination, diagnose
 from django_jobs.doctor.findings import NotExamined
 from django_jobs.domain.histograms import BUCKETS
+from django_jobs.lifecycle.backlog import MOST_COUNTED
+from django_jobs.lifecycle.backlog_samples import ready_jobs
 from django_jobs.lifecycle.workers import WorkerInfo, register
 from django_jobs.metrics.forecast import take_forecast
 from django_jobs.metrics.gauges import read_gauges
@@ -24,14 +28,16 @@ from .measuring import Figure, progress, repeat
 
 JOBS, RUNS, QUEUES, TYPES, WORKERS = 1_000_000, 10_000_000, 100, 40, 200
 
-# A hundred queues; a line of a hundred thousand jobs behind one key, and one of one job behind each
-# other key; steps whose steps before them are not stored, as they stay out of the workflows' check.
+# A hundred queues, of which the first has half of the ready jobs; a line of a hundred thousand jobs
+# behind one key, and one of one job behind each other key; steps whose steps before them are not
+# stored, as they stay out of the workflows' check.
 FILL = """
 INSERT INTO django_jobs_job_live (queue, job_type, payload, payload_version, status, priority, rank,
     available_at, max_attempts, max_crashes, headers, created_at, gates, concurrency_key, worker_id,
     claimed_at)
-SELECT 'queue-' || n %% %(queues)s, (%(types)s::text[])[1 + n %% %(type_count)s],
-    '{"first": 1}', 1, %(status)s, 0, n, now() + make_interval(secs => n), 5, 3, '{}', now(),
+SELECT 'queue-' || CASE WHEN %(status)s = 'ready' AND n %% 2 = 0 THEN 0 ELSE n %% %(queues)s END,
+    (%(types)s::text[])[1 + n %% %(type_count)s], '{"first": 1}', 1,
+    %(status)s, 0, n, now() + make_interval(secs => n), 5, 3, '{}', now(),
     CASE WHEN %(keyed)s THEN format('[null,null,"%%s",1,"wait",[]]', k.key) END,
     CASE WHEN %(keyed)s THEN k.key END,
     %(worker)s, CASE WHEN %(worker)s IS NOT NULL THEN now() - interval '1 hour' END
@@ -62,7 +68,8 @@ FROM generate_series(1, %(pairs)s) AS n, unnest(ARRAY['succeeded', 'failed']) AS
 """
 FILL_SAMPLES = """
 INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs, drain_seconds)
-SELECT 'queue-' || n, now() - make_interval(mins => minute), 4000 + minute, 2, 100, 600
+SELECT 'queue-' || n, now() - make_interval(mins => minute),
+    CASE n WHEN 0 THEN %(largest)s::bigint ELSE 2000 END + minute, 2, 100, 600
 FROM generate_series(0, %(queues)s - 1) AS n, generate_series(1, 360) AS minute
 """
 SUMMED = ("django_jobs_runtotal", "django_jobs_backlogsample")
@@ -72,17 +79,22 @@ PER_STATEMENT = 1_000_000
 
 def examinations(times: int, scale: float) -> list[Figure]:
     """A figure for a scrape that takes the numbers and one that reads the stored ones, for the
-    forecast, for each examination, and for all of them together."""
+    forecast and a sample for it, for each examination, and for all of them together."""
     _fill(scale)
     _scrape()  # its first statement makes the row of the stored numbers
-    ready = {f"queue-{number}": 4_000 for number in range(QUEUES)}
-    taken, stored, forecast = repeat(
-        times, _scrape, partial(_timed, read_gauges), partial(_timed, take_forecast, ready)
+    ready = {f"queue-{number}": 2_000 for number in range(QUEUES)} | {"queue-0": MOST_COUNTED}
+    taken, stored, forecast, sample = repeat(
+        times,
+        _scrape,
+        partial(_timed, read_gauges),
+        partial(_timed, take_forecast, ready),
+        partial(_timed, _sample),
     )
     figures = [
         Figure("scrape that takes the numbers", "ms", taken, better="less", bar="< 50"),
         Figure("scrape of stored numbers", "ms", stored, better="less"),
         Figure("forecast", "ms", forecast, better="less", bar="< 50"),
+        Figure("sample of all backlogs, once a minute", "ms", sample, better="less"),
     ]
     for number, one in enumerate(EXAMINATIONS):
         progress.step(f"{number + 1} of {len(EXAMINATIONS)}")
@@ -96,6 +108,11 @@ def _timed(call: Callable[..., object], *arguments: object) -> float:
     begun = time.perf_counter()
     call(*arguments)
     return (time.perf_counter() - begun) * 1000
+
+
+def _sample() -> None:
+    with transaction.atomic():
+        ready_jobs()
 
 
 def _scrape() -> float:
@@ -153,7 +170,8 @@ def _fill(scale: float) -> None:
         last = min(first + PER_STATEMENT - 1, runs)
         execute(FILL_RUNS, {"first": first, "last": last})
     execute(FILL_TOTALS, {**known, "pairs": 200, "buckets": BUCKETS})
-    execute(FILL_SAMPLES, known)
+    largest = int(JOBS * shares["ready"] * scale / 2)
+    execute(FILL_SAMPLES, {"queues": QUEUES, "largest": largest})
     settle_down("django_jobs_job", "django_jobs_run", "django_jobs_worker", *SUMMED)
     ((jobs, runs),) = fetch(
         "SELECT (SELECT count(*) FROM django_jobs_job), (SELECT count(*) FROM django_jobs_run)"

@@ -12,11 +12,13 @@ from django.core.management import call_command
 
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import backlog_samples
 from django_jobs.lifecycle.backlog_samples import PAST, SECONDS_KEPT
 from django_jobs.lifecycle.operations.jobs import pause, resume
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.backlog_samples import sample_backlogs
 from django_jobs.management.status_text import age
+from django_jobs.metrics import forecast, snapshot
 from django_jobs.metrics.forecast import QueueForecast, take_forecast
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import BacklogSample, Queue
@@ -53,8 +55,8 @@ def sample(*, taken: float, drain: float, drained: float | None = None) -> None:
 
 
 def of_default() -> QueueForecast:
-    snapshot = take_snapshot()
-    return next(one for one in snapshot.forecast.queues if one.queue == "default")
+    taken = take_snapshot()
+    return next(one for one in taken.forecast.queues if one.queue == "default")
 
 
 def test_a_backlog_is_drained_at_the_rates_of_the_last_minutes() -> None:
@@ -143,19 +145,97 @@ def test_a_backlog_shrinks_by_claims_of_jobs_that_run_for_long() -> None:
     assert shown_of_default() == ["default", "0.0", "0.2", "0.0", "in", "3m", "-"]
 
 
-@pytest.mark.parametrize("before, now", [(100_000, 99_000), (99_000, 100_000)])
-def test_a_backlog_that_is_not_counted_to_its_end_has_no_rates(before: int, now: int) -> None:
+@pytest.fixture
+def _count_to_fifty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count for a person stops at 50 ready jobs instead of 100,000."""
+    monkeypatch.setattr(backlog_samples, "MOST_COUNTED", 50)
+    monkeypatch.setattr(snapshot, "MOST_COUNTED", 50)
+    monkeypatch.setattr(forecast, "MOST_COUNTED", 50)
+
+
+@pytest.mark.usefixtures("_count_to_fifty")
+def test_a_backlog_that_is_not_counted_to_its_end_is_forecast_from_its_samples() -> None:
+    enqueue_many("app.noop", [{}] * 200)
+    sample_backlogs()
+    pass_time(100)
+    enqueue_many("app.noop", [{}] * 20)
+    run_ready(60)
+    sample_backlogs()
+    pass_time(50)
+    found = of_default()
+    assert found.ready == 160
+    assert found.arrived_per_second == pytest.approx(0.2, rel=0.05)
+    assert found.claimed_per_second == pytest.approx(0.6, rel=0.05)
+    # 400 seconds from the last sample on, which was taken 50 seconds ago.
+    assert found.drain_seconds == pytest.approx(350, rel=0.05)
+    assert shown_of_default()[4:6] == ["in", "6m"]
+    ((foretold,),) = run_sql(
+        "SELECT drain_seconds FROM django_jobs_backlogsample"
+        " WHERE queue = 'default' ORDER BY taken_at DESC LIMIT 1"
+    )
+    assert foretold == pytest.approx(400, rel=0.05)
+
+
+@pytest.mark.usefixtures("_count_to_fifty")
+def test_a_backlog_that_shrinks_below_what_is_counted_keeps_its_rates() -> None:
+    enqueue_many("app.noop", [{}] * 80)
+    sample_backlogs()
+    pass_time(100)
+    run_ready(50)
+    assert of_default().drain_seconds == pytest.approx(60, rel=0.05)
+
+
+@pytest.mark.usefixtures("_count_to_fifty")
+@pytest.mark.parametrize("first, last", [(60, 40), (290, 200)], ids=["too near", "too old"])
+def test_two_samples_make_a_forecast_if_they_are_apart_and_one_is_fresh(
+    first: float, last: float
+) -> None:
+    enqueue_many("app.noop", [{}] * 80)
     fold_runs()
     sample_backlogs()
-    run_sql("UPDATE django_jobs_backlogsample SET ready = %s", [before])
     pass_time(60)
-    assert {
-        (one.arrived_per_second, one.ended_per_second, one.drain_seconds)
-        for one in take_forecast({"default": now}).queues
-    } == {(None, None, None)}
-    assert take_forecast({"default": 98_000}).queues[0].ended_per_second == (
-        None if before == 100_000 else 0
+    assert (of_default().ready, of_default().ended_per_second) == (50, None)
+    sample_backlogs()
+    assert (of_default().ready, of_default().ended_per_second) == (80, 0)
+    run_sql(
+        "UPDATE django_jobs_backlogsample SET taken_at = now() - make_interval(secs =>"
+        " CASE WHEN taken_at = now() THEN %s ELSE %s END)",
+        [last, first],
     )
+    assert (of_default().ready, of_default().ended_per_second) == (50, None)
+
+
+@pytest.mark.usefixtures("_count_to_fifty")
+def test_a_backlog_that_takes_too_long_to_count_has_a_sample_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backlog_samples, "COUNTING_SECONDS", 0)
+    enqueue_many("app.noop", [{}] * 80)
+    enqueue_many("app.noop", [{}] * 7, queue="bulk")
+    sample_backlogs()
+    sampled = dict(BacklogSample.objects.values_list("queue", "ready"))
+    assert (sampled["default"], sampled["bulk"]) == (None, 7)
+    monkeypatch.undo()
+    pass_time(60)
+    assert of_default().ended_per_second is None
+
+
+def test_a_count_that_takes_too_long_ends_and_leaves_the_limit_of_the_session() -> None:
+    run_sql("SET LOCAL statement_timeout = '1h'")
+    enqueue_many("app.noop", [{}] * 20_000)
+    assert backlog_samples.count_all("default", 0.001) is None
+    assert backlog_samples.count_all("default", 60) == 20_000
+    assert run_sql("SHOW statement_timeout") == [("1h",)]
+
+
+def test_a_sample_counts_the_live_jobs_alone_and_sorts_none() -> None:
+    enqueue_many("app.noop", [{}] * 5_000)
+    enqueue_many("app.noop", [{}] * 500, queue="bulk")
+    run_sql("ANALYZE django_jobs_job_live")
+    nodes = explain(backlog_samples.COUNT_ALL, {"queue": "bulk"})
+    (scan,) = [node for node in nodes if "Relation Name" in node]
+    assert (scan["Relation Name"], scan["Actual Rows"]) == ("django_jobs_job_live", 500)
+    assert "Sort" not in {node["Node Type"] for node in nodes}
 
 
 def test_nothing_is_foretold_while_runs_are_not_counted() -> None:
@@ -274,8 +354,9 @@ def test_the_sample_of_a_queue_is_found_by_the_key() -> None:
     )
     run_sql("ANALYZE django_jobs_backlogsample")
     nodes = explain(PAST, {"seconds": 330, "most": 1000})
-    scans = [node for node in nodes if node.get("Alias") == "django_jobs_backlogsample_1"]
-    assert scans
+    by_key = ("django_jobs_backlogsample_1", "django_jobs_backlogsample_2")
+    scans = [node for node in nodes if node.get("Alias") in by_key]
+    assert len(scans) == 2
     assert all("Index" in node["Node Type"] for node in scans)
     assert all(node["Actual Rows"] <= 1 for node in scans)
 

@@ -92,7 +92,8 @@ def past_of_queue(numbers: Numbers, name: str) -> Past | None:
 def rates_of_queue(numbers: Numbers, name: str) -> Rates | None:
     """The rates of the last five minutes; None if they are not known."""
     known = past_of_queue(numbers, name)
-    return known.rates(numbers.jobs("ready", name).number) if known else None
+    ready = numbers.jobs("ready", name)
+    return known.rates(None if ready.estimate else ready.number) if known else None
 
 
 def empty_in(numbers: Numbers, name: str, *, paused: bool) -> str:
