@@ -11,7 +11,7 @@ from ..api import stored_payload_problem
 from ..conf import conf
 from ..lifecycle.compensating import MOST_NAMED, failed_compensations
 from ..lifecycle.workflows.stuck import stuck
-from ..metrics.snapshot import MAX_LAG, problem_of_schedules, take_schedules
+from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
 from ..metrics.unclaimable import take_unclaimable
 from ..models import Queue
 from ..models.database import fetch, fetch_named

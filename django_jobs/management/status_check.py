@@ -10,7 +10,8 @@ from django.core.management.base import CommandError
 from ..conf import conf
 from ..domain.conditions import LEVELS, Condition, Values, failed, parse
 from ..lifecycle.backlog import MOST_COUNTED
-from ..metrics.snapshot import MAX_LAG, QueueSnapshot, Snapshot, problem, take_snapshot
+from ..metrics.schedules import MAX_LAG
+from ..metrics.snapshot import QueueSnapshot, Snapshot, problem, take_snapshot
 from ..models.database import DATABASE_ERRORS
 from .base import database_problem
 

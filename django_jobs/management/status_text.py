@@ -13,8 +13,9 @@ from ..metrics.limits import (
     rate_text,
 )
 from ..metrics.quarantines import QuarantineSnapshot, capped
+from ..metrics.schedules import MAX_LAG, SchedulesSnapshot
 from ..metrics.slo import SloSnapshot
-from ..metrics.snapshot import MAX_LAG, SchedulesSnapshot, Snapshot, stuck_jobs
+from ..metrics.snapshot import Snapshot, stuck_jobs
 from ..models.schedule_state import ScheduleState
 from ..models.worker import pools_text, slots_text
 from .base import counted, table

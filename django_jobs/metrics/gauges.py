@@ -15,8 +15,8 @@ from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..models.resource import FADED
 from .depth import DEPTH, DEPTHS
 from .limits import BUSIEST_RESOURCES
+from .schedules import SCHEDULES
 from .sizing import SLOTS
-from .snapshot import SCHEDULES
 from .stored import SCRAPED, Parts, read_stored, statement
 from .totals import OUTCOMES, SUMS
 from .unclaimable import UNCLAIMABLE

@@ -7,15 +7,13 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..conf import conf
 from ..domain.pressure import Level, level_of
-from ..domain.schedules import ON_TIME_SECONDS
 from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, ready_up_to
-from ..models import Schedule
 from ..models.database import fetch, fetch_named
 from .forecast import Forecast, take_forecast
 from .limits import ResourceSnapshot, TenantSnapshot, take_limits
 from .quarantines import QuarantineSnapshot, capped, take_quarantines
+from .schedules import MAX_LAG, SchedulesSnapshot, problem_of_schedules, take_schedules
 from .slo import SloSnapshot, take_objectives
 from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
@@ -55,27 +53,6 @@ SELECT worker.id, worker.name, worker.host, worker.pid, worker.status, worker.qu
 FROM django_jobs_worker AS worker
 WHERE worker.status IN ('running', 'draining')
 ORDER BY worker.name, worker.started_at, worker.id
-"""
-
-# The schedule that has been due longest is the head of its index, however many there are; those
-# without a next due time come behind it. Workers write a look with their heartbeat, so a worker
-# that has just started may have looked and not written it.
-SCHEDULES = """
-SELECT
-    (SELECT head.name FROM django_jobs_schedule AS head
-     WHERE head.enabled AND head.paused_at IS NULL AND head.error = '' AND NOT head.stale
-       AND head.next_due_at <= clock_timestamp()
-     ORDER BY head.next_due_at LIMIT 1) AS most_overdue,
-    (SELECT CASE WHEN min(next_due_at) IS NOT NULL
-            THEN greatest(extract(epoch FROM clock_timestamp() - min(next_due_at))::float8, 0) END
-     FROM django_jobs_schedule
-     WHERE enabled AND paused_at IS NULL AND error = '' AND NOT stale) AS overdue_seconds,
-    (SELECT extract(epoch FROM clock_timestamp() - max(schedules_seen_at))::float8
-     FROM django_jobs_worker WHERE status IN ('running', 'draining')) AS seen_seconds,
-    (SELECT extract(epoch FROM clock_timestamp() - greatest(
-        max(schedules_seen_at),
-        min(started_at) FILTER (WHERE lease_expires_at >= clock_timestamp())))::float8
-     FROM django_jobs_worker WHERE status IN ('running', 'draining')) AS unseen_seconds
 """
 
 
@@ -118,39 +95,6 @@ class WorkerSnapshot:
     heartbeat_seconds: float
     lease_seconds: float
     claimed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulesSnapshot:
-    """All schedules. The first fields count those in each
-    :class:`~django_jobs.models.schedule_state.ScheduleState`, among the first 100,000.
-
-    ``most_overdue`` is the name of the schedule that has been due longest, and ``overdue_seconds``
-    for how long: 0 while none is due, None if none has a next due time. A schedule counts as
-    ``overdue`` after 60 s. ``seen_seconds`` is how long ago a worker looked at the schedules, by
-    its last heartbeat; None if no living worker has. ``unseen_seconds`` is for how long no worker
-    looked although one could: since that look, or since the longest-living worker started,
-    whichever is later; None while no worker lives.
-    """
-
-    on: int = 0
-    overdue: int = 0
-    paused: int = 0
-    error: int = 0
-    disabled: int = 0
-    ended: int = 0
-    overdue_seconds: float | None = None
-    most_overdue: str | None = None
-    seen_seconds: float | None = None
-    unseen_seconds: float | None = None
-
-    @property
-    def lag_seconds(self) -> float:
-        """For how long a schedule is overdue or no worker looked, whichever is more; 0 without
-        schedules."""
-        if not (self.on or self.overdue):
-            return 0.0
-        return max(self.overdue_seconds or 0.0, self.unseen_seconds or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,16 +163,6 @@ def _with_pressure(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "pressure": level, "ready": min(ready, MOST_COUNTED)}
 
 
-def take_schedules() -> SchedulesSnapshot:
-    """The state of all schedules, in two statements."""
-    (row,) = fetch_named(SCHEDULES, {})
-    row |= Schedule.objects.using(conf().database).count_states(MOST_COUNTED)
-    return SchedulesSnapshot(**row)
-
-
-MAX_LAG = ON_TIME_SECONDS
-"""Seconds that schedules may be overdue, or not looked at, before that is a problem."""
-
 MOST_NAMED = 3
 """Kinds of stuck jobs that :func:`problem` names."""
 
@@ -278,22 +212,6 @@ def unserved_queues(snapshot: Snapshot) -> list[QueueSnapshot]:
     """The queues with ready jobs that no live worker serves."""
     served = {name for worker in snapshot.workers for name in worker.queues}
     return [queue for queue in snapshot.queues if queue.ready and queue.name not in served]
-
-
-def problem_of_schedules(schedules: SchedulesSnapshot, max_lag: float) -> str | None:
-    """Why schedules do not fire, or fire late; None if they fire."""
-    if schedules.error:
-        return f"schedules with an error: {schedules.error}"
-    if not (schedules.on or schedules.overdue):
-        return None
-    if schedules.unseen_seconds is not None and schedules.unseen_seconds > max_lag:
-        if schedules.seen_seconds is None:
-            return "no worker looks at schedules"
-        return f"no worker has looked at schedules for {schedules.seen_seconds:.0f} s"
-    if schedules.overdue_seconds is not None and schedules.overdue_seconds > max_lag:
-        late = f"{schedules.overdue_seconds:.0f} s"
-        return f"the schedule {schedules.most_overdue!r} is overdue by {late}"
-    return None
 
 
 def _ready(count: int) -> str:

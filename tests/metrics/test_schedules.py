@@ -13,8 +13,9 @@ from pytest_django import DjangoDbBlocker
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.lifecycle.schedules import errors as schedule_errors
-from django_jobs.metrics import snapshot
-from django_jobs.metrics.snapshot import SchedulesSnapshot, Snapshot, problem, take_snapshot
+from django_jobs.metrics import schedules
+from django_jobs.metrics.schedules import SchedulesSnapshot
+from django_jobs.metrics.snapshot import Snapshot, problem, take_snapshot
 from django_jobs.models import Schedule
 from tests.factories import explain, register_worker, run_sql
 
@@ -140,7 +141,7 @@ def _many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
 @pytest.mark.django_db
 @pytest.mark.usefixtures("_many")
 def test_a_snapshot_reads_schedules_up_to_its_bound() -> None:
-    plan = explain(snapshot.SCHEDULES, {})
+    plan = explain(schedules.SCHEDULES, {})
     due = [node for node in plan if node.get("Index Name") == "django_jobs_schedule_due"]
     assert len(due) == 2
     assert all(node["Actual Rows"] <= 1 for node in due)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ...metrics.gauges import BOUNDS
-from ...metrics.snapshot import MAX_LAG
+from ...metrics.schedules import MAX_LAG
 from ...models import DeadLetter, Job, Quarantine, Queue, Resource, Schedule, Worker, WorkflowRun
 from ...separators import number_text
 from ..base.formatting import change_url

@@ -11,7 +11,8 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import close_old_connections
 
-from ...metrics.snapshot import MAX_LAG, Snapshot, take_snapshot
+from ...metrics.schedules import MAX_LAG
+from ...metrics.snapshot import Snapshot, take_snapshot
 from ...models.database import DATABASE_ERRORS
 from ..base import OperatorCommand, database_problem
 from ..load_text import cost_text, sizing_text
