@@ -53,6 +53,19 @@ FROM ready LEFT JOIN django_jobs_queue AS queue ON queue.name = ready.queue
 LIMIT 1000
 """
 
+# A worker that lives makes them ready within a poll, of any queue.
+OVERDUE_QUEUES = """
+SELECT DISTINCT job.queue FROM (
+    SELECT queue FROM django_jobs_job
+    WHERE status = 'scheduled' AND available_at < statement_timestamp() - interval '60 s'
+    ORDER BY available_at LIMIT %(most)s
+) AS job LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
+WHERE queue.paused_at IS NULL AND NOT EXISTS (
+    SELECT FROM django_jobs_worker AS worker
+    WHERE worker.status IN ('running', 'draining')
+      AND worker.lease_expires_at >= clock_timestamp())
+"""
+
 # One payload of each form, as in jobcheck, among the first jobs of each queue and those due next.
 FORMS = """
 SELECT job.job_type, job.payload_version, form.jobs, form.lowest, job.payload::text
@@ -92,16 +105,19 @@ START = "manage.py jobworker"
 
 
 def examine_queues() -> Iterator[Finding]:
-    """Ready jobs in queues that no live worker serves."""
+    """Ready and due jobs in queues that no live worker serves."""
     rows = [row for row in read_queues() if not row["paused"]]
-    if rows and not rows[0]["any_alive"]:
-        names = [row["name"] for row in rows]
+    names = {name for (name,) in fetch(OVERDUE_QUEUES, {"most": MOST_COUNTED})}
+    names |= {row["name"] for row in rows if not row["any_alive"]}
+    if names:
+        listed = sorted(names)
         yield found(
             "D301",
-            f"No worker is alive, and jobs are ready in {_listed(names)}.",
+            f"No worker is alive, and jobs are ready or have been due for a minute in "
+            f"{_listed(listed)}.",
             "Start one:",
             START,
-            queues=names,
+            queues=listed,
         )
         return
     for row in rows:

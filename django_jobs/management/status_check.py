@@ -107,7 +107,7 @@ def _values(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str], float]]:
 
 def _of_queue(queue: QueueSnapshot) -> dict[str, float]:
     return {
-        "age": queue.oldest_ready_seconds or 0,
+        "age": queue.oldest_due_seconds or 0,
         "ready": queue.ready,
         "running": queue.running,
         "scheduled": queue.scheduled,

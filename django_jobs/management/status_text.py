@@ -41,7 +41,7 @@ def render_status(snapshot: Snapshot) -> str:
             queue.name,
             "paused" if queue.paused else "open",
             capped(queue.ready),
-            age(queue.oldest_ready_seconds),
+            age(queue.oldest_due_seconds),
             capped(queue.running),
             "-" if queue.max_concurrency is None else str(queue.max_concurrency),
             capped(queue.scheduled),

@@ -58,6 +58,10 @@ FAMILIES = tuple(
             *("oldest_ready_age_seconds", "queue", "queues", "oldest_ready_seconds"),
             "For how long the oldest ready job has been due; 0 without one.",
         ),
+        (
+            *("overdue_scheduled_age_seconds", "queue", "queues", "overdue_scheduled_seconds"),
+            "For how long the oldest scheduled job that no worker has made ready has been due.",
+        ),
         ("queue_paused", "queue", "queues", "paused", "1 if the queue is paused."),
         (
             *("queue_keeps_successes", "queue", "queues", "keeps_successes"),
@@ -178,7 +182,7 @@ FAMILIES = tuple(
         ),
         (
             *("slo_late_jobs", "queue", "queues", "late"),
-            "Ready jobs that wait longer than the objective of their queue.",
+            "Jobs that have been due for longer than the objective of their queue.",
         ),
         ("slo_met_runs_total", "queue", "slo", "met", "Those that started in time."),
         (

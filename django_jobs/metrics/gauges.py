@@ -51,12 +51,22 @@ GROUP BY 1, 2 ORDER BY sum(runs) DESC, 1, 2 LIMIT %(series)s
 # Each part is a list of rows. Their columns are labels and values: see families.py.
 PARTS = {
     "queues": f"""
-        WITH slot (queues, threads, loop_slots) AS MATERIALIZED ({SLOTS})
+        WITH slot (queues, threads, loop_slots) AS MATERIALIZED ({SLOTS}),
+        overdue AS MATERIALIZED (
+            SELECT job.queue, min(job.available_at) AS since, count(*) FILTER (WHERE
+                job.available_at < now() - make_interval(secs => of_job.slo_seconds)) AS late
+            FROM (
+                SELECT queue, available_at FROM django_jobs_job_live
+                WHERE status = 'scheduled' AND available_at < statement_timestamp()
+                ORDER BY available_at LIMIT %(most)s) AS job
+            JOIN django_jobs_queue AS of_job ON of_job.name = job.queue GROUP BY 1)
         SELECT queue.name AS queue, (queue.paused_at IS NOT NULL)::int AS paused,
             queue.max_concurrency, queue.max_backlog, queue.slo_seconds,
             queue.retention -> 'succeeded' AS retention,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END AS slo_target,
             coalesce({OLDEST_SECONDS.replace("1000", OF_EACH)}, 0) AS oldest_ready_seconds,
+            coalesce(greatest(date_part('epoch', clock_timestamp())
+                - date_part('epoch', overdue.since), 0), 0) AS overdue_scheduled_seconds,
             served.threads, served.loop_slots, served.threads + served.loop_slots AS slots,
             (SELECT count(*) FROM (
                 SELECT FROM django_jobs_job_live AS job
@@ -73,8 +83,10 @@ PARTS = {
                         SELECT job.available_at FROM django_jobs_job_live AS job
                         WHERE job.status = 'ready' AND job.queue = queue.name
                         ORDER BY job.rank, job.id LIMIT {OF_EACH}) AS first) AS examined
-            ) END AS late
-        FROM busiest_queue JOIN django_jobs_queue AS queue USING (name) CROSS JOIN LATERAL (
+            ) + coalesce(overdue.late, 0) END AS late
+        FROM busiest_queue JOIN django_jobs_queue AS queue USING (name)
+        LEFT JOIN overdue ON overdue.queue = queue.name
+        CROSS JOIN LATERAL (
             SELECT coalesce(sum(threads), 0) AS threads, coalesce(sum(loop_slots), 0) AS loop_slots
             FROM slot WHERE slot.queues @> to_jsonb(queue.name::text)) AS served
         ORDER BY queue.name""",

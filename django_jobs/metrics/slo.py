@@ -8,9 +8,11 @@ from ..lifecycle.run_totals import HOUR, MINUTE
 from ..models.database import fetch
 
 MOST_LATE = 10_000
-"""Ready jobs of each queue that are examined. A number that reaches it means "at least"."""
+"""Ready jobs of each queue, and due ones of all, that are examined. A number that reaches it means
+"at least"."""
 
-# The jobs that are late stand at the head of the queue, unless priorities differ.
+# The jobs that are late stand at the head of the queue, unless priorities differ. Scheduled ones
+# are late too, if no worker has made them ready.
 OBJECTIVES = f"""
 WITH counted AS MATERIALIZED (
     SELECT queue, period, sum(slo_runs)::bigint AS runs, sum(slo_met)::bigint AS met
@@ -21,13 +23,19 @@ WITH counted AS MATERIALIZED (
            OR period = {HOUR}
            AND began_at >= date_bin('1 hour', now() - interval '1 day', 'epoch'))
     GROUP BY queue, period
+), overdue AS MATERIALIZED (
+    SELECT queue, available_at FROM django_jobs_job
+    WHERE status = 'scheduled' AND available_at < statement_timestamp()
+    ORDER BY available_at LIMIT %(most)s
 )
 SELECT queue.name, queue.slo_seconds, queue.slo_target,
     (SELECT count(*) FROM (
         SELECT job.available_at FROM django_jobs_job AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
         ORDER BY job.rank, job.id LIMIT %(most)s) AS head
-     WHERE head.available_at < now() - make_interval(secs => queue.slo_seconds)),
+     WHERE head.available_at < now() - make_interval(secs => queue.slo_seconds))
+    + (SELECT count(*) FROM overdue WHERE overdue.queue = queue.name
+       AND overdue.available_at < now() - make_interval(secs => queue.slo_seconds)),
     coalesce(hour.runs, 0), coalesce(hour.met, 0), coalesce(day.runs, 0), coalesce(day.met, 0)
 FROM django_jobs_queue AS queue
 LEFT JOIN counted AS hour ON hour.queue = queue.name AND hour.period = {MINUTE}
@@ -60,7 +68,8 @@ class SloWindow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloSnapshot:
     """The objective of one queue: a share of ``target`` of its jobs starts within ``seconds`` after
-    they are due. ``late`` jobs are ready and have waited longer; counts stop at 10,000."""
+    they are due. ``late`` jobs have not started and have been due for longer; the count stops at
+    10,000 ready ones, and as many that are not ready yet."""
 
     queue: str
     seconds: float

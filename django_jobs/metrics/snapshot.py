@@ -26,18 +26,21 @@ FROM django_jobs_queue AS queue
 ORDER BY queue.name
 """
 
+# A worker makes scheduled jobs ready within a poll after they are due. A due time may be infinite.
 OTHER_COUNTS = """
-SELECT 'scheduled', queue, count(*) FROM (
-    SELECT queue FROM django_jobs_job WHERE status = 'scheduled'
+SELECT 'scheduled', queue, count(*), nullif(greatest(
+    date_part('epoch', clock_timestamp()) - date_part('epoch', min(available_at)), 0), 0)
+FROM (
+    SELECT queue, available_at FROM django_jobs_job WHERE status = 'scheduled'
     ORDER BY available_at LIMIT %(most)s
 ) AS scheduled GROUP BY queue
 UNION ALL
-SELECT 'running', queue, count(*) FROM (
+SELECT 'running', queue, count(*), NULL FROM (
     SELECT queue FROM django_jobs_job WHERE status = 'running'
     ORDER BY worker_id LIMIT %(most)s
 ) AS running GROUP BY queue
 UNION ALL
-SELECT 'dead', queue, count(*) FROM (
+SELECT 'dead', queue, count(*), NULL FROM (
     SELECT queue FROM django_jobs_job WHERE status = 'dead'
     ORDER BY id LIMIT %(most)s
 ) AS dead GROUP BY queue
@@ -59,8 +62,9 @@ ORDER BY worker.name, worker.started_at, worker.id
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
     """One queue. Counts stop at 100,000. ``oldest_ready_seconds`` is how long its oldest ready job
-    has been due; None without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or ``"full"``;
-    None without a ``max_backlog``."""
+    has been due, and ``overdue_scheduled_seconds`` its oldest scheduled one that no worker has made
+    ready; None without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or ``"full"``; None
+    without a ``max_backlog``."""
 
     name: str
     paused: bool = False
@@ -73,6 +77,13 @@ class QueueSnapshot:
     running: int = 0
     dead: int = 0
     oldest_ready_seconds: float | None = None
+    overdue_scheduled_seconds: float | None = None
+
+    @property
+    def oldest_due_seconds(self) -> float | None:
+        """How long its oldest job has been due, ready or not; None without one."""
+        known = (self.oldest_ready_seconds, self.overdue_scheduled_seconds)
+        return max((seconds for seconds in known if seconds is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +139,11 @@ def take_snapshot() -> Snapshot:
     """Read all of it in fifteen statements. A queue that has jobs but no row, because the row was
     deleted, is included."""
     counts: dict[str, dict[str, Any]] = {}
-    for status, queue, count in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
-        counts.setdefault(queue, {})[status] = count
+    for status, queue, count, overdue in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
+        of_queue = counts.setdefault(queue, {})
+        of_queue[status] = count
+        if status == "scheduled":
+            of_queue["overdue_scheduled_seconds"] = overdue
     queues = [
         QueueSnapshot(**_with_pressure(row), **counts.pop(row["name"], {}))
         for row in fetch_named(QUEUES, {"most": MOST_COUNTED})

@@ -37,6 +37,22 @@ def test_ready_jobs_without_a_living_worker_are_found() -> None:
     assert not diagnosis_of(examine_queues).findings
 
 
+def test_due_jobs_that_no_living_worker_makes_ready_are_found() -> None:
+    noop.using(delay=3600).enqueue()
+    noop.using(queue="bulk", delay=60).enqueue()
+    noop.using(queue="emails", delay=60).enqueue()
+    Queue.objects.filter(name="emails").update(paused_at="2026-01-01T00:00Z")
+    assert not findings(examine_queues, "D301")
+    run_sql("UPDATE django_jobs_job SET available_at = available_at - interval '130 s'")
+    (none,) = findings(examine_queues, "D301")
+    assert none.facts == {"queues": ["bulk"]}
+    noop.enqueue()
+    (none,) = findings(examine_queues, "D301")
+    assert none.facts == {"queues": ["bulk", "default"]}
+    register_worker()
+    assert not diagnosis_of(examine_queues).findings
+
+
 def test_a_queue_that_no_living_worker_serves_is_found() -> None:
     register_worker(queues=["default"])
     noop.using(queue="bulk").enqueue_many([{}] * 3)

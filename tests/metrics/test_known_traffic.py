@@ -280,6 +280,23 @@ def test_objectives() -> None:
     assert value("queue_slo_target_ratio", queue="bulk") is None
 
 
+def test_due_jobs_that_nothing_makes_ready_are_overdue_and_late() -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=60)
+    noop.using(delay=60).enqueue_many([{}] * 6)
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '90 s' WHERE id % 2 = 0")
+    noop.enqueue_many([{}] * 2)
+    run_sql(
+        "UPDATE django_jobs_job SET available_at = now() - interval '70 s' WHERE status='ready'"
+    )
+    value, (objective,) = scraped(), take_objectives()
+    (queue,) = (one for one in status()["queues"] if one["name"] == "default")
+    overdue = value("overdue_scheduled_age_seconds", queue="default")
+    assert overdue == pytest.approx(queue["overdue_scheduled_seconds"], abs=20)
+    assert overdue == pytest.approx(90, abs=30)
+    assert value("overdue_scheduled_age_seconds", queue="bulk") == 0
+    assert value("slo_late_jobs", queue="default") == objective.late == 5
+
+
 def test_late_jobs_beyond_the_first_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gauges.BOUNDS, "head", 20)
     Queue.objects.filter(name="default").update(slo_seconds=60)

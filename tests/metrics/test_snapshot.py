@@ -43,6 +43,21 @@ def test_the_age_is_that_of_the_oldest_waiting_job_of_any_priority() -> None:
 
 
 @pytest.mark.django_db
+def test_a_due_job_that_nothing_makes_ready_has_an_age() -> None:
+    noop.using(delay=60).enqueue_many([{}] * 2)
+    assert queue_named("default").overdue_scheduled_seconds is None
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '90 s' WHERE id % 2 = 0")
+    queue = queue_named("default")
+    assert (queue.scheduled, queue.oldest_ready_seconds) == (2, None)
+    assert queue.overdue_scheduled_seconds == pytest.approx(90, abs=30)
+    assert queue.oldest_due_seconds == queue.overdue_scheduled_seconds
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '1 h' WHERE status='ready'")
+    queue = queue_named("default")
+    assert queue.oldest_due_seconds == queue.oldest_ready_seconds == pytest.approx(3600, abs=30)
+
+
+@pytest.mark.django_db
 def test_a_paused_queue_and_a_limited_one_say_so() -> None:
     job_operations.pause(["bulk"], reason="the provider is down")
     assert queue_named("bulk").paused

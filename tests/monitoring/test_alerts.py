@@ -152,6 +152,12 @@ def test_a_job_waits_for_longer_than_it_may(before: str) -> None:
     assert_fires(before, scrape(), 6, "DjangoJobsOldestReadyAge", queue="default")
 
 
+def test_a_job_is_due_for_longer_than_it_may_and_nothing_makes_it_ready(before: str) -> None:
+    noop.using(delay=60).enqueue()
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '600 s'")
+    assert_fires(before, scrape(), 6, "DjangoJobsOldestReadyAge", queue="default")
+
+
 def test_jobs_wait_in_a_queue_that_somebody_forgot_to_resume(before: str) -> None:
     enqueue_old()
     job_operations.pause(["default"])

@@ -91,6 +91,15 @@ def test_a_queue_without_a_worker_is_an_outage() -> None:
 
 @needs_promtool
 @pytest.mark.usefixtures("_one_queue")
+def test_due_jobs_that_nothing_makes_ready_are_an_outage() -> None:
+    before = scrape()
+    noop.using(delay=60).enqueue()
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '120 s'")
+    assert_is([Phase(before, 20), Phase(scrape(), 20)], WORKS, OUTAGE)
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
 def test_a_queue_whose_attempts_fail_is_an_outage() -> None:
     def refuse() -> None:
         raise ConnectionRefusedError
