@@ -25,8 +25,12 @@ write an ending again and again until the lease is over. Partitions beyond it ar
 SINCE_THE_BEGINNING, MINUTE, HOUR = 0, 60, 3600
 """The periods, in seconds."""
 
-MINUTES_KEPT, HOURS_KEPT = 3 * HOUR, 8 * 24 * HOUR
-"""Seconds for which the totals of minutes and of hours are kept."""
+MOST_ERRORS = 50
+"""Errors of one batch that are counted by themselves, the most frequent ones, so that the table
+stays small if each error is another one."""
+
+MINUTES_KEPT, HOURS_KEPT, ERRORS_KEPT = 3 * HOUR, 8 * 24 * HOUR, 2 * HOUR
+"""Seconds for which the totals of minutes, of hours and of errors are kept."""
 
 LOOK = """
 SELECT pg_sequence_last_value('django_jobs_run_id_seq'), mark.run_id, mark.reached_at,
@@ -88,9 +92,9 @@ def _places() -> range:
 # Runs have no queue and no type. Their jobs ended with them or later, or are live; they are found
 # through an array of ids, which makes an index search no matter how many runs the planner expects.
 # The join is FULL because that cannot be a nested loop; each job has a run. First runs of equal
-# buckets are counted, which makes few rows of many; then these in their minute, in their hour, and
-# since the beginning. Who finds another watermark, or the row locked, adds nothing: another worker
-# does.
+# buckets and errors are counted, which makes few rows of many; then these in their minute, in their
+# hour, and since the beginning. Who finds another watermark, or the row locked, adds nothing:
+# another worker does.
 FOLD = f"""
 WITH mark AS MATERIALIZED (
     SELECT run_id FROM django_jobs_runwatermark
@@ -102,7 +106,8 @@ WITH mark AS MATERIALIZED (
     WHERE id = 1 AND EXISTS (SELECT FROM mark)
     RETURNING run_id
 ), run AS MATERIALIZED (
-    SELECT job_id, outcome, available_at, claimed_at, started_at, finished_at
+    SELECT job_id, outcome, available_at, claimed_at, started_at, finished_at, error_type,
+        fingerprint
     FROM django_jobs_run
     WHERE id > %(after)s::bigint AND id <= %(upto)s::bigint
       AND finished_at >= %(since)s::timestamptz AND EXISTS (SELECT FROM mark)
@@ -114,6 +119,7 @@ WITH mark AS MATERIALIZED (
     WHERE id = ANY(ARRAY(SELECT job_id FROM run))
 ), ended AS (
     SELECT date_bin('1 minute', run.finished_at, 'epoch') AS minute, run.outcome,
+        run.error_type, run.fingerprint,
         coalesce(job.queue, '') AS queue, coalesce(job.job_type, '') AS job_type,
         {_seconds("run.available_at", "run.claimed_at")} AS waiting,
         {_seconds("run.claimed_at", "run.started_at")} AS start_lag,
@@ -130,8 +136,8 @@ WITH mark AS MATERIALIZED (
         coalesce(sum(start_lag) FILTER (WHERE started), 0) AS start_lag_seconds,
         coalesce(sum(runtime) FILTER (WHERE started), 0) AS runtime_seconds,
         count(in_time) FILTER (WHERE started) AS slo_runs,
-        count(*) FILTER (WHERE started AND in_time) AS slo_met
-    FROM ended GROUP BY 1, {KEY}, 5, 6, 7
+        count(*) FILTER (WHERE started AND in_time) AS slo_met, error_type, fingerprint
+    FROM ended GROUP BY 1, {KEY}, 5, 6, 7, error_type, fingerprint
 ), added AS (
     INSERT INTO django_jobs_runtotal AS total (
         period, began_at, {KEY}, {", ".join(f"{time}_buckets" for time in TIMES)},
@@ -147,10 +153,22 @@ WITH mark AS MATERIALIZED (
         {", ".join(_added(time) for time in TIMES)},
         {", ".join(f"{column} = total.{column} + excluded.{column}" for column in SUMS)}
     RETURNING 1
+), added_errors AS (
+    INSERT INTO django_jobs_errortotal AS total (
+        began_at, job_type, error_type, fingerprint, runs)
+    SELECT minute, job_type, error_type, fingerprint, sum(runs) FROM alike WHERE fingerprint <> ''
+    GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC LIMIT {MOST_ERRORS}
+    ON CONFLICT (began_at, job_type, error_type, fingerprint) DO UPDATE SET
+        runs = total.runs + excluded.runs
+    RETURNING 1
 )
 SELECT count(*) FROM moved
 """
 
+PRUNE_ERRORS = f"""
+DELETE FROM django_jobs_errortotal
+WHERE began_at < statement_timestamp() - interval '{ERRORS_KEPT} s'
+"""
 PRUNE = f"""
 DELETE FROM django_jobs_runtotal
 WHERE period = {MINUTE} AND began_at < statement_timestamp() - interval '{MINUTES_KEPT} s'
@@ -204,4 +222,4 @@ def fold(seen: Look, upto: int, reached_at: datetime | None) -> bool:
 
 def prune_run_totals() -> int:
     """Delete the totals of minutes and hours that are long over; return how many."""
-    return execute(PRUNE, {})
+    return execute(PRUNE, {}) + execute(PRUNE_ERRORS, {})

@@ -191,7 +191,7 @@ FAMILIES = tuple(
         ),
         (
             *("recent_failures", "error_type fingerprint", "failures", "runs"),
-            "The ten most frequent errors of the newest 3,000 runs of the last hour.",
+            "Attempts with each of the ten most frequent errors of the last hour.",
         ),
         ("table_size_bytes", "table", "tables", "bytes", "Size of the table with its indexes."),
         (

@@ -3,10 +3,7 @@ that scrape."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
-
-from django.utils import timezone
 
 from ..domain.retry_budget import ALWAYS
 from ..lifecycle.backlog import OLDEST_SECONDS
@@ -29,13 +26,12 @@ BOUNDS = {
     "head": 4_000,
     "lines": 1_000,
     "recent": 500,
-    "newest": 3_000,
     "series": 500,
     "tenants": 20,
 }
 """What the statement reads: ``pages`` of the live jobs, ``most`` rows of an index, the ``head`` of
-all queues together and of all ``lines`` of blocked jobs together, ``recent`` dead jobs of each, the
-``newest`` runs; and what it returns: rows of a part, and tenants."""
+all queues together and of all ``lines`` of blocked jobs together, and ``recent`` dead jobs of each;
+and what it returns: rows of a part, and tenants."""
 
 ALL_TIME = {"period": SINCE_THE_BEGINNING}
 """Which totals of runs are read: a counter counts from the beginning."""
@@ -187,16 +183,10 @@ PARTS = {
         SELECT CASE WHEN run_id < pg_sequence_last_value('django_jobs_run_id_seq')
             THEN extract(epoch FROM clock_timestamp() - reached_at) ELSE 0 END AS age
         FROM django_jobs_runwatermark WHERE id = 1 AND isfinite(reached_at)""",
-    # Runs have no index by time; their ids follow it. The function is volatile, so an index can use
-    # its value only from a query of its own.
     "failures": """
-        SELECT error_type, fingerprint, count(*) AS runs FROM (
-            SELECT error_type, fingerprint FROM django_jobs_run
-            WHERE id > (SELECT pg_sequence_last_value('django_jobs_run_id_seq') - %(newest)s)
-              AND finished_at >= %(day)s::timestamptz
-              AND finished_at >= statement_timestamp() - interval '1 hour'
-            ORDER BY id DESC LIMIT %(newest)s) AS newest
-        WHERE fingerprint <> ''
+        SELECT error_type, fingerprint, sum(runs) AS runs FROM django_jobs_errortotal
+        WHERE began_at
+            > date_bin('1 minute', statement_timestamp(), 'epoch') - interval '60 min'
         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 10""",
     "transactions": """
         SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0) AS seconds
@@ -217,8 +207,7 @@ REFRESH = statement(
 
 def read_gauges() -> Gauges:
     """The stored numbers, as :func:`~django_jobs.metrics.stored.read_stored`."""
-    day = timezone.now() - timedelta(days=1)
-    gauges = read_stored(SCRAPED, REFRESH, {**BOUNDS, **ALL_TIME, "day": day})
+    gauges = read_stored(SCRAPED, REFRESH, {**BOUNDS, **ALL_TIME})
     _add_keeps_successes(gauges["queues"])
     return gauges
 

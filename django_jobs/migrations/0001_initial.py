@@ -2488,6 +2488,32 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="ErrorTotal",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "began_at",
+                        "job_type",
+                        "error_type",
+                        "fingerprint",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("began_at", models.DateTimeField(verbose_name="began at")),
+                ("job_type", models.CharField(max_length=200, verbose_name="job type")),
+                ("error_type", models.CharField(max_length=200, verbose_name="error class")),
+                ("fingerprint", models.CharField(max_length=16, verbose_name="fingerprint")),
+                ("runs", models.BigIntegerField(verbose_name="runs")),
+            ],
+            options={
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
             name="RunWatermark",
             fields=[
                 ("id", models.PositiveSmallIntegerField(primary_key=True, serialize=False)),

@@ -12,7 +12,7 @@ from .receipt import Receipt
 from .resource import BreakerState, Resource
 from .resource_outcome import ResourceOutcome
 from .run import Run, RunOutcome
-from .run_total import RunTotal, RunWatermark
+from .run_total import ErrorTotal, RunTotal, RunWatermark
 from .schedule import Schedule
 from .stored_metrics import Overview, StoredMetrics
 from .tenant import Tenant
@@ -36,6 +36,7 @@ __all__ = [
     "BulkStatus",
     "DeadLetter",
     "Dependency",
+    "ErrorTotal",
     "Inspection",
     "Job",
     "JobStatus",

@@ -1,4 +1,4 @@
-"""The tables of totals: the runs counted by queue, job type and outcome."""
+"""The tables of totals: the runs counted by queue, job type and outcome, and by error."""
 
 from __future__ import annotations
 
@@ -52,6 +52,24 @@ class RunTotal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job_type} in {self.queue}: {self.runs} {self.outcome}"
+
+
+class ErrorTotal(models.Model):
+    """How many attempts of a job type failed alike in one minute, of the most frequent errors.
+    Added together with :class:`RunTotal`, and deleted after two hours."""
+
+    pk = models.CompositePrimaryKey("began_at", "job_type", "error_type", "fingerprint")
+    began_at = TimestampField(_("began at"))
+    job_type = models.CharField(_("job type"), max_length=200)
+    error_type = models.CharField(_("error class"), max_length=200)
+    fingerprint = models.CharField(_("fingerprint"), max_length=16)
+    runs = models.BigIntegerField(_("runs"))
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.error_type} in {self.job_type}: {self.runs}"
 
 
 class RunWatermark(models.Model):

@@ -561,14 +561,13 @@ def test_a_peek_reads_one_entry_of_each_queue() -> None:
 def scrape_plan(**bounds: int) -> list[dict[str, Any]]:
     which = {"id": stored.SCRAPED}
     execute(stored.BEGIN, which)
-    day = timezone.now() - timedelta(days=1)
-    parameters = {**gauges.BOUNDS, **bounds, **gauges.ALL_TIME, "fresh": 5.0, "day": day}
+    parameters = {**gauges.BOUNDS, **bounds, **gauges.ALL_TIME, "fresh": 5.0}
     return explain(gauges.REFRESH, {**parameters, **which})
 
 
 @pytest.mark.django_db
 def test_a_scrape_counts_live_jobs_of_a_sample_and_by_partial_indexes() -> None:
-    plan = scrape_plan(pages=20, most=700, head=700, newest=600)
+    plan = scrape_plan(pages=20, most=700, head=700)
     assert not whole_tables(plan)
     (sample,) = (node for node in plan if node["Node Type"] == "Sample Scan")
     ((pages, rows),) = run_sql(
@@ -580,6 +579,20 @@ def test_a_scrape_counts_live_jobs_of_a_sample_and_by_partial_indexes() -> None:
     assert 0 < sample["Actual Rows"] < 60 * rows / pages
     ours = [node for node in plan if "django_jobs" in node.get("Relation Name", "")]
     assert most_rows([node for node in ours if node is not sample]) <= 700
+
+
+@pytest.mark.django_db
+def test_a_scrape_reads_the_errors_of_the_last_hour_by_their_key() -> None:
+    run_sql(
+        "INSERT INTO django_jobs_errortotal (began_at, job_type, error_type, fingerprint, runs)"
+        " SELECT now() - make_interval(mins => minute), 'app.noop', 'KeyError', n, 1"
+        " FROM generate_series(1, 1800) AS minute, generate_series(1, 10) AS n"
+    )
+    run_sql("ANALYZE django_jobs_errortotal")
+    plan = scrape_plan()
+    (read,) = (node for node in plan if node.get("Relation Name") == "django_jobs_errortotal")
+    assert "Seq" not in read["Node Type"]
+    assert 500 < rows_of(read) <= 600
 
 
 @pytest.mark.django_db

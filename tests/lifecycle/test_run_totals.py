@@ -11,15 +11,16 @@ from django.db import transaction
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import run_totals
-from django_jobs.lifecycle.run_totals import FOLD, MARGIN, fold, look, writers
+from django_jobs.lifecycle.run_totals import FOLD, MARGIN, MOST_ERRORS, fold, look, writers
 from django_jobs.maintenance.run_totals import Folding
-from django_jobs.models import Run, RunTotal
-from tests.app.jobs import noop
+from django_jobs.models import ErrorTotal, Run, RunTotal
+from tests.app.jobs import add, noop
 from tests.factories import (
     another_connection,
     claim_ready,
     enqueue_and_claim,
     explain,
+    failure,
     fold_runs,
     in_threads,
     leaves,
@@ -59,6 +60,12 @@ def a_run() -> int:
     held = enqueue_and_claim(noop)
     settle_one(held, Succeeded())
     return held.id
+
+
+def errors() -> dict[tuple[str, str], int]:
+    """The attempts in the totals of errors, by job type and class of the error."""
+    rows = ErrorTotal.objects.values_list("job_type", "error_type", "runs")
+    return {(job_type, error): runs for job_type, error, runs in rows}
 
 
 def test_a_run_with_a_lower_id_that_commits_later_is_counted_once() -> None:
@@ -282,3 +289,46 @@ def test_a_fold_reads_its_runs_by_their_ids_and_no_old_partition() -> None:
     assert {node["Node Type"] for node in jobs_read} <= {"Index Scan", "Bitmap Heap Scan"}
     (join,) = [node for node in nodes if node.get("Join Type") == "Full"]
     assert join["Node Type"] in ("Hash Join", "Merge Join")
+
+
+def test_attempts_that_failed_alike_in_a_minute_are_counted_together() -> None:
+    for job_type, kind in ((noop, "KeyError"), (noop, "OSError"), (add, "KeyError")):
+        for _ in range(2):
+            arguments = () if job_type is noop else (1,)
+            settle_one(enqueue_and_claim(job_type, *arguments), failure(kind=kind))
+    a_run()
+    run_sql("UPDATE django_jobs_run SET finished_at = date_trunc('minute', now())")
+    fold_runs()
+    expected = {
+        ("app.noop", "KeyError"): 2,
+        ("app.noop", "OSError"): 2,
+        ("app.add", "KeyError"): 2,
+    }
+    assert errors() == expected
+    ((began_at, minute),) = run_sql(
+        "SELECT DISTINCT began_at, date_trunc('minute', finished_at)"
+        " FROM django_jobs_errortotal, django_jobs_run"
+    )
+    assert began_at == minute
+    settle_one(enqueue_and_claim(noop), failure(kind="OSError"))
+    run_sql("UPDATE django_jobs_run SET finished_at = %s", [minute])
+    fold_runs()
+    assert errors() == expected | {("app.noop", "OSError"): 3}
+
+
+def test_the_errors_of_a_batch_that_are_counted_are_the_most_frequent_ones() -> None:
+    job = a_run()
+    many = A_RUN.replace("%s, 2", "%s + i, 2").replace("(1, 1)", "(1, 73) AS i")
+    run_sql(many.replace("'', '', '', ''", "'Error', '', '', 'f' || least(i, 70)"), [job])
+    fold_runs()
+    assert ErrorTotal.objects.count() == MOST_ERRORS
+    assert ErrorTotal.objects.get(fingerprint="f70").runs == 4
+
+
+def test_totals_of_errors_are_deleted_after_two_hours() -> None:
+    settle_one(enqueue_and_claim(noop), failure())
+    fold_runs()
+    for age, left in (("1 h 55 min", 1), ("2 h 5 min", 0)):
+        run_sql("UPDATE django_jobs_errortotal SET began_at = now() - %s::interval", [age])
+        run_totals.prune_run_totals()
+        assert ErrorTotal.objects.count() == left

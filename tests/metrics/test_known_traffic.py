@@ -19,6 +19,7 @@ from django_jobs.domain.states import RunState
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
+from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.workers import renew
 from django_jobs.metrics import gauges
 from django_jobs.metrics.exposition import JobsCollector
@@ -311,6 +312,7 @@ def test_workflows_and_failures() -> None:
     (first, second) = claim_ready(register_worker())
     settle_one(first, failure("boom", final=True))
     settle_one(second, failure("boom"))
+    fold_runs()
     value = scraped()
     ((status, ended),) = run_sql(
         "SELECT status, count(*) FROM django_jobs_workflowrun WHERE status <> 'running' GROUP BY 1"
@@ -319,6 +321,29 @@ def test_workflows_and_failures() -> None:
     assert value("workflow_runs_ended", status=status) == ended == 1
     ((fingerprint,),) = run_sql("SELECT DISTINCT fingerprint FROM django_jobs_run")
     assert value("recent_failures", error_type="ValueError", fingerprint=fingerprint) == 2
+
+
+def test_the_errors_of_a_whole_hour_are_counted_however_many_runs_it_has() -> None:
+    noop.enqueue_many([{}] * 5)
+    for number, held in enumerate(claim_ready(register_worker()), start=1):
+        settle_one(held, failure("boom", kind="KeyError" if number % 2 else "OSError"))
+    run_sql("UPDATE django_jobs_run SET finished_at = finished_at - interval '50 min'")
+    run_sql(
+        "UPDATE django_jobs_run SET finished_at = finished_at - interval '20 min' WHERE id ="
+        " (SELECT max(id) FROM django_jobs_run WHERE error_type = 'KeyError')"
+    )
+    noop.enqueue_many([{}] * 4_000)
+    settle([Ending(held, Succeeded()) for held in claim_ready(register_worker(), limit=4_000)])
+    fold_runs()
+    value = scraped()
+    errors = run_sql(
+        "SELECT error_type, fingerprint, count(*) FROM django_jobs_run WHERE fingerprint <> ''"
+        " AND finished_at > now() - interval '1 h' GROUP BY 1, 2"
+    )
+    assert sorted(runs for _, _, runs in errors) == [2, 2]
+    for error_type, fingerprint, runs in errors:
+        labels = {"error_type": error_type, "fingerprint": fingerprint}
+        assert value("recent_failures", **labels) == runs
 
 
 def test_the_database() -> None:
