@@ -117,9 +117,14 @@ class WorkerInfo:
     lease: float
 
 
+MOST_STARTED = 200
+"""Started jobs of a process that are written with its heartbeat."""
+
+
 class Load(NamedTuple):
     """What a worker uses and runs. ``started`` has the id of each started job, how many seconds ago
-    it began, and the memory in MB of its process if it is isolated."""
+    it began, and the memory in MB of its process if it is isolated; of more than ``MOST_STARTED``
+    jobs, those of the oldest."""
 
     rss_mb: int
     started: Sequence[tuple[int, float, int | None]] = ()

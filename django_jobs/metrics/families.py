@@ -111,6 +111,10 @@ FAMILIES = tuple(
             "Jobs that these workers run or have prefetched.",
         ),
         (
+            *("worker_busy_slots", "version", "worker_jobs", "busy"),
+            "Slots of these workers whose job has started, as of their last heartbeats.",
+        ),
+        (
             *("worker_claim_failures", "version", "worker_jobs", "claim_failures"),
             "Rounds of claims that failed since each worker started.",
         ),

@@ -9,6 +9,7 @@ from ..domain.retry_budget import ALWAYS
 from ..lifecycle.backlog import OLDEST_SECONDS
 from ..lifecycle.pruning import queues_without_successes
 from ..lifecycle.run_totals import SINCE_THE_BEGINNING
+from ..lifecycle.workers import MOST_STARTED
 from ..models.resource import FADED
 from .depth import DEPTH, DEPTHS
 from .limits import BUSIEST_RESOURCES
@@ -110,13 +111,19 @@ PARTS = {
         CROSS JOIN LATERAL (VALUES ('thread', threads), ('async', async_slots)) AS of (kind, slots)
         WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(series)s""",
-    "worker_jobs": """
-        SELECT worker.code_version AS version, sum((
-            SELECT count(*) FROM django_jobs_job_live AS job
-            WHERE job.status = 'running' AND job.worker_id = worker.id
-        )) FILTER (WHERE worker.lease_expires_at >= clock_timestamp()) AS jobs,
+    "worker_jobs": f"""
+        SELECT worker.code_version AS version,
+            sum(jobs) FILTER (WHERE worker.lease_expires_at >= clock_timestamp()) AS jobs,
+            sum(CASE WHEN started < {MOST_STARTED} THEN started
+                ELSE least(jobs, worker.threads + worker.async_slots) END
+            ) FILTER (WHERE worker.lease_expires_at >= clock_timestamp()) AS busy,
             sum(worker.claim_failures) AS claim_failures
-        FROM django_jobs_worker AS worker WHERE worker.status IN ('running', 'draining')
+        FROM django_jobs_worker AS worker CROSS JOIN LATERAL (
+            SELECT count(*) AS jobs, CASE jsonb_typeof(worker.started_jobs)
+                WHEN 'array' THEN jsonb_array_length(worker.started_jobs) ELSE 0 END AS started
+            FROM django_jobs_job_live AS job
+            WHERE job.status = 'running' AND job.worker_id = worker.id) AS held
+        WHERE worker.status IN ('running', 'draining')
         GROUP BY 1 ORDER BY 2 DESC NULLS LAST, 1 LIMIT %(series)s""",
     "heartbeats": """
         SELECT coalesce(max(extract(epoch FROM clock_timestamp() - heartbeat_at)), 0) AS seconds

@@ -20,12 +20,12 @@ from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.lifecycle.workers import renew
+from django_jobs.lifecycle.workers import MOST_STARTED, Load, renew
 from django_jobs.metrics import gauges
 from django_jobs.metrics.exposition import JobsCollector
 from django_jobs.metrics.slo import take_objectives
 from django_jobs.metrics.totals import take_totals
-from django_jobs.models import Queue, Resource, Schedule, Tenant
+from django_jobs.models import Job, Queue, Resource, Schedule, Tenant
 from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -124,8 +124,11 @@ def test_workers() -> None:
     claim_ready(busy, limit=4)
     run_sql("UPDATE django_jobs_worker SET code_version = 'v2' WHERE id = %s", [busy])
     run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '40 s' WHERE name = 'b'")
-    renew([busy], 30, claim_failures={busy: 5})
+    started = [(pk, 1.5, None) for pk in Job.objects.values_list("pk", flat=True)[:3]]
+    renew([busy], 30, claim_failures={busy: 5}, loads={busy: Load(90, started)})
     value, workers = scraped(), status()["workers"]
+    assert value("worker_busy_slots", version="v2") == 3
+    assert value("worker_busy_slots", version="") is None
     assert value("worker_claim_failures", version="v2") == 5
     assert value("worker_claim_failures", version="") == 0
     assert value("workers", version="v2", status="running") == 1
@@ -137,6 +140,17 @@ def test_workers() -> None:
     oldest = max(worker["heartbeat_seconds"] for worker in workers)
     assert value("worker_heartbeat_age_seconds") == pytest.approx(oldest, abs=20)
     assert oldest == pytest.approx(40, abs=20)
+
+
+def test_slots_are_busy_by_the_last_heartbeat_or_if_it_lists_not_all_by_the_claims() -> None:
+    noop.enqueue_many([{}] * 9)
+    claim_ready(few := register_worker("a", threads=4), limit=3)
+    claim_ready(many := register_worker("b", async_slots=500), limit=6)
+    value = scraped()
+    assert value("worker_busy_slots", version="") == 0
+    started = [(number, 0.1, None) for number in range(MOST_STARTED)]
+    renew([few, many], 30, loads={few: Load(9, started[:2]), many: Load(9, started)})
+    assert scraped()("worker_busy_slots", version="") == 2 + 6
 
 
 def test_an_expired_worker_counts_neither_its_slots_nor_its_jobs() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from django_jobs import Backoff
 from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.workers import Load, renew
 from django_jobs.metrics.slo import take_objectives
 from django_jobs.models import Queue
 from django_jobs.testing import run_jobs
@@ -182,8 +183,8 @@ NUMBERS = {
     "Busy slots of a queue": JOBS.format("running"),
     "Workers": "SELECT '', count(*) FROM django_jobs_worker WHERE status = 'running'",
     "Utilisation": """
-        SELECT '', (SELECT count(*) FROM django_jobs_job WHERE status = 'running')::float8
-            / (SELECT sum(threads) FROM django_jobs_worker)""",
+        SELECT '', sum(jsonb_array_length(started_jobs))::float8 / sum(threads)
+        FROM django_jobs_worker""",
     "What occupies the slots": """
         SELECT job_type, 0.0 FROM django_jobs_run JOIN django_jobs_job AS job ON job.id = job_id
         GROUP BY 1""",
@@ -198,7 +199,9 @@ def test_panels_show_the_numbers_of_the_tables_once_though_two_targets_are_scrap
     workers = [register_worker(threads=3), register_worker(threads=5)]
     noop.enqueue_many([{}] * 10)
     for number, worker in enumerate(workers, start=1):
-        claim_ready(worker, limit=number)
+        held = claim_ready(worker, limit=2 * number)
+        started = [(one.id, 0.5, None) for one in held[:number]]
+        renew([worker], 30, loads={worker: Load(90, started)})
     history = [Phase(scrape(), 20)]
     by_title = {panel["title"]: panel for panel in panels()}
     for title, sql in NUMBERS.items():

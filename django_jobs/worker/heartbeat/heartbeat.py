@@ -26,9 +26,6 @@ from . import crash_recovery
 from .scheduler import Look
 from .upkeep import Upkeep
 
-MOST_STARTED = 200
-"""Started jobs of a process that are written with its heartbeat."""
-
 LONGEST_ROUND = 1.0
 """Seconds. The supervisor considers a heartbeat process hung that takes longer."""
 
@@ -78,13 +75,13 @@ def run(
 
 
 def load_of(slot: WorkerSlot, worker: int) -> workers.Load:
-    """What the process of ``slot`` uses and runs as ``worker``: up to ``MOST_STARTED`` jobs, the
-    oldest first."""
+    """What the process of ``slot`` uses and runs as ``worker``: up to
+    ``workers.MOST_STARTED`` jobs, the oldest first."""
     now = time.monotonic()
     entries = (
         entry for entry in slot.started_jobs() if entry.worker == worker and not entry.finished
     )
-    oldest = sorted(entries, key=lambda entry: entry.started)[:MOST_STARTED]
+    oldest = sorted(entries, key=lambda entry: entry.started)[: workers.MOST_STARTED]
     return workers.Load(
         rss_mb=resident_megabytes(slot.process),
         started=[
