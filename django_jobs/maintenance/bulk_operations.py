@@ -115,7 +115,8 @@ class Chunk:
         operation.status = BulkState.RUNNING
         operation.started_at = operation.started_at or self.now
         if operation.matched is None:
-            operation.matched = bulk.count(operation.action, operation.terms, operation.max_id)
+            counted = bulk.count(operation.action, operation.terms, operation.max_id)
+            operation.matched, self.progress["counted"] = counted.jobs, counted.is_exact
 
     def end(self, state: BulkState, why: str = "") -> None:
         """Note why the operation ends."""

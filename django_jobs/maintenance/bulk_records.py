@@ -40,9 +40,8 @@ def send_events(operation: BulkOperation, has_begun: bool) -> None:
 
 
 def _seconds(operation: BulkOperation) -> float | None:
-    if operation.started_at is None or operation.finished_at is None:
-        return None
-    return (operation.finished_at - operation.started_at).total_seconds()
+    worked = operation.worked(operation.finished_at) if operation.finished_at else None
+    return None if worked is None else worked.total_seconds()
 
 
 def log_end(operation: BulkOperation) -> None:

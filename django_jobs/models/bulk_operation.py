@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -99,3 +101,25 @@ class BulkOperation(models.Model):
     def is_unfinished(self) -> bool:
         """Whether workers carry it out, or will."""
         return self.status in UNFINISHED
+
+    @property
+    def has_looked_at_all(self) -> bool:
+        """Whether it went through all jobs that match. A replay may still await outcomes."""
+        return self.status == BulkState.COMPLETED or bool(self.progress.get("all_sent"))
+
+    @property
+    def no_longer_matched(self) -> int:
+        """At least how many of the jobs that matched at the start did not when their turn came: 0
+        until it has looked at all, and if they were estimated. A job that came to match later hides
+        one of them."""
+        if not (self.has_looked_at_all and self.progress.get("counted")):
+            return 0
+        return max((self.matched or 0) - self.done - self.left, 0)
+
+    def worked(self, until: datetime) -> timedelta | None:
+        """How long it was carried out, without the times at which it was stopped; None if it has
+        not begun."""
+        if self.started_at is None:
+            return None
+        stopped = timedelta(seconds=self.progress.get("stopped_seconds", 0.0))
+        return max(until - self.started_at - stopped, timedelta(0))

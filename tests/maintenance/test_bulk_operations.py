@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -310,6 +311,59 @@ def test_a_stopped_operation_continues_where_it_stopped() -> None:
     assert (operation.status, operation.why, operation.done) == ("completed", "", 25)
 
 
+@pytest.mark.usefixtures("small_chunks")
+def test_the_time_for_which_an_operation_was_stopped_is_not_counted() -> None:
+    noop.enqueue_many({} for _ in range(35))
+    pk = bulk.start("cancel", {"queue": "default"}).pk
+    for minutes in (60, 30):
+        run_chunk()
+        bulk.stop([pk])
+        run_all(1)
+        run_sql(
+            "UPDATE django_jobs_bulkoperation SET started_at = now() - interval '3 h',"
+            " finished_at = now() - make_interval(mins => %s)",
+            [minutes],
+        )
+        bulk.resume([pk])
+    operation = run_all()
+    assert operation.finished_at is not None
+    worked = operation.worked(operation.finished_at)
+    assert worked is not None
+    assert worked / timedelta(minutes=1) == pytest.approx(180 - 60 - 30, abs=1)
+
+
+def test_an_operation_that_was_stopped_before_it_began_has_no_time_to_leave_out() -> None:
+    operation = bulk.start("cancel", {"queue": "default"})
+    bulk.stop([operation.pk])
+    run_all(1)
+    bulk.resume([operation.pk])
+    operation = run_all()
+    assert "stopped_seconds" not in operation.progress
+    assert operation.finished_at is not None
+    assert operation.started_at is not None
+    took = operation.finished_at - operation.started_at
+    assert operation.worked(operation.finished_at) == took
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize(("counted", "number"), [(bulk.COUNTED, 15), (25, 0)])
+def test_what_no_longer_matches_is_known_at_the_end_if_it_was_counted(
+    monkeypatch: pytest.MonkeyPatch, counted: int, number: int
+) -> None:
+    monkeypatch.setattr(bulk.count, "__defaults__", (counted,))
+    noop.enqueue_many({} for _ in range(25))
+    asked = bulk.start("cancel", {"queue": "default"})
+    run_chunk()
+    bulk.stop([asked.pk])
+    operation = run_all(1)
+    run_sql("UPDATE django_jobs_job SET queue = 'bulk' WHERE status = 'ready'")
+    assert operation.no_longer_matched == 0
+    bulk.resume([asked.pk])
+    operation = run_all()
+    assert (operation.status, operation.matched, operation.done) == ("completed", 25, 10)
+    assert operation.no_longer_matched == number
+
+
 def test_the_end_is_logged_for_the_actor() -> None:
     noop.enqueue()
     olga = make_user("cancel_job")
@@ -489,9 +543,10 @@ def test_jobs_that_only_other_workers_know_are_replayed() -> None:
 def test_the_count_is_an_estimate_beyond_the_jobs_that_are_looked_at() -> None:
     noop.enqueue_many({} for _ in range(100))
     ((newest,),) = run_sql("SELECT max(id) FROM django_jobs_job_live")
-    assert bulk.count("cancel", {"queue": "default"}, newest) == 100
-    assert bulk.count("cancel", {"queue": "default"}, newest, looked=20) == 100
-    assert bulk.count("cancel", {"queue": "bulk"}, newest, looked=20) == 0
+    assert bulk.count("cancel", {"queue": "default"}, newest) == (100, True)
+    assert bulk.count("cancel", {"queue": "default"}, newest, looked=100) == (100, False)
+    assert bulk.count("cancel", {"queue": "default"}, newest, looked=20) == (100, False)
+    assert bulk.count("cancel", {"queue": "bulk"}, newest, looked=20) == (0, False)
 
 
 def test_cancelling_what_runs_asks_it_to_stop() -> None:

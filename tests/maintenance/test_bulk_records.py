@@ -13,7 +13,7 @@ from django_jobs.maintenance import bulk_operations
 from django_jobs.models import BulkOperation
 from django_jobs.signals import worker_event
 from tests.app.jobs import noop
-from tests.factories import copies_of, heard, make_dead, make_user
+from tests.factories import copies_of, heard, make_dead, make_user, run_sql
 from tests.maintenance.test_bulk_operations import run_all
 
 pytestmark = pytest.mark.django_db
@@ -49,6 +49,26 @@ def test_how_long_an_operation_took_is_in_the_event_of_its_end() -> None:
     assert operation.finished_at is not None
     took = (operation.finished_at - operation.started_at).total_seconds()
     assert events[-1]["fields"]["seconds"] == took
+
+
+def test_the_event_of_the_end_leaves_out_the_time_for_which_it_was_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_operations, "CHUNK", 2)
+    noop.enqueue_many({} for _ in range(5))
+    asked = bulk.start("cancel", {"queue": "default"})
+    bulk_operations.run_chunk()
+    bulk.stop([asked.pk])
+    run_all(1)
+    run_sql(
+        "UPDATE django_jobs_bulkoperation SET started_at = now() - interval '61 min',"
+        " finished_at = now() - interval '60 min'"
+    )
+    bulk.resume([asked.pk])
+    with heard(worker_event) as events:
+        run_all()
+    assert events[-1]["sender"] == "operation_completed"
+    assert events[-1]["fields"]["seconds"] == pytest.approx(60, abs=5)
 
 
 def test_an_operation_that_is_stopped_and_resumed_is_logged_each_time(

@@ -59,7 +59,8 @@ CONTINUE = OperatorAction(
     question=_("Continue operations?"),
     explanation=_(
         "A stopped or failed operation continues after the last job that it examined, with "
-        "your permissions. A replay plan begins with its first wave again."
+        "your permissions. Jobs that no longer match are left alone. A replay plan begins with "
+        "its first wave again."
     ),
     execute=by_id(bulk.resume, _("it was not stopped")),
     done=ngettext_lazy(

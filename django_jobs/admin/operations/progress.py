@@ -24,7 +24,7 @@ MOST_FAILURES = 3
 
 def fraction_of(operation: BulkOperation) -> float | None:
     """How much of what matched at the start has been handled."""
-    if operation.status == BulkState.COMPLETED:
+    if operation.has_looked_at_all:
         return 1.0
     if not operation.matched:
         return None
@@ -34,10 +34,12 @@ def fraction_of(operation: BulkOperation) -> float | None:
 def numbers(operation: Any) -> list[tuple[str, str]]:
     """The counts of the page, with their names."""
     counts = [(gettext("done"), operation.done)]
-    if operation.status != BulkState.COMPLETED and operation.matched is not None:
+    if not operation.has_looked_at_all and operation.matched is not None:
         rest = max(operation.matched - operation.done - operation.left, 0)
         counts.append((gettext("not yet done"), rest))
     counts.append((gettext("skipped"), operation.left))
+    if operation.no_longer_matched:
+        counts.append((gettext("no longer matched, at least"), operation.no_longer_matched))
     if operation.action == BulkAction.REPLAY:
         unknown = gettext("not ended yet") if operation.is_unfinished else gettext("not known")
         counts += [
@@ -52,8 +54,10 @@ def numbers(operation: Any) -> list[tuple[str, str]]:
 
 
 def sentence(operation: Any) -> str:
-    """The state of an operation in one sentence, and how the replayed jobs ended in another."""
-    return " ".join(filter(None, [_state(operation), outcomes(operation)]))
+    """The state of an operation in one sentence, what no longer matched in another, and how the
+    replayed jobs ended in a third."""
+    texts = _state(operation), _no_longer_matched(operation), outcomes(operation)
+    return " ".join(filter(None, texts))
 
 
 def _state(operation: Any) -> str:
@@ -88,7 +92,7 @@ def _state(operation: Any) -> str:
                 "Completed in %(time)s: %(count)s jobs done.",
                 operation.done,
             ) % {
-                "time": duration(operation.finished_at - operation.started_at),
+                "time": duration(operation.worked(operation.finished_at)),
                 "count": number_text(operation.done),
             }
         case BulkState.STOPPED:
@@ -104,6 +108,17 @@ def _state(operation: Any) -> str:
                 handled,
             )
     return text % {"count": number_text(handled), "why": operation.why}
+
+
+def _no_longer_matched(operation: BulkOperation) -> str:
+    number = operation.no_longer_matched
+    if not number:
+        return ""
+    return ngettext(
+        "At least %(count)s other job no longer matched.",
+        "At least %(count)s other jobs no longer matched.",
+        number,
+    ) % {"count": number_text(number)}
 
 
 def outcomes(operation: BulkOperation) -> str:
@@ -133,7 +148,8 @@ def outcomes(operation: BulkOperation) -> str:
 
 def time_left(operation: Any, handled: int) -> timedelta | None:
     """About how long the rest takes, by the time that the others took."""
-    if not handled or operation.started_at is None:
+    took: timedelta | None = operation.worked(operation.read_at)
+    if not handled or took is None:
         return None
     rest = max((operation.matched or 0) - handled, 0)
     if operation.plan is not None:
@@ -143,7 +159,6 @@ def time_left(operation: Any, handled: int) -> timedelta | None:
             return None
         seconds = operation.read_at.timestamp() - operation.progress["rest_since"]
         return timedelta(seconds=max(rest / plan.rate, rest * seconds / sent))
-    took: timedelta = operation.read_at - operation.started_at
     return took * rest / handled
 
 

@@ -122,7 +122,7 @@ def plan_page(
 ) -> HttpResponse:
     """The dry run with the form."""
     with time_limit():
-        matched = bulk.count(BulkAction.REPLAY, terms, max_id)
+        matched = bulk.count(BulkAction.REPLAY, terms, max_id).jobs
         sample = _sample(terms, max_id)
         checks = _checks(sample, matched)
     plan = form.plan() if form.is_bound and form.is_valid() else ReplayPlan()

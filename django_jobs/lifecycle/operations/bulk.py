@@ -19,7 +19,7 @@ from ...domain.replay_plan import OUTCOME_OF, Outcome, ReplayPlan
 from ...domain.states import RunState
 from ...exceptions import OperationRefused
 from ...models import BulkAction, BulkOperation
-from ...models.database import execute, fetch, jobs_connection
+from ...models.database import database_time, execute, fetch, jobs_connection
 from ..job_columns import IN_LIVE
 from .jobs import LOCK_JOBS, Actor, demand, name_of
 
@@ -100,6 +100,13 @@ LEFT JOIN LATERAL (
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('django_jobs.bulk', 0))"
 
 NEWEST = "SELECT coalesce(max(id), 0) FROM django_jobs_job_live"
+
+
+class Counted(NamedTuple):
+    """How many jobs match, and whether all were looked at. The number is an estimate otherwise."""
+
+    jobs: int
+    is_exact: bool
 
 
 class Found(NamedTuple):
@@ -207,8 +214,7 @@ def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int
             demand(actor, PERMISSIONS[operation.action], for_all=True)
             if _under_way(operation.action, operation.arguments, operation.terms, operation.max_id):
                 continue
-            kept = operation.progress.keys() & {"again", "awaited", "failed"}
-            operation.progress = {name: operation.progress[name] for name in kept}
+            operation.progress = _kept(operation)
             operation.status = BulkState.PENDING
             operation.why = operation.stop_requested_by = ""
             operation.finished_at = None
@@ -218,6 +224,17 @@ def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int
             operation.save()
             continued.append(operation.pk)
     return continued
+
+
+def _kept(operation: BulkOperation) -> dict[str, Any]:
+    """The progress with which an operation continues. The time since it ended is added to that for
+    which it was stopped."""
+    names = operation.progress.keys() & {"again", "awaited", "failed", "counted", "stopped_seconds"}
+    kept = {name: operation.progress[name] for name in names}
+    if operation.started_at is not None and operation.finished_at is not None:
+        since = (database_time() - operation.finished_at).total_seconds()
+        kept["stopped_seconds"] = kept.get("stopped_seconds", 0.0) + max(since, 0.0)
+    return kept
 
 
 def take(pk: int | None = None) -> BulkOperation | None:
@@ -247,15 +264,16 @@ def find(action: str, terms: Mapping[str, Any], after: int, max_id: int, page: i
     return Found(ids, max_id if last is None else last, seen < page)
 
 
-def count(action: str, terms: Mapping[str, Any], max_id: int, looked: int = COUNTED) -> int:
-    """About how many jobs match. Exact if no more than ``looked`` jobs are live or dead; the others
-    are taken to be like the oldest ones."""
+def count(action: str, terms: Mapping[str, Any], max_id: int, looked: int = COUNTED) -> Counted:
+    """How many jobs match: exact if fewer than ``looked`` jobs are live or dead. Otherwise all are
+    taken to be like the oldest ones."""
     sql, parameters = statement(_COUNT, action, terms)
     limits = {"after": 0, "max_id": max_id, "page": looked}
     ((matches, first, last, seen),) = fetch(sql, parameters | limits)
     if seen < looked:
-        return int(matches)
-    return int(matches * (max_id - first + 1) / (last - first + 1))
+        return Counted(int(matches), is_exact=True)
+    estimate = int(matches * (max_id - first + 1) / (last - first + 1))
+    return Counted(estimate, is_exact=False)
 
 
 def statement(template: str, action: str, terms: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -110,7 +110,7 @@ def test_the_plan_of_a_replay_is_for_this_failure_alone(page: Page) -> None:
     terms = terms_of_list(site.get_model_admin(DeadLetter), asked.wsgi_request)
     assert terms is not None
     assert terms == {"status": "dead", "job_type": "app.noop", "error": wanted.fingerprint}
-    assert count(BulkAction.REPLAY, terms, newest()) == 1
+    assert count(BulkAction.REPLAY, terms, newest()).jobs == 1
 
 
 def test_dead_letters_of_one_failure_are_dismissed_with_a_reason_and_a_log(page: Page) -> None:

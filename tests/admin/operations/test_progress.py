@@ -9,8 +9,9 @@ from django.urls import reverse
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.replay_plan import ReplayPlan
-from django_jobs.lifecycle.operations import bulk
+from django_jobs.lifecycle.operations import bulk, dead_letters
 from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.maintenance import bulk_operations
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, Job
 from tests.admin.walking import Page, change_url, list_url
@@ -98,6 +99,51 @@ def test_a_page_counts_what_is_done_skipped_and_not_yet_done(page: Page) -> None
         assert f"<dt>{label}</dt><dd>{number}</dd>" in text
     assert "<dt>left</dt>" not in text
     assert "succeeded" not in text
+
+
+def test_a_continued_operation_says_what_no_longer_matched_and_leaves_out_the_stop(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_operations, "CHUNK", 10)
+    noop.enqueue_many({} for _ in range(30))
+    operation = bulk.start("cancel", {"queue": "default"})
+    go_on(1)
+    bulk.stop([operation.pk], by="ada")
+    go_on(1)
+    run_sql("UPDATE django_jobs_job SET queue = 'bulk' WHERE id IN (SELECT max(id) FROM"
+            " django_jobs_job_live WHERE status = 'ready')")  # fmt: skip
+    run_sql("UPDATE django_jobs_bulkoperation SET started_at = now() - interval '61 min',"
+            " finished_at = now() - interval '60 min'")  # fmt: skip
+    assert "<dt>not yet done</dt><dd>20</dd>" in shown(page, operation)
+    bulk.resume([operation.pk], by="ada")
+    go_on(1)
+    text = shown(page, operation)
+    assert "20 of about 30 jobs. About 30 s left." in text
+    assert "no longer matched" not in text
+    go_on()
+    text = shown(page, operation)
+    assert "Completed in 1 min" in text
+    assert "29 jobs done. At least 1 other job no longer matched." in text
+    assert "<dt>no longer matched, at least</dt><dd>1</dd>" in text
+
+
+def test_a_replay_that_awaits_outcomes_says_what_no_longer_matched(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_operations, "REPLAYED", 1)
+    make_dead()
+    other = make_dead(add, 1)
+    operation = bulk.start("replay", {"status": "dead"})
+    go_on(1)
+    dead_letters.dismiss([other.pk])
+    assert "<dt>not yet done</dt><dd>1</dd>" in shown(page, operation)
+    go_on(1)
+    text = shown(page, operation)
+    assert (
+        "1 job was sent back to its queue. At least 1 other job no longer matched. 0 succeeded,"
+    ) in text
+    assert "not yet done" not in text
+    assert "<strong>100%</strong>" in text
 
 
 def test_a_page_links_the_jobs_that_failed_again_and_their_failure(page: Page) -> None:
