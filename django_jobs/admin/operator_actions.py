@@ -25,6 +25,7 @@ from .base.search_rows import DEAD
 from .failures.filters import failure_links
 from .operations.background import in_background
 from .operations.replay_plan import BY_PLAN
+from .restarts import OF_NO_RUNNING_RUN, run_goes_on
 
 MOST_LINKED = 50
 """Replayed jobs that a link lists."""
@@ -196,13 +197,14 @@ DISMISS = OperatorAction(
     question=_("Dismiss dead jobs?"),
     explanation=_(
         "Dead jobs that nobody will replay are cancelled. Their errors and runs are kept as long "
-        "as those of other cancelled jobs. They cannot be replayed any more."
+        "as those of other cancelled jobs. They cannot be replayed any more. A step of a workflow "
+        "is dismissed once its run has ended."
     ),
     execute=dead_letters.dismiss,
     done=ngettext_lazy("%(count)s job was dismissed.", "%(count)s jobs were dismissed.", "number"),
     logged="dismissed",
-    applies=lambda job: job.status == JobState.DEAD and job.workflow_run_id is None,
-    among=DEAD & Q(workflow_run=None),
+    applies=lambda job: job.status == JobState.DEAD and not run_goes_on(job),
+    among=DEAD & OF_NO_RUNNING_RUN,
     form=ReasonForm,
     alternatives=(in_background(BulkAction.DISMISS),),
 )

@@ -1,4 +1,4 @@
-"""Why a step of a workflow can be neither replayed nor skipped, for the pages that offer it."""
+"""Whether a step of a workflow can be replayed, skipped or dismissed, for the pages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from django.db.models import Exists, OuterRef, Q
+
+from ..conf import conf
+from ..domain.workflows import WorkflowState
 from ..lifecycle.operations.workflows import retry_problem
 from ..lifecycle.workflows.restarting import restart_problem, see_run
-from ..models import JobStatus
+from ..models import JobStatus, WorkflowRun
 
 UNREADABLE = ValueError, RecursionError, KeyError, TypeError
 """Compensations that were not written by a start are no reason for a page to fail."""
+
+RUNNING = WorkflowRun.objects.filter(status=WorkflowState.RUNNING)
+OF_NO_RUNNING_RUN = ~Q(Exists(RUNNING.filter(pk=OuterRef("workflow_run"))))
+"""Jobs that are no steps, and the steps of runs that have ended."""
+
+
+def run_goes_on(job: Any) -> bool:
+    """Whether ``job`` is a step of a run that has not ended."""
+    run = job.workflow_run_id
+    return run is not None and RUNNING.using(conf().database).filter(pk=run).exists()
 
 
 def refusal_of(job: Any) -> str | None:

@@ -14,7 +14,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...domain.states import LIVE
+from ...domain.states import LIVE, JobState
+from ...domain.workflows import WorkflowState
 from ...models import Job, WorkflowDefinition, WorkflowRun
 from ...separators import number_text
 from ..base.actions import OperatorAction
@@ -36,6 +37,7 @@ from ..base.search import LARGEST_ID
 from ..base.search_rows import OUTSIDE_HISTORY
 from ..lists.filters import StatusFilter
 from ..lists.workflow_filter import WorkflowFilter
+from ..operator_actions import DISMISS
 from ..overview.visible import Visible
 from ..restarts import refused_steps
 from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
@@ -152,7 +154,11 @@ class WorkflowRunAdmin(ConsoleAdmin):
             SKIP_STEP,
             applies=lambda step: SKIP_STEP.applies(step) and not refused(step.step),
         )
-        return [action for action in (SIGNAL, skip) if action.action in allowed]
+        has_ended = run.status != WorkflowState.RUNNING
+        dismiss = replace(
+            DISMISS, applies=lambda step: has_ended and step.status == JobState.DEAD
+        )  # one look at the run for all of its steps
+        return [action for action in (SIGNAL, skip, dismiss) if action.action in allowed]
 
     @admin.display(description=_("number"))
     def number(self, run: Any) -> str:

@@ -11,16 +11,29 @@ from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..scope import limited
 from .jobs import LOCK_JOBS, Actor, OperationResult, demand, done_by, result_of
 
+# A run that is retried meanwhile counts its steps under this lock: jobs before runs, as in
+# ``lifecycle.opening``.
+LOCK_RUNS = """
+SELECT run.id FROM django_jobs_workflowrun AS run
+WHERE run.id = ANY(ARRAY(
+    SELECT job.workflow_run_id FROM django_jobs_job_live AS job
+    WHERE job.id = ANY(%(ids)s::bigint[]) AND job.workflow_run_id IS NOT NULL))
+ORDER BY run.id
+FOR NO KEY UPDATE
+"""
 # The job moves to the history of the day on which it was dismissed, and is kept from then on as
-# long as other cancelled jobs. Its runs stay as they are.
+# long as other cancelled jobs, a step as long as its run. Its runs stay as they are. For the steps
+# after it nothing changes: a dead step and a cancelled one have both failed.
 DISMISS = """
 UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock.now,
     reason = %(reason)s || ' (it was dead: ' || job.reason || ')'
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
-WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead' AND job.workflow_run_id IS NULL
+WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead' AND NOT EXISTS (
+    SELECT FROM django_jobs_workflowrun AS run
+    WHERE run.id = job.workflow_run_id AND run.status = 'running' OFFSET 0)
 RETURNING job.id
 """
-A_STEP = "it is a step of a workflow; retry or cancel the run, or skip the step"
+UNENDED_RUN = "its workflow run has not ended; retry or cancel the run, or skip the step"
 
 
 @limited
@@ -28,7 +41,8 @@ def dismiss(
     ids: Iterable[int], *, actor: Actor = None, by: str = "", reason: str = ""
 ) -> OperationResult:
     """Cancel dead jobs that nobody will replay. Their errors and runs are kept as long as those of
-    other cancelled jobs. A step of a workflow is refused. Without an actor, ``by`` is who.
+    other cancelled jobs. A step whose workflow run has not ended is refused; a retry of the run
+    starts a dismissed one again. Without an actor, ``by`` is who.
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
@@ -41,8 +55,9 @@ def dismiss(
 def _dismiss(wanted: list[int], why: str) -> OperationResult:
     with transaction.atomic(using=jobs_connection().alias):
         fetch(LOCK_JOBS, {"ids": wanted})
+        fetch(LOCK_RUNS, {"ids": wanted})
         done = [id_ for (id_,) in fetch(DISMISS, {"ids": wanted, "reason": why})]
         result = result_of(wanted, done)
     steps = Job.objects.using(jobs_connection().alias).dead().filter(pk__in=result.refused)
-    result.refused |= dict.fromkeys(steps.values_list("pk", flat=True), A_STEP)
+    result.refused |= dict.fromkeys(steps.values_list("pk", flat=True), UNENDED_RUN)
     return result
