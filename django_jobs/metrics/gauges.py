@@ -65,11 +65,7 @@ PARTS = {
             coalesce(greatest(date_part('epoch', clock_timestamp())
                 - date_part('epoch', overdue.since), 0), 0) AS overdue_scheduled_seconds,
             served.threads, served.loop_slots, served.threads + served.loop_slots AS slots,
-            (SELECT count(*) FROM (
-                SELECT FROM django_jobs_job_live AS job
-                WHERE job.status = 'dead' AND job.queue = queue.name
-                  AND job.finished_at >= statement_timestamp() - interval '1 hour'
-                ORDER BY job.finished_at, job.id LIMIT %(recent)s) AS counted) AS recently_dead,
+            died.jobs AS recently_dead, died.of_ended_runs AS recently_dead_of_ended_runs,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN (
                 SELECT CASE WHEN read < {OF_EACH} THEN counted ELSE greatest(counted, round(
                     (SELECT jobs FROM late WHERE late.queue = queue.name))) END
@@ -86,6 +82,15 @@ PARTS = {
         CROSS JOIN LATERAL (
             SELECT coalesce(sum(threads), 0) AS threads, coalesce(sum(loop_slots), 0) AS loop_slots
             FROM slot WHERE slot.queues @> to_jsonb(queue.name::text)) AS served
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS jobs, count(*) FILTER (WHERE counted.run IS NOT NULL AND (
+                SELECT run.status FROM django_jobs_workflowrun AS run WHERE run.id = counted.run
+            ) <> 'running') AS of_ended_runs
+            FROM (
+                SELECT job.workflow_run_id AS run FROM django_jobs_job_live AS job
+                WHERE job.status = 'dead' AND job.queue = queue.name
+                  AND job.finished_at >= statement_timestamp() - interval '1 hour'
+                ORDER BY job.finished_at, job.id LIMIT %(recent)s) AS counted) AS died
         ORDER BY queue.name""",
     "unclaimable": f"""
         SELECT job_type, CASE WHEN version IS NULL THEN 'unknown_type' ELSE 'newer_version' END

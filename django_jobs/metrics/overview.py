@@ -215,6 +215,18 @@ PARTS = {
             ORDER BY finished_at DESC LIMIT %(recent)s) AS ended
          WHERE status = 'failed' ORDER BY finished_at DESC LIMIT %(named)s)""",
     "not_undone": NOT_UNDONE.replace("%(most)s", "%(not_undone)s"),
+    # Those that a person has not dealt with: a dead step that is replayed, skipped or dismissed is
+    # dead no more.
+    "failed_runs": f"""
+        SELECT id, name, {SECONDS.format("finished_at")} AS seconds, count(*) OVER () AS runs
+        FROM (
+            SELECT * FROM django_jobs_workflowrun
+            WHERE finished_at >= statement_timestamp() - interval '1 hour'
+            ORDER BY finished_at DESC LIMIT %(first)s) AS ended
+        WHERE status = 'failed' AND EXISTS (
+            SELECT FROM django_jobs_job_live AS job
+            WHERE job.workflow_run_id = ended.id AND job.status = 'dead' OFFSET 0)
+        ORDER BY finished_at DESC LIMIT %(named)s""",
     "older_runs": f"""
         SELECT id FROM django_jobs_run
         WHERE id <= {LAST_RUN} - %(newest)s AND id > {LAST_RUN} - 2 * %(newest)s

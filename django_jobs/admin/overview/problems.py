@@ -141,11 +141,19 @@ def _of_quarantines(numbers: Numbers, visible: Visible) -> Found:
 
 
 def _of_dead_jobs(numbers: Numbers, visible: Visible) -> Found:
-    """What died in the last hour, and was not replayed or dismissed since."""
-    recent = {row["queue"]: row["recently_dead"] for row in numbers.gauges["queues"]}
+    """What died in the last hour, and was not replayed or dismissed since. A step whose run has
+    ended is left to the problem of the run, if the user may see that: a failed run is one, and a
+    cancelled one has been dealt with."""
+    rows = numbers.gauges["queues"]
+    named = visible.sees(WorkflowRun)
+    recent = {
+        row["queue"]: row["recently_dead"] - (row["recently_dead_of_ended_runs"] if named else 0)
+        for row in rows
+    }
     recent = {name: dead for name, dead in recent.items() if dead}
     if not recent:
         return
+    capped = {row["queue"] for row in rows if row["recently_dead"] >= MOST_RECENTLY_DEAD}
     text = ngettext(
         "<strong>{count} job</strong> of the last hour is dead: {queues}.",
         "<strong>{count} jobs</strong> of the last hour are dead: {queues}.",
@@ -153,25 +161,22 @@ def _of_dead_jobs(numbers: Numbers, visible: Visible) -> Found:
     )
     most = sorted(recent, key=lambda name: (-recent[name], name))[:MOST_OF_A_KIND]
     queues = ", ".join(
-        _("%(count)s in %(queue)s") % {"count": _recently_dead(recent[name]), "queue": name}
+        _("%(count)s in %(queue)s")
+        % {"count": number_text(recent[name], more=name in capped), "queue": name}
         for name in most
     )
     if len(recent) > len(most):
         queues += " …"
-    more = any(dead >= MOST_RECENTLY_DEAD for dead in recent.values())
-    shown = format_html(text, count=number_text(sum(recent.values()), more=more), queues=queues)
+    count = number_text(sum(recent.values()), more=bool(capped & recent.keys()))
+    shown = format_html(text, count=count, queues=queues)
     page = visible.page_url("django_jobs_failures")
     url = f"{page}?span=1h" if page else visible.list_url(DeadLetter)
     yield Problem(CAUTION, shown, (_("Failures"), url))
 
 
-def _recently_dead(number: int) -> str:
-    return number_text(number, more=number >= MOST_RECENTLY_DEAD)
-
-
 def _of_workflows(numbers: Numbers, visible: Visible) -> Found:
-    """Runs that failed in the last hour, and were not retried since."""
-    failed = [row for row in numbers.own["workflows"] if row["status"] == "failed"]
+    """Runs that failed in the last hour, and have a step that is still dead."""
+    failed = numbers.own["failed_runs"]
     not_undone = {row["id"] for row in numbers.own["not_undone"]}
     for row in failed:
         if row["id"] in not_undone:
@@ -180,9 +185,8 @@ def _of_workflows(numbers: Numbers, visible: Visible) -> Found:
         name = f"{row['name']} #{row['id']}"
         shown = format_html(text, name=name, time=seconds_text(row["seconds"]))
         yield Problem(CAUTION, shown, (_("Run"), change_url(visible.site, WorkflowRun, row["id"])))
-    ended = {row["status"]: row["runs"] for row in numbers.gauges["ended_workflows"]}
-    others = ended.get("failed", 0) - len(failed)
-    if failed and others > 0:
+    others = failed[0]["runs"] - len(failed) if failed else 0
+    if others:
         text = ngettext(
             "{count} more run of a workflow failed in the last hour.",
             "{count} more runs of workflows failed in the last hour.",

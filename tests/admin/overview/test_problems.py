@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import pytest
@@ -14,8 +14,8 @@ from django.utils import timezone
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates.admission import admit
+from django_jobs.lifecycle.operations import dead_letters, quarantines, workflows
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.operations import quarantines, workflows
 from django_jobs.models import Job, Quarantine, Queue, Resource, Schedule, Worker, WorkflowRun
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.gate_jobs import refund_payment
@@ -32,7 +32,7 @@ from tests.factories import (
     settle_one,
 )
 from tests.lifecycle.test_opening import DEAD, finish
-from tests.workflows import saga, start_graph
+from tests.workflows import saga, start_graph, step
 
 from .looking import links_of_problems, overview, problems, url, words
 
@@ -306,6 +306,44 @@ def test_workflow_runs_that_failed_lately_are_problems(page: Page) -> None:
     assert seen[others] == f"{list_url(WorkflowRun)}?status=failed"
     run_sql("UPDATE django_jobs_workflowrun SET finished_at = now() - interval '61 min'")
     assert found(page) == {}
+
+
+def failed_run(worker: int, graph: Mapping[str, str]) -> WorkflowRun:
+    """A run whose first step is dead."""
+    run = start_graph(graph)
+    (first,) = claim_ready(worker, limit=1)
+    settle_one(first, failure("boom", final=True))
+    run.refresh_from_db()
+    return run
+
+
+@pytest.mark.usefixtures("_served")
+def test_a_dead_step_is_one_problem_that_goes_when_it_is_dealt_with(page: Page) -> None:
+    worker = Worker.objects.get().pk
+    run = failed_run(worker, {"a": "", "b": "a"})
+    assert run.status == "failed"
+    (sentence,) = found(page)
+    assert re.fullmatch(rf"graph #{run.pk} failed .* ago\.", sentence)
+    dead_letters.dismiss([step(run, "a").pk])
+    assert found(page) == {}
+    assert "graph #" in overview(page)  # among the workflows
+
+
+@pytest.mark.usefixtures("_served")
+def test_a_dead_step_is_a_dead_job_until_its_run_has_ended(page: Page) -> None:
+    run = failed_run(Worker.objects.get().pk, {"a": "", "b": ""})
+    assert run.status == "running"
+    assert list(found(page)) == ["1 job of the last hour is dead: 1 in default."]
+    workflows.cancel([run.pk])
+    run.refresh_from_db()
+    assert run.status == "cancelled"
+    assert found(page) == {}
+
+
+def test_who_sees_no_runs_sees_their_dead_steps(page_of: Callable[..., Page]) -> None:
+    failed_run(register_worker("web-1"), {"a": ""})
+    text = overview(page_of("view_job"))
+    assert problems(text) == ["1 job of the last hour is dead: 1 in default."]
 
 
 @pytest.mark.usefixtures("_served")
