@@ -57,6 +57,7 @@ def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
         jobs("running", running),
         jobs("scheduled", _("scheduled")),
         jobs("blocked", _("blocked")),
+        jobs("waiting", _("waiting steps")),
         jobs("dead", _("dead")),
         Tile(rate_text(numbers.finished_per_minute), _("finished a minute")),
         Tile(NOTHING if share is None else number_text(share, ".1%"), _("failed, last hour")),

@@ -68,6 +68,7 @@ def some_traffic() -> None:
     add.using(queue="bulk").enqueue_many([{"first": 1}] * 7)
     claim_ready(worker, limit=2)
     make_dead()
+    start_graph({"a": "", "b": "a", "c": "b"})
 
 
 def test_the_tiles_have_the_numbers_of_all_queues(page: Page) -> None:
@@ -75,6 +76,7 @@ def test_the_tiles_have_the_numbers_of_all_queues(page: Page) -> None:
     shown = tiles(overview(page))
     for state in ("ready", "scheduled", "dead", "blocked"):
         assert shown[state] == str(counted(f"status = '{state}'")), state
+    assert shown["waiting steps"] == str(counted("status = 'waiting'")) == "2"
     slots = sum(Worker.objects.values_list("threads", flat=True))
     running = counted("status = 'running'")
     assert running > slots
