@@ -104,9 +104,22 @@ def duration(length: timedelta | None) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """A time to the second."""
+    """A time to the second, for a table. Its title has the time zone."""
+    return NOTHING if at is None else _time(at, _to_the_second)
+
+
+def moment_in_zone(at: datetime | None) -> str:
+    """The same with the time zone, for a time that stands alone."""
+    return NOTHING if at is None else _time(at, _to_the_second_in_zone)
+
+
+def _to_the_second(local: datetime) -> str:
     form = pgettext("the format of a time, without the year", "M j, H:i:s")
-    return NOTHING if at is None else _time(at, lambda local: date_format(local, form))
+    return date_format(local, form)
+
+
+def _to_the_second_in_zone(local: datetime) -> str:
+    return f"{_to_the_second(local)}\N{NO-BREAK SPACE}{date_format(local, 'T')}"
 
 
 def ago(at: datetime | None, now: datetime) -> str:
@@ -122,10 +135,10 @@ def ago(at: datetime | None, now: datetime) -> str:
 
 
 def moment_and_age(at: datetime | None, now: datetime) -> str:
-    """:func:`moment` and :func:`ago`."""
+    """:func:`moment_in_zone` and :func:`ago`."""
     if at is None or isinstance(at, DistantTime):
         return moment(at)
-    return format_html("{} ({})", moment(at), ago(at, now))
+    return format_html("{} ({})", moment_in_zone(at), ago(at, now))
 
 
 def pause_sentence(row: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from ...lifecycle.editing.edits import Edited, StoredJob
-from ..base.formatting import NOTHING, moment
+from ..base.formatting import NOTHING, moment_in_zone
 from ..base.json_display import masked
 
 LONGEST = 2_000
@@ -41,7 +41,7 @@ def differences(
         rows.append(Difference(name=_("Priority"), before=numbers[0], after=numbers[1]))
     if edited.run_at is not None:
         due = _moment(stored.available_at)
-        rows.append(Difference(name=_("Due"), before=due, after=moment(edited.run_at)))
+        rows.append(Difference(name=_("Due"), before=due, after=moment_in_zone(edited.run_at)))
     return rows
 
 
@@ -68,6 +68,6 @@ def _text(value: Any) -> str:
 
 def _moment(seconds: float) -> str:
     try:
-        return moment(datetime.fromtimestamp(seconds, UTC))
+        return moment_in_zone(datetime.fromtimestamp(seconds, UTC))
     except (ValueError, OverflowError, OSError):  # a row that enqueue did not write
         return NOTHING

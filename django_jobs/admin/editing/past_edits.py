@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
-from ..base.formatting import NOTHING, moment
+from ..base.formatting import NOTHING, moment_in_zone
 from ..base.json_display import hidden, object_of
 from ..job_sections.timeline import entry_text
 from .difference import LONGEST, Difference, of_payload
@@ -68,4 +68,4 @@ def _shown(name: str, values: Mapping[str, Any]) -> str:
         at = parse_datetime(text) if name == "due" else None
     except ValueError:
         at = None
-    return text if at is None or at.tzinfo is None else moment(at)
+    return text if at is None or at.tzinfo is None else moment_in_zone(at)

@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ...models import Backfill, Job, Schedule, Tick
-from ..base.formatting import link, moment
+from ..base.formatting import link, moment_in_zone
 from ..schedules.display import on_clock, zone_of
 
 KEY = re.compile(r"schedule/(\d{1,18})/")
@@ -24,7 +24,7 @@ def origin(job: Job, site: AdminSite) -> str:
     schedule = None if pk is None else schedule_of(job, pk)
     if schedule is None:
         name = _("schedule %(id)s (deleted)") % {"id": pk} if pk else _("a schedule")
-        return _due_text(name, moment(job.scheduled_for))
+        return _due_text(name, moment_in_zone(job.scheduled_for))
     due_text = _due_text(
         link(site, Schedule, schedule.pk, schedule.name),
         on_clock(job.scheduled_for, zone_of(schedule)),

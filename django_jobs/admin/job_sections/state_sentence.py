@@ -13,7 +13,7 @@ from ...domain.durations import LONGEST_TIMEOUT
 from ...models import JobStatus, Queue
 from ...models.job import QUARANTINED
 from ...separators import number_text
-from ..base.formatting import ago, duration, moment
+from ..base.formatting import ago, duration, moment_in_zone
 from .why import WhySection
 
 
@@ -43,7 +43,7 @@ def _running(job: Any, worker: str) -> Any:
     ends = ends_by(job)
     if ends is None:
         return format_html(_("Runs for {} on {}, without a time limit."), ran, worker)
-    return format_html(_("Runs for {} on {}, ends by {}."), ran, worker, moment(ends))
+    return format_html(_("Runs for {} on {}, ends by {}."), ran, worker, moment_in_zone(ends))
 
 
 def ends_by(job: Any) -> datetime | None:

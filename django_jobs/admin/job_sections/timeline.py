@@ -21,6 +21,7 @@ from ..base.formatting import (
     change_url,
     duration,
     moment,
+    moment_in_zone,
     usage,
     worker_link,
 )
@@ -214,8 +215,8 @@ def _picture(job: Any, runs: list[Run]) -> Picture | None:
             for number, ((text, state), bars) in enumerate(zip(texts, rows, strict=True))
         ],
         height=len(rows) * ROW,
-        begin=moment(begin),
-        end=moment(end) if is_final else _("now"),
+        begin=moment_in_zone(begin),
+        end=moment_in_zone(end) if is_final else _("now"),
         hidden=len(runs) - len(drawn),
     )
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from ...conf import conf
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job, Overview, Queue, Run, Schedule, Worker, WorkflowRun
-from ..base.formatting import moment
+from ..base.formatting import moment_in_zone
 from ..base.model_admin import ConsoleAdmin
 from ..doctor import DOCTOR
 from ..layout.console_page import console_page, console_path
@@ -81,7 +81,7 @@ def _shown(numbers: Numbers, visible: Visible) -> dict[str, Any]:
         ("workflows", sees(WorkflowRun), sections.workflow_runs),
     )
     return {
-        "taken": moment(timezone.now() - timedelta(seconds=numbers.age)),
+        "taken": moment_in_zone(timezone.now() - timedelta(seconds=numbers.age)),
         "problems": problems(numbers, visible),
         "tiles": sections.tiles(numbers, visible) if sees(Job) or sees(Queue) else (),
         "finished": sections.finished(numbers) if counts_runs else None,

@@ -71,7 +71,9 @@ def test_the_sentence_of_a_running_job_says_since_when_where_and_until_when(page
     held = enqueue_and_claim(worker=register_worker("carol"))
     run_sql("UPDATE django_jobs_job SET timeout = 30, claimed_at = now() - interval '12 s'")
     text = page.text(change_url(Job, held.id))
-    assert re.search(r"Runs for 12 s on carol #\d+ , ends by \w+ \d+, [\d:]{8} ?\.", words(text))
+    assert re.search(
+        r"Runs for 12 s on carol #\d+ , ends by \w+ \d+, [\d:]{8} UTC ?\.", words(text)
+    )
     assert f'<a href="{change_url(Worker, held.worker)}">carol' in text
 
 

@@ -1,0 +1,43 @@
+"""Times that stand alone say in which time zone they are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import override_settings
+from django.utils import timezone, translation
+
+from django_jobs.admin.base.formatting import moment_and_age, moment_in_zone
+from django_jobs.models import Job
+from tests.admin.overview.looking import overview, words
+from tests.admin.walking import Page, change_url
+from tests.app.jobs import noop
+
+AT = datetime(2026, 11, 23, 13, 5, 9, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("UTC", "Nov 23, 13:05:09\xa0UTC<"),
+        ("Europe/Berlin", "Nov 23, 14:05:09\xa0CET<"),
+        ("America/Sao_Paulo", "Nov 23, 10:05:09\xa0-03<"),
+    ],
+)
+def test_a_time_that_stands_alone_has_its_zone(zone: str, text: str) -> None:
+    with timezone.override(zone):
+        assert text in moment_in_zone(AT)
+        assert f"{text}/time> (" in moment_and_age(AT, AT + timedelta(seconds=3))
+
+
+def test_the_zone_follows_the_time_in_other_languages() -> None:
+    with timezone.override("Europe/Berlin"), translation.override("de"):
+        assert "23. Nov, 14:05:09\xa0CET<" in moment_in_zone(AT)
+
+
+@pytest.mark.django_db
+@override_settings(TIME_ZONE="Asia/Tokyo")
+def test_the_overview_and_the_page_of_a_job_say_the_zone(page: Page) -> None:
+    for text in (overview(page), page.text(change_url(Job, noop.enqueue().pk))):
+        assert " JST " in words(text.replace("\xa0", " "))
