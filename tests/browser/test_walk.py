@@ -25,6 +25,13 @@ CUT_TABLES = """() => [...document.querySelectorAll(".results, .jobs-scroll")]
     .map((one) => `${one.querySelector("table")?.className} lacks `
         + `${one.scrollWidth - one.clientWidth} px`)"""
 
+TABS_OUT_OF_SIGHT = """() => [...document.querySelectorAll(".jobs-tabs a")]
+    .filter((one) => {
+        const list = one.closest("ul").getBoundingClientRect();
+        const { left, right, top, bottom } = one.getBoundingClientRect();
+        return left < list.left || right > list.right || top < list.top || bottom > list.bottom;
+    }).map((one) => one.textContent)"""
+
 
 def look_at(visitor: Visitor, name: str) -> Iterator[str]:
     """What is wrong with the page: in both themes, wide and narrow."""
@@ -90,6 +97,18 @@ def test_questions_are_shown_without_a_finding(visitor: Visitor) -> None:
         visitor.page.locator(".submit-row .default").wait_for()
         findings += look_at(visitor, f"the question of {button!r}")
     assert "\n".join(findings) == ""
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize("name", ["worker", "bulkoperation", "backfill"])
+def test_all_tabs_are_in_sight_in_a_narrow_window(
+    visitor: Visitor, settings: Any, name: str, language: str
+) -> None:
+    settings.LANGUAGE_CODE = language
+    visitor.visit(reverse(f"admin:django_jobs_{name}_changelist"))
+    with visitor.at(NARROW) as page:
+        assert page.evaluate(TABS_OUT_OF_SIGHT) == []
+        assert page.locator(".jobs-tabs ul:first-child li").count() == 8
 
 
 def test_german_pages_fit_although_their_words_are_longer(visitor: Visitor, settings: Any) -> None:
