@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils import timezone
 from django.utils.text import format_lazy
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
+from ...api.validation import LONGEST_DELAY
 from ...domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ...lifecycle.scope import Scope
 from ...models import Queue
+from ...separators import number_text
 from ..base.arguments import (
     MORE,
     arguments_of,
@@ -116,6 +120,17 @@ class JobForm(forms.Form):
                 _("No attempt starts before this. In the time zone {}."), site_zone()
             ),
         )
+
+    def clean_run_at(self) -> datetime | None:
+        """The due time. What ``using()`` refuses is refused here, in the words of the form."""
+        at: datetime | None = self.cleaned_data["run_at"]
+        if at is None or "run_at" not in self.changed_data:
+            return at
+        if abs((at - timezone.now()).total_seconds()) > LONGEST_DELAY:
+            days = number_text(LONGEST_DELAY / 86_400, ",.0f")
+            text = gettext("Enter a time within %(days)s days of now.")
+            raise ValidationError(text % {"days": days})
+        return at
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
