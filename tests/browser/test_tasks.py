@@ -30,7 +30,7 @@ def test_all_dead_jobs_of_one_kind_of_failure_are_replayed_in_five_clicks(
     visitor.click(visitor.page.get_by_role("link", name="Failures").last)
     row = visitor.page.get_by_role("row", name="TimeoutError")
     visitor.click(row.get_by_role("button", name="Replay"))
-    visitor.click(visitor.page.locator(".submit-row .default"))
+    press(visitor, "Replay 18 jobs")
     visitor.page.locator(".messagelist").wait_for()
     assert not Job.objects.dead().filter(pk__in=ids).exists()
     assert Job.objects.dead().count() == others > 0

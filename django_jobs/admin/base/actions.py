@@ -108,6 +108,8 @@ class Alternative:
     go: Callable[[ModelAdmin, HttpRequest, Choice, Mapping[str, Any]], HttpResponse]
     refused: Callable[[ModelAdmin, HttpRequest, Choice], str] = lambda page, request, choice: ""
     """Why it is not offered, if its user would expect it."""
+    preferred: Callable[[Choice], bool] = lambda choice: False
+    """Whether its button is the first one, before that which confirms."""
 
 
 def admin_action(action: OperatorAction) -> Callable[..., HttpResponse | None]:
@@ -219,7 +221,8 @@ def _question(
         from_page="from_page" in request.POST,
         back=_back(page, request, choice),
         button=_counted(action.button, count) if action.button else action.label,
-        alternatives=others,
+        preferred=[one for one in others if one.preferred(choice)],
+        alternatives=[one for one in others if not one.preferred(choice)],
     )
 
 
@@ -295,11 +298,8 @@ def _show_result(
         if result.made:
             made = ((link(page.admin_site, Job, pk, f"#{pk}"),) for pk in result.made[:NAMED])
             text = format_html("{} {}", text, format_html_join(", ", "{}", made))
-        if (
-            links := ()
-            if "from_page" in request.POST
-            else action.leads_to(page, request, result.done)
-        ):
+        from_page = "from_page" in request.POST
+        if links := () if from_page else action.leads_to(page, request, result.done):
             shown = ((url, label) for label, url in links)
             text = format_html("{} {}", text, format_html_join(" · ", '<a href="{}">{}</a>', shown))
         page.message_user(request, text, messages.SUCCESS)

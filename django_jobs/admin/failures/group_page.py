@@ -17,12 +17,13 @@ from ... import registry
 from ...domain.search_terms import FINGERPRINT
 from ...metrics.failure_details import CodeVersion, NewestFailure, code_versions, newest_failure
 from ...metrics.failures import FailureGroup, take_failure
-from ...models import Job, Run
+from ...models import BulkOperation, Job, Run
 from ...separators import number_text
 from ..access.errors import class_alone, hidden_error, may_see_errors, without_secrets
 from ..base.actions import ModelAdmin
 from ..base.formatting import ago, link, list_url, moment_and_age
 from ..layout.console_page import console_page
+from .filters import NO_ERROR
 from .group_rows import dead_url, group_url, groups_url, number, place_of, shown, trend_of
 from .groups_page import MEDIA, SPANS
 from .issue_link import issue_url
@@ -44,6 +45,7 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         newest = _visible(newest, request)
     versions = code_versions(group.job_type, group.fingerprint, group.queues)
     allowed = page.get_actions(request)
+    plan_url = _plan_url(site, group) if "replay_jobs" in allowed else ""
     return console_page(
         page,
         request,
@@ -65,6 +67,8 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         place=place_of(newest.traceback or "") if newest else "",
         dead_url=dead_url(site, group),
         **{name: name in allowed and group.dead > 0 for name in ("replay_jobs", "dismiss_jobs")},
+        plan_url=plan_url,
+        replay_label=_("Replay all at once…") if plan_url else _("Replay…"),
         quarantine_url=_quarantine_url(request, site, group),
         issue_url=issue_url(
             _title(group), _issue(group, newest, versions, _absolute(request, site, group))
@@ -132,6 +136,14 @@ def _facts(group: FailureGroup, site: AdminSite, now: Any) -> list[tuple[str, st
         (_("Last"), moment_and_age(group.last, now)),
         (_("Fingerprint"), group.fingerprint or _("none")),
     ]
+
+
+def _plan_url(site: AdminSite, group: FailureGroup) -> str:
+    """The address of a plan that tries one of several jobs first."""
+    if group.dead < 2 or not site.is_registered(BulkOperation):
+        return ""
+    plan = reverse("admin:django_jobs_replay_plan", current_app=site.name)
+    return f"{plan}?{urlencode({'type': group.job_type, 'error': group.fingerprint or NO_ERROR})}"
 
 
 def _quarantine_url(request: HttpRequest, site: AdminSite, group: FailureGroup) -> str:

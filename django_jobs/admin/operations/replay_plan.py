@@ -22,13 +22,14 @@ from ...domain.bulk import Reasons, checked_terms
 from ...domain.replay_plan import ReplayPlan
 from ...exceptions import OperationRefused
 from ...lifecycle.operations import bulk
+from ...lifecycle.scope import scope_of
 from ...maintenance.bulk_actions import is_known_elsewhere, knows, live_workers
 from ...metrics.failure_details import code_versions_of
 from ...models import BulkAction, DeadLetter, Job, Worker
 from ...separators import number_text
 from ..base.actions import Alternative, Choice, ModelAdmin, ceiling_of
 from ..base.formatting import duration, list_url
-from ..failures.filters import error_of
+from ..failures.filters import NO_ERROR, error_of
 from ..layout.console_page import console_page
 from ..layout.time_limit import time_limit
 from .background import begin, described, terms_of_list
@@ -108,6 +109,8 @@ def _asked(request: HttpRequest) -> tuple[dict[str, Any], int]:
         terms = {
             LINKED.get(name, name): value for name, value in request.GET.items() if value != ""
         }
+        if terms.get("error") == NO_ERROR:
+            terms["error"] = ""
         terms = terms or {"status": "dead"}
     ceiling = ceiling_of(request)
     return checked_terms(terms), bulk.newest() if ceiling is None else ceiling
@@ -275,7 +278,8 @@ def _check(state: str, name: str, text: str, count: int = 0) -> dict[str, str]:
 
 
 def _offered(page: ModelAdmin, request: HttpRequest, choice: Choice) -> bool:
-    return bool(choice.ids) and _terms(page, request, choice) is not None
+    may_begin = scope_of(request.user) is None and may_replay(request)
+    return may_begin and bool(choice.ids) and _terms(page, request, choice) is not None
 
 
 def _terms(page: ModelAdmin, request: HttpRequest, choice: Choice) -> dict[str, Any] | None:
@@ -300,5 +304,6 @@ BY_PLAN = Alternative(
         "A plan begins with one job, waits for its outcome, and stops by itself if too many fail."
     ),
     offered=_offered,
+    preferred=lambda choice: choice.across and len(choice.ids) > 1,
     go=_go,
 )

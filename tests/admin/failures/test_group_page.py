@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -12,8 +13,15 @@ from pytest_django import Settings
 from django_jobs.lifecycle.operations.quarantines import in_force
 from django_jobs.models import DeadLetter, Job, Quarantine, Run, Worker
 from tests.admin.walking import Page
-from tests.app.jobs import noop
-from tests.factories import enqueue_and_claim, failure, run_sql, settle_one
+from tests.app.jobs import add, noop
+from tests.factories import (
+    copies_of,
+    enqueue_and_claim,
+    failure,
+    make_dead,
+    run_sql,
+    settle_one,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -55,8 +63,35 @@ def test_the_page_says_how_many_in_which_code_and_shows_the_newest(page: Page) -
     assert text.index("4f2a") < text.index("91c0")
     assert "token=•••••• refused" in text
     assert "hunter2" not in text
-    for label in ("Replay…", "Dismiss…", "Quarantine the job type…", "Show the dead letters"):
+    for label in ("Dismiss…", "Quarantine the job type…", "Show the dead letters"):
         assert label in text
+
+
+@pytest.mark.parametrize("fingerprint", ["f0f0edf867a4213f", ""])
+def test_a_replay_of_several_jobs_by_a_plan_is_the_first_button(
+    page: Page, fingerprint: str
+) -> None:
+    dead()
+    run_sql("UPDATE django_jobs_job SET fingerprint = %s", [fingerprint])
+    one = Job.objects.get()
+    text = page.read(address(one))
+    assert ">Replay…</button>" in text
+    assert "Replay by a plan…" not in text  # which has nothing to try first
+    copies_of(one, 2, status="dead")
+    text = page.read(address(one))
+    (plan,) = links(text, '">Replay by a plan…')
+    assert re.search(r'class="button default"[^>]*>Replay by a plan…', text)
+    assert text.index("Replay by a plan…") < text.index("Replay all at once…")
+    assert text.count("button default") == 1
+    make_dead(add, 1)
+    assert "Replay plan: 3 dead jobs" in page.read(plan)
+
+
+def test_who_may_not_replay_is_offered_no_plan(page_of: Callable[..., Page]) -> None:
+    one = dead()
+    copies_of(one, 2, status="dead")
+    assert "Replay by a plan…" not in page_of("view_job").read(address(one))
+    assert "Replay by a plan…" in page_of("view_job", "replay_job", name="rob").read(address(one))
 
 
 @pytest.mark.parametrize("error", ["KeyError", None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
+from pytest_django import Settings
 
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, DeadLetter, Job, Worker
@@ -21,6 +23,10 @@ from tests.factories import copies_of, make_dead, make_user, register_worker, ru
 pytestmark = pytest.mark.django_db
 ADDRESS = reverse("admin:django_jobs_replay_plan")
 PLAN = {"first": 1, "then": 20, "rate": 10, "most_failed": 20}
+
+
+def default_alone(user: Any) -> dict[str, list[str]]:
+    return {"queues": ["default"]}
 
 
 def plan_of(page: Page, **terms: Any) -> str:
@@ -213,6 +219,33 @@ def test_a_begin_needs_a_token_and_a_post(page: Page) -> None:
     client.force_login(make_user("replay_job", name="eve"))
     assert begin(Page(client), {"status": "dead"}).status_code == 403
     assert not BulkOperation.objects.exists()
+
+
+@pytest.mark.parametrize(("jobs", "across", "first"), [(3, 1, True), (1, 1, False), (3, 0, False)])
+def test_the_plan_is_the_first_button_for_all_that_match(
+    page: Page, jobs: int, across: int, first: bool
+) -> None:
+    ids = [make_dead().pk for _ in range(jobs)]
+    chosen = [0] if across else ids
+    asked = page.ask(DeadLetter, "replay_jobs", *chosen, select_across=across).content.decode()
+    plan = asked.index('name="instead" value="plan"')
+    assert (plan < asked.index('value="Replay ')) == first
+    assert len(re.findall(r'class="(?:button )?default"', asked)) == 1
+    assert ('class="button default" name="instead" value="plan"' in asked) == first
+
+
+def test_a_user_with_a_scope_is_offered_no_plan(
+    page_of: Callable[..., Page], settings: Settings
+) -> None:
+    settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
+        "ADMIN_SCOPE": f"{__name__}.default_alone",
+    }
+    dead = make_dead()
+    olga = page_of("view_job", "replay_job")
+    asked = olga.ask(DeadLetter, "replay_jobs", dead.pk).content.decode()
+    assert 'value="Replay 1 job"' in asked
+    assert 'value="plan"' not in asked
 
 
 def test_chosen_dead_letters_can_be_replayed_by_a_plan(page: Page) -> None:
