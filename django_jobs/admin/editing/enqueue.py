@@ -99,12 +99,13 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
 
 def _offered(request: HttpRequest) -> list[JobType[..., Any]]:
     """The job types that allow it, of these the ones in the user's scope."""
+    return [job_type for job_type in _in_scope(request) if job_type.schedulable]
+
+
+def _in_scope(request: HttpRequest) -> list[JobType[..., Any]]:
     scope = scope_of(request.user) or Scope()
-    return [
-        job_type
-        for name in registry.names()
-        if (job_type := registry.get(name)).schedulable and scope.has_declared(job_type.queue, name)
-    ]
+    job_types = map(registry.get, registry.names())
+    return [one for one in job_types if scope.has_declared(one.queue, one.name)]
 
 
 def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
@@ -122,5 +123,7 @@ def _choice(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         "editing/choose.html",
         title=gettext("Enqueue a job of which type?"),
         choices=choices,
+        not_offered=[one.name for one in _in_scope(request) if not one.schedulable],
+        has_scope=scope_of(request.user) is not None,
         back=list_url(page.admin_site, Job),
     )

@@ -66,6 +66,7 @@ def choose_job_type(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
             for job_type in job_types
             if job_type.schedulable
         ],
+        not_offered=[one.name for one in job_types if not one.schedulable],
         refused=refused,
         back=list_url(page.admin_site, Schedule),
     )

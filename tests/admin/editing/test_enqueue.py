@@ -12,8 +12,9 @@ from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
 from django.test import Client
 from django.urls import reverse
+from pytest_django import Settings
 
-from django_jobs import OperationRefused
+from django_jobs import OperationRefused, registry
 from django_jobs.api.editing import enqueue_by_hand
 from django_jobs.models import Job
 from tests.admin.walking import Live, Page, change_url, list_url, message_of
@@ -37,6 +38,11 @@ def _greet() -> Iterator[None]:
         yield
 
 
+def some_types(user: Any) -> dict[str, list[str]] | None:
+    types = ["app.noop", "app.welcome_guest"]
+    return None if user.is_superuser else {"job_types": types}
+
+
 def enqueue_url(name: str | None = None) -> str:
     url = reverse("admin:django_jobs_job_enqueue")
     return f"{url}?job_type={name}" if name else url
@@ -52,7 +58,7 @@ def test_from_the_list_to_the_job(page_of: Callable[..., Page]) -> None:
     choice = page.read(enqueue_url())
     assert f'href="{enqueue_url("app.welcome_guest")}"' in choice
     assert "Greets somebody." in choice
-    assert "app.add" not in choice  # not declared with schedulable=True
+    assert f'href="{enqueue_url("app.add")}"' not in choice
     assert 'name="argument_name"' in page.text(enqueue_url("app.welcome_guest"))
     done = send(page, argument_name="Ada")
     job = Job.objects.get()
@@ -189,6 +195,32 @@ def test_a_secret_that_was_typed_is_not_shown_on_the_page_of_the_job(page: Page)
 def test_without_such_a_type_the_page_says_so(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_jobs.registry.names", list)
     assert re.search("No job type is declared with.*schedulable=True", page.text(enqueue_url()))
+
+
+def left_out(page: Page) -> str:
+    return page.text(enqueue_url()).partition("<details")[2].partition("</details>")[0]
+
+
+def test_the_choice_names_the_job_types_that_do_not_allow_it(page: Page) -> None:
+    text = left_out(page)
+    count = sum(not registry.get(name).schedulable for name in registry.names())
+    reason = "they are not declared with <code>schedulable=True</code>."
+    assert f"{count} other job types are not offered: {reason}" in text
+    assert "<li>app.add</li>" in text
+    assert "app.welcome_guest" not in text
+
+
+def test_a_user_with_a_scope_sees_why_and_no_names_outside_of_it(
+    page: Page, page_of: Callable[..., Page], settings: Settings
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ADMIN_SCOPE": f"{__name__}.some_types"}
+    limited = "Your account is limited to some queues and job types."
+    olga = page_of(*MAY)
+    assert limited in olga.read(enqueue_url())
+    text = left_out(olga)
+    assert "1 other job type is not offered: it is not declared" in text
+    assert re.findall(r"<li>(.*?)</li>", text) == ["app.noop"]
+    assert limited not in page.read(enqueue_url())
 
 
 def test_a_secret_is_not_sent_back_with_the_errors_of_the_form(page: Page) -> None:

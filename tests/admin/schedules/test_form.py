@@ -46,7 +46,9 @@ def test_the_add_page_first_offers_the_schedulable_job_types(page: Page) -> None
     assert 'href="?job_type=app.report"' in text
     assert "Tell a customer how things stand." in text
     assert "Not shown." not in text
-    assert "app.noop" not in text
+    assert "?job_type=app.noop" not in text
+    assert "other job types are not offered: they are not declared" in text
+    assert "<li>app.noop</li>" in text
 
 
 @pytest.mark.parametrize("name", ["app.noop", "app.gone", "os.system"])
