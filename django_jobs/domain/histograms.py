@@ -47,6 +47,14 @@ class Histogram:
         """
         return percentile(self.counts, share)
 
+    def meant_percentile(self, share: float) -> float | None:
+        """The percentile, if there are enough times that one of them lies above it: 2 for the
+        median, 20 for 0.95, 100 for 0.99. The median of a single time is that time, and exact.
+        None of too few."""
+        if self.count == 1 and share == 0.5:
+            return self.seconds
+        return self.percentile(share) if round(self.count * (1 - share), 6) >= 1 else None
+
     def __add__(self, other: Histogram) -> Histogram:
         pairs = zip(self.counts, other.counts, strict=True)
         return Histogram(tuple(one + more for one, more in pairs), self.seconds + other.seconds)

@@ -51,7 +51,7 @@ def _of(outcomes: str, columns: str = "runs") -> str:
 
 def _buckets(time: str) -> str:
     sums = (f"sum({time}_buckets[{place}])" for place in range(1, BUCKETS + 1))
-    return f"jsonb_build_array({', '.join(sums)}) AS {time}"
+    return f"jsonb_build_array({', '.join(sums)}) AS {time}, sum({time}_seconds) AS {time}_seconds"
 
 
 ENDED = f"""{_of("= 'succeeded'")} AS succeeded, {_of(f"IN {FAILED}")} AS failed,

@@ -48,6 +48,20 @@ def test_what_takes_longer_than_the_last_bound_has_the_last_bound_as_percentile(
     assert of(9_999).percentile(0.5) == BOUNDS[-1]
 
 
+@pytest.mark.parametrize(("share", "fewest"), [(0.5, 2), (0.95, 20), (0.99, 100)])
+def test_a_percentile_is_meant_if_one_time_lies_above_it(share: float, fewest: int) -> None:
+    enough = of(*[0.7] * fewest)
+    assert enough.meant_percentile(share) == enough.percentile(share)
+    assert of(*[0.7] * (fewest - 1)).meant_percentile(share) in (None, 0.7)
+
+
+def test_the_median_of_one_time_is_exact_and_the_others_are_not_known() -> None:
+    one = of(0.7)
+    assert [one.meant_percentile(share) for share in (0.5, 0.95, 0.99)] == [0.7, None, None]
+    assert of(7_200).meant_percentile(0.5) == 7_200
+    assert Histogram().meant_percentile(0.5) is None
+
+
 def test_an_empty_histogram_has_neither_percentile_nor_mean() -> None:
     assert Histogram().percentile(0.5) is None
     assert Histogram().mean is None

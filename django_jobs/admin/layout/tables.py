@@ -39,6 +39,8 @@ class Table:
     """A link to the page with all of them: its text and its address."""
     groups: Sequence[tuple[_StrOrPromise, int]] = field(default=())
     """Headings above the columns, each with how many columns it spans."""
+    note: _StrOrPromise = ""
+    """What stands below the rows."""
 
     @property
     def cells(self) -> list[list[tuple[str, Column]]]:

@@ -13,7 +13,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ...conf import conf
-from ...domain.histograms import BOUNDS, percentile
+from ...domain.histograms import BOUNDS, Histogram
+from ...lifecycle.run_totals import TIMES
 from ...metrics import overview
 from ...metrics.overview import MINUTES
 from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
@@ -138,17 +139,19 @@ def _spark(values: list[float | None], title: str, state: str = "running") -> st
 
 def job_types(numbers: Numbers, visible: Visible) -> Table:
     """The job types with the most attempts in the last hour, and how long they wait and run."""
-    rows = [
-        [
-            visible.list_link(Job, row["job_type"], job_type=row["job_type"]),
-            number_text(row["runs"]),
-            number_text(row["failed"]),
-            *_percentiles(row["waiting"]),
-            *_percentiles(row["start_lag"]),
-            *_percentiles(row["runtime"]),
-        ]
-        for row in numbers.own["types"]
-    ]
+    rows, few = [], False
+    for row in numbers.own["types"]:
+        times = [Histogram(tuple(row[time]), float(row[f"{time}_seconds"])) for time in TIMES]
+        few = few or any(histogram.count * (1 - SHARES[-1]) < 1 for histogram in times)
+        rows.append(
+            [
+                visible.list_link(Job, row["job_type"], job_type=row["job_type"]),
+                number_text(row["runs"]),
+                number_text(row["failed"]),
+                *(_time(one.meant_percentile(share)) for one in times for share in SHARES),
+            ]
+        )
+    note = _("p95 takes 20 attempts, and p99 100. The time of a single one is under p50.")
     return Table(
         _("Job types, last hour"),
         (
@@ -163,30 +166,28 @@ def job_types(numbers: Numbers, visible: Visible) -> Table:
         _("No attempt ended in the last hour."),
         (_("All runs"), visible.list_url(Run)) if visible.sees(Run) else None,
         groups=(("", 3), (_("Waited"), 3), (_("Start lag"), 3), (_("Ran"), 3)),
+        note=note if few else "",
     )
 
 
 def _shares(narrow: str = "") -> list[Column]:
-    """The columns of a time. ``narrow`` is its name where there is little room, and only the middle
-    one is shown; without it none is."""
+    """The columns of a time. ``narrow`` is its name where there is little room, and only the first
+    one is shown, which is known of the fewest attempts; without it none is."""
     return [
         Column(
             format_html('<span class="jobs-narrow">{} </span>p{}', narrow, f"{share * 100:g}"),
             number=True,
-            wide=not narrow or share != SHARES[1],
+            wide=not narrow or share != SHARES[0],
         )
         for share in SHARES
     ]
 
 
-def _percentiles(counts: list[int]) -> list[str]:
-    return [_time(percentile(counts, share)) for share in SHARES]
-
-
 def _time(seconds: float | None) -> str:
     if seconds is None:
         return NOTHING
-    return f"> {seconds_text(seconds)}" if seconds >= BOUNDS[-1] else seconds_text(seconds)
+    # A percentile above the last bound is that bound; the time of a single attempt may be longer.
+    return f"> {seconds_text(seconds)}" if seconds == BOUNDS[-1] else seconds_text(seconds)
 
 
 def failures(numbers: Numbers, visible: Visible) -> Table:
