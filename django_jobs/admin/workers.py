@@ -9,7 +9,6 @@ from django.contrib import admin
 from django.db.models import OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -17,7 +16,15 @@ from ..conf import conf
 from ..models import Job, Worker
 from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
-from .base.formatting import NOTHING, ago, badge, moment_column, one_line
+from .base.formatting import (
+    NOTHING,
+    ago,
+    badge,
+    list_link,
+    moment_column,
+    one_line,
+    text_column,
+)
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
 from .doctor import DOCTOR, doctor_path
@@ -26,6 +33,7 @@ from .fleet.jobs_in_hand import jobs_in_hand
 from .layout.console_page import console_path
 from .lists.filters import StatusFilter
 from .operator_actions import STOP, STOP_COMMAND, STOP_HOST
+from .overview.visible import Visible
 
 NAMED = 2
 """Queues of a worker that the list names."""
@@ -39,10 +47,10 @@ class WorkerAdmin(ConsoleAdmin):
         "name",
         "state",
         "heartbeat",
-        "lease",
         "served_line",
         "busy",
         "prefetched",
+        "version_line",
         "place_line",
     )
     ordering = ("-started_at", "-id")
@@ -77,6 +85,11 @@ class WorkerAdmin(ConsoleAdmin):
         deploys = console_path(self, "deploys/", deploys_view, DEPLOYS, self.has_view_permission)
         return [deploys, doctor_path(self), *super().get_urls()]
 
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        if not Visible(self.admin_site, request).sees(Job):
+            return self.list_display
+        return tuple("busy_link" if name == "busy" else name for name in self.list_display)
+
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         context = super().page_context(request, obj)
         context.get("operator_actions", []).reverse()  # the narrowest first
@@ -98,12 +111,11 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("status"))
     def state(self, worker: Any) -> str:
-        status = badge(worker.status, worker.get_status_display())
         if worker.is_alive and worker.lease_expires_at < worker.read_at:
-            return format_html("{} {}", status, badge("expired", gettext("lease expired")))
+            return badge("expired", gettext("lease expired"))
         if worker.is_alive and worker.drain_requested_at and worker.status == "running":
-            return format_html("{} {}", status, badge("draining", gettext("asked to drain")))
-        return status
+            return badge("draining", gettext("asked to drain"))
+        return badge(worker.status, worker.get_status_display())
 
     heartbeat = moment_column("heartbeat_at", _("last heartbeat"), ago)
 
@@ -126,7 +138,7 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("process and host"))
     def place_line(self, worker: Any) -> str:
-        # A long host is cut, and the process is not.
+        # A host that is too long is cut, and the process is not.
         return one_line(f"{worker.pid} · {worker.host}")
 
     @admin.display(description=_("known job types"))
@@ -136,6 +148,18 @@ class WorkerAdmin(ConsoleAdmin):
     @admin.display(description=_("running / threads"))
     def busy(self, worker: Any) -> str:
         return in_hand_text((worker.claimed, worker.threads, worker.async_slots))[0]
+
+    @admin.display(description=_("running / threads"))
+    def busy_link(self, worker: Any) -> str:
+        """A link to the jobs in hand, for those who may see jobs."""
+        text = self.busy(worker)
+        if not worker.claimed:
+            return text
+        return list_link(self.admin_site, Job, text, worker=worker.pk)
+
+    version_line = text_column(
+        "code_version", _("code version"), lambda text: one_line(text) if text else NOTHING
+    )
 
     @admin.display(description=_("prefetched"))
     def prefetched(self, worker: Any) -> str:
