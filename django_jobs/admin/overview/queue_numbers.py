@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from ...conf import conf
 from ...domain.forecast import Rates, drain_seconds
 from ...lifecycle.backlog_samples import Past
 from ...metrics.overview import MINUTES, RATE_MINUTES
 from ...models import Job
 from ...separators import number_text
 from ..base.formatting import NOTHING, badge
-from .numbers import Count, Numbers, is_full
+from .numbers import Count, Numbers, Row, is_full
 from .problem import seconds_text
 from .visible import Visible
 
@@ -53,12 +54,24 @@ def queue_numbers(numbers: Numbers, visible: Visible, name: str) -> QueueNumbers
         oldest=wait_text(row["oldest_ready_seconds"]) if ready.number else NOTHING,
         running=running,
         limit="∞" if limit is None else number_text(limit),
-        done=rate_text(rates.get("done", 0) / RATE_MINUTES),
+        done=_done(rates),
         failed=rate_text(failed),
         fails=bool(failed),
         empty_in=empty_in(numbers, name, paused=bool(row["paused"])),
         curve=_curve(numbers, name, ready),
     )
+
+
+def _done(rates: Row) -> str:
+    return rate_text(rates.get("done", 0) / RATE_MINUTES)
+
+
+def done_per_minute(numbers: Numbers, name: str) -> str:
+    """How many attempts of the queue succeeded a minute, of the last five minutes that are over; a
+    dash if that is not known of it."""
+    if name not in numbers.listed or not conf().totals:
+        return NOTHING
+    return _done(numbers.of_queue("rates", name))
 
 
 def _jobs_link(visible: Visible, count: Count, queue: str, status: str) -> str:

@@ -26,13 +26,14 @@ from ..base.formatting import (
     duration,
     list_link,
     list_url,
+    one_line,
     shortened,
 )
 from ..base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
 from ..base.paginator import CappedCount, counted
 from ..operator_actions import PAUSE, RESUME
 from ..overview.numbers import stored_numbers
-from ..overview.queue_numbers import empty_in, queue_state
+from ..overview.queue_numbers import done_per_minute, empty_in, queue_state
 from ..overview.visible import Visible
 from .form import QueueForm
 from .levels import level_badge
@@ -62,6 +63,7 @@ class QueueAdmin(ConsoleAdmin):
         "scheduled",
         "running",
         "dead",
+        "done",
         "time_to_empty",
         "button",
     )
@@ -154,10 +156,11 @@ class QueueAdmin(ConsoleAdmin):
             # The numbers may be older than the end of a pause.
             known = queue.numbers and not queue.numbers.queues[queue.name]["paused"]
             return queue_state(queue.numbers, queue.name) if known else badge("ok", _("active"))
-        # The column has no room for the reason. The page of the queue says it in a sentence.
-        return format_html(
-            '<span title="{}">{}</span>', queue.paused_reason, badge("paused", _("paused"))
-        )
+        paused = badge("paused", _("paused"))
+        if queue.paused_reason in ("", "paused"):  # by code that gave none
+            return paused
+        # The list shows it in a line of the cell. The page of the queue has it in a sentence.
+        return format_html("{} {}", paused, one_line(queue.paused_reason))
 
     @admin.display(description=_("ready"))
     def ready(self, queue: Any) -> str:
@@ -211,6 +214,10 @@ class QueueAdmin(ConsoleAdmin):
         count = queue.numbers.jobs("dead", queue.name)
         url = list_url(self.admin_site, DeadLetter, queue=queue.name)
         return format_html('<a href="{}">{}</a>', url, count) if count.number else str(count)
+
+    @admin.display(description=_("Done / min"))
+    def done(self, queue: Any) -> str:
+        return done_per_minute(queue.numbers, queue.name) if queue.numbers else NOTHING
 
     @admin.display(description=_("empty in"))
     def time_to_empty(self, queue: Any) -> str:

@@ -295,8 +295,47 @@ def test_the_list_of_queues_has_their_dead_jobs_and_when_they_will_be_empty(page
     assert re.findall(r'class="field-dead">(.*?)</td>', page.text(list_url(Queue)))[-1] == "-"
 
 
+def done(page: Page) -> dict[str, str]:
+    """The rate of each queue in the list."""
+    text = page.text(list_url(Queue))
+    names = Queue.objects.order_by("name").values_list("name", flat=True)
+    return dict(zip(names, re.findall(r'class="field-done">(.*?)</td>', text), strict=True))
+
+
+def test_the_list_of_queues_has_what_each_does_a_minute(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_worker()
+    noop.enqueue_many([{}] * 10)
+    backlog(310, 300, 2.0)
+    run_sql("UPDATE django_jobs_runtotal SET began_at = began_at - interval '1 min'"
+            " WHERE period = 60")  # fmt: skip
+    run_sql("DELETE FROM django_jobs_storedmetrics")
+    assert done(page) == {
+        name: "60" if name == "default" else "0" for name in Queue.objects.names()
+    }
+    monkeypatch.setattr("django_jobs.admin.overview.numbers.MOST_QUEUES", 1)
+    run_sql("DELETE FROM django_jobs_storedmetrics")
+    others = dict.fromkeys(Queue.objects.names(), "-")
+    assert done(page) == {**others, "default": "60"}  # the one with the most jobs
+
+
+def test_the_list_of_queues_has_the_reason_of_a_pause(page: Page) -> None:
+    job_operations.pause(["default"], reason="<b>the partner\nis down")
+    job_operations.pause(["bulk"])
+    cells = dict(zip(
+        Queue.objects.order_by("name").values_list("name", flat=True),
+        re.findall(r'class="field-state">(.*?)</td>', page.text(list_url(Queue)), re.DOTALL),
+        strict=True,
+    ))  # fmt: skip
+    reason = '<span title="&lt;b&gt;the partner\nis down">&lt;b&gt;the partner</span>'
+    assert cells["default"].endswith(f"paused</span> {reason}")
+    assert cells["bulk"].endswith("paused</span>")
+
+
 def test_without_totals_there_are_no_rates(page: Page, settings: Any) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
+    assert set(done(page).values()) == {"-"}
     now = tiles(shown(page, "default"))
     assert (now["done a minute"], now["failed a minute"]) == ("-", "-")
 
