@@ -600,7 +600,7 @@ def test_a_scrape_steps_from_line_to_line_of_blocked_jobs() -> None:
     Resource.objects.create(name="stripe")
     run_sql(
         """UPDATE django_jobs_job SET resources = '["stripe"]',
-            gates = format('[null,null,null,%s,"wait",["stripe"]]', id % 400 * (id % 2))
+            gates = format('[null,"default",null,%s,"wait",["stripe"]]', id % 400 * (id % 2))
         WHERE id IN (SELECT id FROM django_jobs_job WHERE status = 'blocked' LIMIT 10000)"""
     )
     run_sql("ANALYZE django_jobs_job_live")

@@ -159,7 +159,7 @@ def test_a_scrape_leaves_out_what_it_did_not_reach() -> None:
     for number in range(4):
         run_sql(
             "UPDATE django_jobs_job SET gates = %s, status = 'blocked' WHERE id = %s",
-            [f'[null,null,null,{number},"wait",["ledger"]]', transfer_funds.enqueue(1, "acme").pk],
+            [f'[null,"default",null,{number},"wait",["ledger"]]', transfer_funds.enqueue(1, "acme").pk],
         )
     assert scraped(lines=4)["stripe"] == (0, None)
     assert scraped(lines=5)["stripe"] == (0, 0)
