@@ -8,7 +8,7 @@ hands the slots of ended jobs over to others of their lines, which changes no co
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,26 +143,31 @@ def _admit(
             return Admission(ours=False), []
         rows = [row[1:] for row in rows if row[1] is not None]
         admission = Admission(last=rows[-1][0] if len(rows) == most else "")
-        lines, opened = [], []
-        tenants: dict[str, TenantLimits] = {}
-        queues: dict[str, int] = {}
-        for text, rank, queue, tenant, tenant_limits, is_open, queue_limit in rows:
-            if (line := _readable(text, rank, queue)) is None:
-                continue
-            lines.append(line)
-            if is_open:
-                opened.append(line)
-            if tenant_limits is not None:
-                tenants[tenant] = tenant_limits
-            if queue_limit is not None:
-                queues[queue] = queue_limit
+        lines, opened, limits = _read(rows)
         if opened:
-            limits = Limits(tenants, queues)
             is_whole = after == admission.last == ""
             _share_out_to(opened, limits, room, shares, admission, is_whole=is_whole)
         else:  # it was called because a job ended, perhaps the last one that tried
             admission.changes = breakers.change_all()
         return admission, lines
+
+
+def _read(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Line], list[Line], Limits]:
+    """The lines, those of them whose queue is open, and the limits of their tenants and queues."""
+    lines, opened = [], []
+    tenants: dict[str, TenantLimits] = {}
+    queues: dict[str, int] = {}
+    for text, rank, queue, tenant, tenant_limits, is_open, queue_limit in rows:
+        if (line := _readable(text, rank, queue)) is None:
+            continue
+        lines.append(line)
+        if is_open:
+            opened.append(line)
+        if tenant_limits is not None:
+            tenants[tenant] = tenant_limits
+        if queue_limit is not None:
+            queues[queue] = queue_limit
+    return lines, opened, Limits(tenants, queues)
 
 
 def _readable(text: str, rank: float, queue: str) -> Line | None:
