@@ -19,6 +19,7 @@ from ..models import Run
 from ..models.database import database_time, jobs_connection
 from .dropping import OF_KEPT_JOBS, DropResult, drop
 from .history import JOBS, NOT_NOW, RUNS, TABLES, WAIT_A_MOMENT, Partition, partitions
+from .pruning import runs_go_with_jobs
 
 PATIENCE = 60.0
 """Seconds after which a partition that is in use is kept."""
@@ -106,7 +107,8 @@ def drop_archived(partition: Partition, contents: Contents) -> str | None:
 
     Steps of workflows move to the default partition, as do the runs of live jobs, dead ones and
     those in the default partition. If the partition is in use, tries again until ``PATIENCE`` is
-    over. Runs are kept while the partition of their jobs is there.
+    over. Runs are kept while the partition of their jobs is there. With the jobs go their runs in
+    the default partition, as in retention.
     """
     jobs = partitions(JOBS) if partition.table is RUNS else []
     if stays := [one.name for one in jobs if one.overlaps(partition)]:
@@ -135,7 +137,7 @@ def _drop(partition: Partition, contents: Contents) -> DropResult:
                 cursor.execute(LOCK.format(partition=_quoted(partition)))
             if contents_of(partition) != contents:
                 raise _RowsChangedError
-            result = drop(partition, kept=OF_KEPT_JOBS)
+            result = drop(partition, kept=OF_KEPT_JOBS, with_runs=runs_go_with_jobs())
             if not result:
                 transaction.set_rollback(True, using=connection.alias)
             return result

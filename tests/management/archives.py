@@ -28,8 +28,8 @@ FORMATS = ["jsonl", "csv"]
 class Old:
     """The partitions of one day long ago, and the ids of jobs whose rows and runs are in them."""
 
-    def __init__(self) -> None:
-        self.day = start_of(Period.DAY, datetime.now(UTC)) - timedelta(days=DAYS)
+    def __init__(self, days: int = DAYS) -> None:
+        self.day = start_of(Period.DAY, datetime.now(UTC)) - timedelta(days=days)
         self.job, self.run = (f"{table.prefix}{self.day:%Y%m%d}" for table in TABLES)
         for table, name in zip(TABLES, (self.job, self.run), strict=True):
             run_sql(f"CREATE TABLE {name} (LIKE {table.default} INCLUDING ALL)")

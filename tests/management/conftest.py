@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.management.archives import Old
+from tests.management.archives import DAYS, Old
+
+
+@pytest.fixture
+def younger(transactional_db: None) -> Iterator[Old]:
+    """The day after that of ``old``."""
+    made = Old(DAYS - 1)
+    yield made
+    made.drop()
 
 
 @pytest.fixture

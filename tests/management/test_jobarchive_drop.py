@@ -14,10 +14,12 @@ import psycopg
 import pytest
 from django.core.management import CommandError
 from django.db import connection
+from pytest_django import Settings
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import archiving, dropping
 from django_jobs.lifecycle.history import Partition
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.management import archive_files
 from django_jobs.management.commands import jobarchive
 from django_jobs.models import Dependency, Job, Run
@@ -32,6 +34,7 @@ from tests.factories import (
 )
 from tests.lifecycle.test_pruning import finish
 from tests.management.archives import (
+    DAYS,
     FORMATS,
     Old,
     archive,
@@ -328,3 +331,25 @@ def test_a_partition_with_many_runs_of_dead_jobs_says_so(
     with pytest.raises(CommandError, match=f"{old.run} was kept: it has too many runs of jobs"):
         archive(tmp_path, "--drop")
     assert old.exist() == [False, True]
+
+
+@pytest.mark.parametrize("age", [None, "90d"])
+def test_kept_runs_of_a_dead_job_go_with_it_once_it_has_ended(
+    old: Old, younger: Old, tmp_path: Path, settings: Settings, age: str | None
+) -> None:
+    """With an age they go by it."""
+    settings.DJANGO_JOBS = {"RETENTION": {"runs": age}}
+    dead = make_dead()
+    old.put([dead.pk])
+    archive(tmp_path, "--drop", before=f"{DAYS - 1}d")
+    assert younger.exist() == [True, True]
+    kept = Run.objects.get(job=dead.pk)
+    job_operations.replay([dead.pk], check=lambda job: None)
+    (held,) = claim_ready(register_worker())
+    settle_one(held, Succeeded())
+    moment = younger.day + timedelta(hours=1)
+    run_sql("UPDATE django_jobs_job SET finished_at = %s WHERE id = %s", [moment, dead.pk])
+    archive(tmp_path, "--drop")
+    assert ids_in(younger.files(tmp_path)[0]) == [*younger.ids, dead.pk]
+    assert not Job.objects.exists()
+    assert Run.objects.filter(pk=kept.pk).exists() is (age is not None)
