@@ -11,18 +11,28 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from django_jobs.domain.partitions import Period, end_of, start_of
 from django_jobs.lifecycle import dropping
 from django_jobs.lifecycle.dropping import DropResult, drop
-from django_jobs.lifecycle.history import JOBS, RUNS, partitions
+from django_jobs.lifecycle.history import JOBS, RUNS, TABLES, PartitionedTable, partitions
 from django_jobs.maintenance.history import AGAIN_SECONDS, Partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.models import Job, Queue, Run
 from django_jobs.signals import worker_event
 from tests.factories import enqueue_and_claim, failure, heard, in_threads, run_sql, settle_one
+from tests.lifecycle.test_history import forget_all
 from tests.lifecycle.test_pruning import age, finish
 
 DAY = timedelta(days=1)
 real = time.monotonic
+
+
+def make(table: PartitionedTable, start: datetime, end: datetime) -> str:
+    name = f"{table.prefix}{start:%Y%m%d}"
+    run_sql(f"CREATE TABLE {name} (LIKE {table.default} INCLUDING ALL)")
+    bounds = f"FROM ('{start}') TO ('{end}')"
+    run_sql(f"ALTER TABLE {table.name} ATTACH PARTITION {name} FOR VALUES {bounds}")
+    return name
 
 
 def make_days(*ago: int) -> None:
@@ -30,13 +40,8 @@ def make_days(*ago: int) -> None:
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     for days in ago:
         start = midnight - days * DAY
-        for table in JOBS, RUNS:
-            name = f"{table.prefix}{start:%Y%m%d}"
-            run_sql(f"CREATE TABLE {name} (LIKE {table.default} INCLUDING ALL)")
-            run_sql(
-                f"ALTER TABLE {table.name} ATTACH PARTITION {name}"
-                f" FOR VALUES FROM ('{start}') TO ('{start + DAY}')"
-            )
+        for table in TABLES:
+            make(table, start, start + DAY)
 
 
 def finished(days: int, queue: str = "default") -> int:
@@ -302,3 +307,43 @@ def test_a_partition_that_another_session_dropped_is_gone() -> None:
         with transaction.atomic():
             assert drop(day) is DropResult.GONE
             transaction.set_rollback(True)
+
+
+@pytest.mark.django_db
+def test_partitions_of_weeks_and_months_are_made_and_dropped(settings: Settings) -> None:
+    forget_all()
+    now = datetime.now(UTC)
+    settings.DJANGO_JOBS = {"HISTORY": {"partition": "week"}}
+    Partitions().run_once()
+    weeks = partitions(JOBS)
+    assert {one.end - one.start for one in weeks} == {7 * DAY}
+    assert weeks[0].start == start_of(Period.WEEK, now)
+    settings.DJANGO_JOBS = {"HISTORY": {"partition": "month"}}
+    assert Partitions().run_once() == 0, "what is there reaches a week ahead"
+    last = weeks[-1]
+    for table in TABLES:
+        run_sql(f"DROP TABLE {table.prefix}{last.start:%Y%m%d}")
+    assert Partitions().run_once() == 2 * len(months := partitions(JOBS)[len(weeks) - 1 :])
+    assert months[0].start == weeks[-2].end
+    assert months[-1].end == end_of(Period.MONTH, months[-1].start)
+    assert months[-1].end > now + 7 * DAY
+
+    month = start_of(Period.MONTH, now - 60 * DAY)
+    begin = end_of(Period.MONTH, month)
+    # Of a month, of what is left of it until Monday, and of weeks up to the one of a week ago.
+    spans = [(month, begin), (begin, end_of(Period.WEEK, begin))]
+    while spans[-1][1] < start_of(Period.WEEK, now):
+        spans.append((spans[-1][1], spans[-1][1] + 7 * DAY))
+    names = [make(JOBS, *span) for span in spans]
+    for span in spans:
+        make(RUNS, *span)
+    for start, _ in spans:
+        finished((now - start).days)
+    expired = [name for name, (_, end) in zip(names, spans, strict=True) if end <= now - 7 * DAY]
+    assert 0 < len(expired) < len(spans)
+    task = Partitions()
+    assert [task.run_once() for _ in expired] == [2] * len(expired)
+    assert task.run_once() == 0
+    left = names[len(expired) :]
+    assert [one.name for one in partitions(JOBS)][: len(left)] == left
+    assert Job.objects.count() == Run.objects.count() == len(left)
