@@ -13,9 +13,12 @@ from django.db import transaction
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import backlog
+from django_jobs.lifecycle.editing import edits
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.operations.dead_letters import dismiss
 from django_jobs.lifecycle.operations.jobs import OperationResult
+from django_jobs.lifecycle.operations.workflows import skip
 from django_jobs.lifecycle.reaping import reap
 from django_jobs.lifecycle.settling import Ending, give_back, settle
 from django_jobs.models import Job, Queue
@@ -24,11 +27,13 @@ from tests.factories import (
     claim_ready,
     enqueue_and_claim,
     in_threads,
+    make_dead,
     register_worker,
     run_sql,
     settle_one,
 )
 from tests.worker.processes import until
+from tests.workflows import start_graph, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -111,10 +116,16 @@ def meeting(
     return in_threads(2, act)[1]
 
 
+def never(_: object) -> Any:
+    raise AssertionError("a job that has ended is not looked at")
+
+
 OPERATIONS: dict[str, Callable[[int], OperationResult]] = {
     "cancel": lambda id_: job_operations.cancel([id_]),
     "reprioritize": lambda id_: job_operations.reprioritize([id_], 5),
     "run_now": lambda id_: job_operations.run_now([id_]),
+    "dismiss": lambda id_: dismiss([id_]),
+    "edit": lambda id_: edits.edit(id_, never, check=never),
 }
 nested_or_not = pytest.mark.parametrize("nested", [False, True], ids=["autocommit", "nested"])
 
@@ -144,6 +155,77 @@ def test_an_operation_that_meets_a_settle_says_that_the_job_succeeded(
         nested=nested,
     )
     assert (result.done, result.refused) == ([], {held.id: "it is succeeded"})
+
+
+MEET = {
+    "waits": lambda visitor, *both, nested: waiting_for(*both, nested=nested),
+    "meets": lambda visitor, *both, nested: meeting(visitor, *both, nested=nested),
+}
+waits_or_meets = pytest.mark.parametrize("how", MEET)
+
+
+@nested_or_not
+@waits_or_meets
+def test_a_replay_that_meets_a_dismissal_says_that_the_job_is_not_dead(
+    visitor: str, how: str, nested: bool
+) -> None:
+    dead = make_dead().pk
+    result = MEET[how](
+        visitor,
+        lambda: dismiss([dead]),
+        lambda: job_operations.replay([dead], check=lambda job: None),
+        nested=nested,
+    )
+    assert (result.done, result.refused) == ([], {dead: "it is not dead any more"})
+    assert Job.objects.get(pk=dead).status == "cancelled"
+
+
+@nested_or_not
+@waits_or_meets
+def test_a_dismissal_that_meets_a_replay_leaves_the_job(
+    visitor: str, how: str, nested: bool
+) -> None:
+    dead = make_dead().pk
+    result = MEET[how](
+        visitor,
+        lambda: job_operations.replay([dead], check=lambda job: None),
+        lambda: dismiss([dead]),
+        nested=nested,
+    )
+    assert (result.done, result.refused) == ([], {dead: "it is ready"})
+
+
+@nested_or_not
+def test_a_skip_that_meets_a_settle_says_that_the_step_succeeded(
+    visitor: str, nested: bool
+) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    (held,) = claim_ready(register_worker())
+    result = meeting(
+        visitor,
+        lambda: settle_one(held, Succeeded()),
+        lambda: skip(run.pk, "a"),
+        nested=nested,
+    )
+    assert (result.done, result.refused) == ([], {run.pk: "step 'a' is succeeded"})
+    assert states(run) == {"a": "succeeded", "b": "ready"}
+
+
+@nested_or_not
+@waits_or_meets
+def test_a_skip_that_meets_a_cancel_skips_the_cancelled_step(
+    visitor: str, how: str, nested: bool
+) -> None:
+    run = start_graph({"a": "", "b": "a"})
+    step = Job.objects.get(step="a").pk
+    result = MEET[how](
+        visitor,
+        lambda: job_operations.cancel([step]),
+        lambda: skip(run.pk, "a"),
+        nested=nested,
+    )
+    assert (result.done, result.refused) == ([run.pk], {})
+    assert states(run)["b"] == "ready"
 
 
 @nested_or_not
