@@ -214,9 +214,9 @@ class Chunk:
 
     def change(self, ids: list[int]) -> None:
         """Do it to these jobs, and count what was done and left. What another session has locked
-        is put off."""
+        is put off, and not what has ended meanwhile."""
         locked = bulk.lock(ids) if ids else []
-        if missed := sorted(set(ids) - set(locked)):
+        if missed := self.matching(sorted(set(ids) - set(locked))):
             again = self.progress.get("again", []) + missed
             self.progress["again"] = again[:MOST_AGAIN]
             self.leave(dict.fromkeys(again[MOST_AGAIN:], LOCKED))
@@ -235,14 +235,14 @@ class Chunk:
             most = MOST_AWAITED if self.operation.plan is None else None  # a plan waits for all
             self.progress["awaited"] = awaited[:most]
 
-    def matching(self, locked: list[int]) -> list[int]:
-        """Those that still match, now that nobody else can change them."""
-        if not locked:
+    def matching(self, ids: list[int]) -> list[int]:
+        """Those that still match: for good, if they are locked."""
+        if not ids:
             return []
         operation = self.operation
-        terms = {**operation.terms, "ids": locked}
-        found = bulk.find(operation.action, terms, 0, operation.max_id, len(locked))
-        self.leave(dict.fromkeys(sorted(set(locked).difference(found.ids)), NO_MATCH))
+        terms = {**operation.terms, "ids": ids}
+        found = bulk.find(operation.action, terms, 0, operation.max_id, len(ids))
+        self.leave(dict.fromkeys(sorted(set(ids).difference(found.ids)), NO_MATCH))
         return found.ids
 
     def apply(self, ids: list[int]) -> OperationResult:

@@ -15,12 +15,14 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import backlog
 from django_jobs.lifecycle.editing import edits
 from django_jobs.lifecycle.job_columns import ClaimedJob
+from django_jobs.lifecycle.operations import bulk
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations.dead_letters import dismiss
 from django_jobs.lifecycle.operations.jobs import OperationResult
 from django_jobs.lifecycle.operations.workflows import skip
 from django_jobs.lifecycle.reaping import reap
 from django_jobs.lifecycle.settling import Ending, give_back, settle
+from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import Job, Queue
 from tests.app.jobs import noop
 from tests.factories import (
@@ -226,6 +228,23 @@ def test_a_skip_that_meets_a_cancel_skips_the_cancelled_step(
     )
     assert (result.done, result.refused) == ([run.pk], {})
     assert states(run)["b"] == "ready"
+
+
+@pytest.mark.parametrize("has_begun", [False, True], ids=["counts", "finds"])
+def test_a_bulk_chunk_that_meets_a_settle_leaves_the_job(visitor: str, has_begun: bool) -> None:
+    held, other = enqueue_and_claim(), noop.enqueue().pk
+    operation = bulk.start("cancel", {"queue": "default"})
+    if has_begun:
+        run_sql("UPDATE django_jobs_bulkoperation SET status = 'running', matched = 2")
+    assert meeting(visitor, lambda: settle_one(held, Succeeded()), run_chunk, nested=False) == 1
+    operation.refresh_from_db()
+    left = {"it matches no longer": 1} if has_begun else {}
+    assert (operation.status, operation.done) == ("completed", 1)
+    assert {why: entry["count"] for why, entry in operation.reasons.items()} == left
+    assert dict(Job.objects.values_list("pk", "status")) == {
+        held.id: "succeeded",
+        other: "cancelled",
+    }
 
 
 @nested_or_not
