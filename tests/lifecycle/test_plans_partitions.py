@@ -13,6 +13,9 @@ import pytest
 from django.db import connection, transaction
 
 import django_jobs
+from django_jobs.lifecycle import dropping
+from django_jobs.lifecycle.dropping import OF_KEPT_JOBS
+from django_jobs.lifecycle.history import JOBS, RUNS, PartitionedTable, with_names
 from django_jobs.lifecycle.job_columns import IN_LIVE
 from tests.factories import leaves, plan_nodes, run_sql
 
@@ -79,6 +82,22 @@ what ``why`` reads, that are no statements without the rest of it."""
 PERIODS = {"seconds": "600", "day": "'2020-01-01'", "since": "now() - interval '1 day'"}
 FILLED = {"{column}": "queue", "{conditions}": "true", "{those}": f"job.{IN_LIVE}", "{{}}": "{}"}
 LIVE, DEFAULT = {"django_jobs_job_live"}, {"django_jobs_job_history_default"}
+
+OF_A_PARTITION: dict[str, tuple[PartitionedTable, set[str]]] = {
+    "COUNT_STEPS": (JOBS, set()),
+    "DELETE_JOBS": (JOBS, {"runs"}),  # those of a job may have ended weeks apart
+    "KEEP_STEPS": (JOBS, set()),
+    "PRUNE_PROGRESS": (JOBS, set()),
+    "PRUNE_RECEIPTS": (JOBS, set()),
+    "PRUNE_RUNS": (JOBS, {RUNS.default}),
+    "ALL_RUNS": (RUNS, DEFAULT),
+    "DELETE_RUNS": (RUNS, LIVE | DEFAULT),
+    "IDS": (RUNS, set()),
+    "KEEP": (RUNS, set()),
+    "LATE_RUNS": (RUNS, LIVE | DEFAULT),
+    "UNSUCCESSFUL_RUNS": (RUNS, LIVE),
+}
+"""The statements of a drop with the name of the partition in them, and what they read besides."""
 
 
 def constants(module: ModuleType) -> Iterator[tuple[str, str]]:
@@ -171,6 +190,24 @@ def test_a_statement_reads_live_jobs_alone_if_it_is_not_listed(name: str) -> Non
         assert read & runs == runs
     else:
         assert not [run for run in read & runs if "2020" in run]
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("_two_days")
+@pytest.mark.parametrize("name", OF_A_PARTITION)
+def test_statements_of_a_drop_read_their_own_partition_alone(name: str) -> None:
+    table, others = OF_A_PARTITION[name]
+    runs = set(leaves("django_jobs_run"))
+    own = f"{table.prefix}20200101"
+    statement = getattr(dropping, name)
+    read = partitions_read(with_names(statement, name=own, **OF_KEPT_JOBS._asdict()))
+    others = runs if others == {"runs"} else others
+    assert read & (runs | set(leaves("django_jobs_job"))) == {own} | others
+
+
+def test_each_statement_of_a_drop_is_listed() -> None:
+    named = {name for name, value in constants(dropping) if "{name}" in value}
+    assert {name for name in named if BEGINS.match(getattr(dropping, name))} == set(OF_A_PARTITION)
 
 
 @pytest.mark.django_db
