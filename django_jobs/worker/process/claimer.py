@@ -263,6 +263,9 @@ class Claimer:
         """Nothing was claimed: drain if no claimed job is left either. Jobs that are still ready
         are not for this process (unknown types, a paused queue), but it tries once more."""
         self._poller.poll_now()
+        if self._claimed or not was_idle:
+            # What has ended since the last look may have opened a step at a gate.
+            self._admitter.look_soon()
         if self._claimed:
             self._empty_rounds = 0
             return 0.05

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from multiprocessing import Pipe
 from typing import Any
 
@@ -13,9 +14,13 @@ from django.db import OperationalError
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import enqueue_many
+from django_jobs.domain.gates import Gates
+from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import claiming
 from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
+from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.settling_rows import give_back_unlocked
+from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Job
 from django_jobs.worker.ipc.pipes import MessagePipe
 from django_jobs.worker.ipc.scoreboard import Scoreboard
@@ -25,6 +30,8 @@ from django_jobs.worker.process.claims import CLAIMED_BYTES
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker
+from tests.worker.processes import until
+from tests.workflows import states, step, steps_of
 
 OPTIONS = Options(queues=(QueueShare(name="default"),))
 
@@ -194,3 +201,33 @@ def test_the_weights_of_the_queues_hold_under_load(seconds: float | None) -> Non
     assert count * 0.78 < claimed.count("default") < count * 0.88  # 5 of 6
     for end in (pipe, other):
         end.close()
+
+
+def test_a_burst_admits_the_step_that_its_last_job_opened(transactional_db: None) -> None:
+    """Also if no notification of it arrives in time."""
+    gates = Gates(tenant="acme", queue="default")
+    steps = [replace(one, gates=gates) for one in steps_of({"a": "", "b": "a"})]
+    run = start(NewRun(name="chain"), steps)
+    pipe, other = (MessagePipe(end) for end in Pipe())
+    options = Options(queues=OPTIONS.queues, burst=True)
+    process = WorkerProcess(pipe, Scoreboard(1).slots[0], options)
+    process._slot.register(register_worker(), time.monotonic() + 600)
+
+    def has_claimed_or_ends() -> bool:
+        process._claimer._round()
+        return len(process._claimed) > 0 or process._claimer.draining
+
+    for name in "ab":
+        until(has_claimed_or_ends)
+        for _ in range(5):  # while the job runs
+            process._claimer._round()
+        assert not process._claimer.draining
+        (held,) = process._claimed.take_unstarted()
+        assert held.id == step(run, name).pk
+        settle([Ending(held, Succeeded())])
+        process._claimed.end([held])
+    until(has_claimed_or_ends)
+    assert process._claimer.draining
+    assert set(states(run).values()) == {"succeeded"}
+    pipe.close()
+    other.close()
