@@ -413,7 +413,6 @@ Receipt.objects.create(
     made_at=job.created_at,
 )
 """,
-    "docs/fan-out.md": "import_album.enqueue(1)",
     "docs/how-to.md": """
 import hashlib, hmac, json, pathlib, subprocess, sys
 from types import SimpleNamespace
