@@ -239,8 +239,8 @@ def examine_compensations() -> Iterator[Finding]:
             "D309",
             f"Compensations of the run {row['id']} of {row['name']} failed: {named}. What they "
             "should have undone stays done.",
-            "Correct the cause and replay their dead jobs. Or undo it by hand, and skip these "
-            "steps in the admin with that as the reason. To see and to replay them:",
+            "Correct the cause and replay their dead jobs. Or undo it by hand, and skip or "
+            "dismiss these steps in the admin with that as the reason. To see and to replay them:",
             f"manage.py jobworkflow show {row['id']}",
             *_replays(row["id"], names),
             run=row["id"],

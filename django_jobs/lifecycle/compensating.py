@@ -131,7 +131,7 @@ def _send_failed(fields: dict[str, Any]) -> None:
 
 
 def failed_compensations(most: int) -> list[dict[str, Any]]:
-    """The newest runs of which compensations failed, and were neither replayed nor skipped since:
+    """The newest runs of which compensations failed, and were not replayed, skipped or dismissed:
     ``id``, ``name``, ``finished_at``, and the names of those ``steps``."""
     return fetch_named(FAILED, {"most": most})
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from django.db import transaction
 
 from ...models import Job
-from ...models.database import fetch, jobs_connection, repeat_conflicts
+from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..scope import limited
 from .jobs import LOCK_JOBS, Actor, OperationResult, demand, done_by, result_of
 
@@ -23,15 +23,36 @@ FOR NO KEY UPDATE
 """
 # The job moves to the history of the day on which it was dismissed, and is kept from then on as
 # long as other cancelled jobs, a step as long as its run. Its runs stay as they are. For the steps
-# after it nothing changes: a dead step and a cancelled one have both failed.
+# after it nothing changes: a dead step and a cancelled one have both failed. A compensation has no
+# steps after it that could tell: it is skipped, so that it has not failed.
 DISMISS = """
 UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock.now,
+    skipped = CASE WHEN EXISTS (
+        SELECT FROM django_jobs_workflowrun AS run
+        WHERE run.id = job.workflow_run_id AND jsonb_exists(run.compensations -> 'begun', job.step)
+        OFFSET 0) THEN 'passed' END,
     reason = %(reason)s || ' (it was dead: ' || job.reason || ')'
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead' AND NOT EXISTS (
     SELECT FROM django_jobs_workflowrun AS run
     WHERE run.id = job.workflow_run_id AND run.status = 'running' OFFSET 0)
 RETURNING job.id
+"""
+# Before the dismissal, when the steps are still with the live jobs.
+FORGET_FAILED = """
+UPDATE django_jobs_workflowrun AS run
+SET compensations = CASE WHEN others.failed = '[]' THEN run.compensations - 'failed'
+                         ELSE jsonb_set(run.compensations, '{failed}', others.failed) END
+FROM (
+    SELECT run.id, (run.compensations -> 'failed') - array_agg(job.step::text) AS failed
+    FROM django_jobs_job_live AS job JOIN django_jobs_workflowrun AS run
+        ON run.id = job.workflow_run_id
+    WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead' AND run.status <> 'running'
+      AND run.compensations ? 'failed'
+    GROUP BY run.id
+    OFFSET 0
+) AS others
+WHERE run.id = others.id
 """
 UNENDED_RUN = "its workflow run has not ended; retry or cancel the run, or skip the step"
 
@@ -42,7 +63,8 @@ def dismiss(
 ) -> OperationResult:
     """Cancel dead jobs that nobody will replay. Their errors and runs are kept as long as those of
     other cancelled jobs. A step whose workflow run has not ended is refused; a retry of the run
-    starts a dismissed one again. Without an actor, ``by`` is who.
+    starts a dismissed one again. A failed compensation counts as skipped. Without an actor, ``by``
+    is who.
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
@@ -55,7 +77,8 @@ def dismiss(
 def _dismiss(wanted: list[int], why: str) -> OperationResult:
     with transaction.atomic(using=jobs_connection().alias):
         fetch(LOCK_JOBS, {"ids": wanted})
-        fetch(LOCK_RUNS, {"ids": wanted})
+        if fetch(LOCK_RUNS, {"ids": wanted}):
+            execute(FORGET_FAILED, {"ids": wanted})
         done = [id_ for (id_,) in fetch(DISMISS, {"ids": wanted, "reason": why})]
         result = result_of(wanted, done)
     steps = Job.objects.using(jobs_connection().alias).dead().filter(pk__in=result.refused)

@@ -10,6 +10,7 @@ from django_jobs.domain.outcomes import Cancelled
 from django_jobs.lifecycle.compensating import as_json, failed_compensations
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import workflows
+from django_jobs.lifecycle.operations.dead_letters import dismiss
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Job, WorkflowRun
 from django_jobs.signals import worker_event
@@ -87,6 +88,22 @@ def test_a_failed_compensation_is_over_when_its_replay_succeeds() -> None:
     assert finish() == ["undo a"]
     assert (reread(run).status, reread(run).reason) == ("failed", "last failed")
     assert failed_compensations(5) == []
+
+
+@pytest.mark.django_db
+def test_a_failed_compensation_is_over_when_a_person_dismisses_it() -> None:
+    run = saga("a", "b")
+    finish({"last": DEAD, "undo a": DEAD, "undo b": DEAD})
+    assert dismiss([step(run, "undo a").pk, step(run, "last").pk]).refused == {}
+    assert [one["steps"] for one in failed_compensations(5)] == [["undo b"]]
+    replay(run, "undo b")
+    finish({"undo b": DEAD})
+    assert [one["steps"] for one in failed_compensations(5)] == [["undo b"]]
+    dismiss([step(run, "undo b").pk])
+    assert failed_compensations(5) == []
+    assert reread(run).compensations == {"begun": ["undo b", "undo a"]}
+    assert states(run)["undo a"] == "cancelled (passed)"
+    assert states(run)["last"] == "cancelled"
 
 
 @pytest.mark.django_db

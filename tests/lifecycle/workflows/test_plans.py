@@ -9,7 +9,7 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from django_jobs.lifecycle import compensating, opening, waits
-from django_jobs.lifecycle.operations import signals
+from django_jobs.lifecycle.operations import dead_letters, signals
 from django_jobs.lifecycle.operations import workflows as operations
 from django_jobs.lifecycle.workflows import restarting, results, spawning, stuck
 from tests.factories import analyze, explain, run_sql
@@ -123,6 +123,8 @@ STATEMENTS: dict[str, str] = {
     "results.NAMES": results.NAMES,
     "results.PARENTS": results.PARENTS,
     "results.OF_IDS": results.OF_IDS,
+    "dead_letters.DISMISS": dead_letters.DISMISS,
+    "dead_letters.FORGET_FAILED": dead_letters.FORGET_FAILED,
     "operations.TO_CANCEL": operations.TO_CANCEL,
     "operations.ENDS_AMONG": operations.ENDS_AMONG,
     "operations.REQUEST_CANCEL": operations.REQUEST_CANCEL,
