@@ -200,11 +200,13 @@ PARTS = {
         WHERE began_at
             > date_bin('1 minute', statement_timestamp(), 'epoch') - interval '60 min'
         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 10""",
+    # A vacuum holds back no other one. Sessions that wrote and are idle have no snapshot.
     "transactions": """
         SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0) AS seconds
         FROM pg_stat_activity
-        WHERE datname = current_database() AND backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
-    """,
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND leader_pid IS NULL
+          AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+          AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)""",
     "tables": """
         SELECT name AS table, pg_total_relation_size(relid) AS bytes, n_live_tup AS live_rows,
             n_dead_tup AS dead_rows
