@@ -149,3 +149,9 @@ def test_a_drain_is_measured_beside_consoles_that_refresh(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     (figure,) = json.loads(written.read_text())["figures"]
     assert figure["ratio"] > 0
+
+
+def test_the_runs_that_a_scrape_reads_beside_are_of_a_month() -> None:
+    done = benchmark("doctor", *TINY)
+    assert done.returncode == 0, done.stderr
+    assert "100,000 runs in 31 partitions" in done.stdout + done.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from django.db import transaction
@@ -18,6 +19,8 @@ from django_jobs.doctor.findings import NotExamined
 from django_jobs.domain.histograms import BUCKETS
 from django_jobs.lifecycle.backlog import MOST_COUNTED
 from django_jobs.lifecycle.backlog_samples import ready_jobs
+from django_jobs.lifecycle.history import RUNS as RUN_TABLE
+from django_jobs.lifecycle.history import partitions
 from django_jobs.lifecycle.workers import WorkerInfo, register
 from django_jobs.metrics.forecast import take_forecast
 from django_jobs.metrics.gauges import read_gauges
@@ -25,8 +28,11 @@ from django_jobs.models import Queue
 
 from .database import empty, execute, fetch, settle_down
 from .measuring import Figure, progress, repeat
+from .month import ATTACH, MAKE
 
 JOBS, RUNS, QUEUES, TYPES, WORKERS = 1_000_000, 10_000_000, 100, 40, 200
+DAYS = 30
+"""Full days before this one that have runs."""
 
 # A hundred queues, of which the first has half of the ready jobs; a line of a hundred thousand jobs
 # behind one key, and one of one job behind each other key; steps whose steps before them are not
@@ -44,11 +50,14 @@ SELECT 'queue-' || CASE WHEN %(status)s = 'ready' AND n %% 2 = 0 THEN 0 ELSE n %
 FROM generate_series(1, %(count)s) AS n,
     LATERAL (SELECT CASE WHEN n %% 2 = 0 THEN 'one' ELSE 'key-' || n END AS key) AS k
 """
+# Run n of all ends at the n-th part of the 30 days before this one, and of it up to now.
 FILL_RUNS = """
 INSERT INTO django_jobs_run (job_id, attempt, outcome, worker_id, available_at, claimed_at,
     started_at, finished_at, error_type, error_message, traceback, fingerprint)
-SELECT n, 1, 'succeeded', 1, now(), now(), now(), now(), '', '', '', ''
-FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
+SELECT n, 1, 'succeeded', 1, ended, ended, ended, ended, '', '', '', ''
+FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n,
+    LATERAL (SELECT date_trunc('day', now(), 'UTC') - %(days)s * interval '1 day' AS began) AS span,
+    LATERAL (SELECT began + (now() - began) * (n::float8 / %(runs)s) AS ended) AS run
 """
 # Each of the 200 pairs of queue and job type since the beginning, and in each minute of an hour.
 FILL_TOTALS = """
@@ -166,14 +175,32 @@ def _fill(scale: float) -> None:
     running = {"status": "running", "keyed": True, "worker": worker, "count": 200}
     execute(FILL, {**values, **running})
     runs = int(RUNS * scale)
+    _make_days()
     for first in range(1, runs + 1, PER_STATEMENT):
         last = min(first + PER_STATEMENT - 1, runs)
-        execute(FILL_RUNS, {"first": first, "last": last})
+        execute(FILL_RUNS, {"first": first, "last": last, "runs": runs, "days": DAYS})
     execute(FILL_TOTALS, {**known, "pairs": 200, "buckets": BUCKETS})
     largest = int(JOBS * shares["ready"] * scale / 2)
     execute(FILL_SAMPLES, {"queues": QUEUES, "largest": largest})
     settle_down("django_jobs_job", "django_jobs_run", "django_jobs_worker", *SUMMED)
-    ((jobs, runs),) = fetch(
-        "SELECT (SELECT count(*) FROM django_jobs_job), (SELECT count(*) FROM django_jobs_run)"
-    )
-    progress.emit(f"{jobs:,} jobs, {runs:,} runs")
+    ((jobs,),) = fetch("SELECT count(*) FROM django_jobs_job")
+    ((runs, leaves),) = fetch("SELECT count(*), count(DISTINCT tableoid) FROM django_jobs_run")
+    progress.emit(f"{jobs:,} jobs, {runs:,} runs in {leaves} partitions")
+
+
+def _make_days() -> None:
+    """The partitions of runs of the days before this one. Workers make those to come only."""
+    today = datetime.now(UTC).date()
+    there = {partition.name for partition in partitions(RUN_TABLE)}
+    for day in (today - timedelta(days=ago) for ago in range(1, DAYS + 1)):
+        named = {
+            "leaf": f"{RUN_TABLE.prefix}{day:%Y%m%d}",
+            "table": RUN_TABLE.name,
+            "default": RUN_TABLE.default,
+            "start": f"{day} 00:00:00+00",
+            "end": f"{day + timedelta(days=1)} 00:00:00+00",
+            "also": "",
+        }
+        if named["leaf"] not in there:
+            execute(MAKE.format(**named))
+            execute(ATTACH.format(**named))
