@@ -169,6 +169,10 @@ FAMILIES = tuple(
             "Attempts that ended.",
         ),
         (
+            *("run_pairs", "", "pairs", "pairs"),
+            "Pairs of queue and job type with attempts. At most 500 have counters.",
+        ),
+        (
             *("run_waiting_seconds", "queue job_type", "times", "waiting"),
             "Time from the due time of an attempt to its claim.",
         ),

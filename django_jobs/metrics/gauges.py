@@ -41,7 +41,8 @@ OF_EACH = "greatest(%(head)s / (SELECT count(*) FROM django_jobs_queue), 20)"
 """How many jobs of each queue are read, in the order of their claims."""
 
 BUSIEST_TYPES = """
-SELECT queue, job_type FROM django_jobs_runtotal WHERE period = %(period)s
+SELECT queue, job_type, count(*) OVER () AS pairs
+FROM django_jobs_runtotal WHERE period = %(period)s
 GROUP BY 1, 2 ORDER BY sum(runs) DESC, 1, 2 LIMIT %(series)s
 """
 
@@ -177,6 +178,7 @@ PARTS = {
             FROM django_jobs_runtotal JOIN busiest_type USING (queue, job_type)
             WHERE period = %(period)s GROUP BY 1, 2
         ) AS total, jsonb_each_text(outcomes)""",
+    "pairs": "SELECT coalesce(max(pairs), 0) AS pairs FROM busiest_type",
     "times": f"""
         SELECT queue, job_type, times -> 'waiting' AS waiting, times -> 'start_lag' AS start_lag,
             times -> 'runtime' AS runtime

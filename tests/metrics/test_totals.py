@@ -162,3 +162,4 @@ def test_a_scrape_takes_all_counts_and_times_of_the_busiest_types(
     assert {row["job_type"] for row in taken["times"]} == busiest
     assert {row["job_type"] for row in taken["runs"]} == busiest
     assert (len(taken["times"]), len(taken["runs"])) == (3, 3 * len(RunState))
+    assert taken["pairs"] == [{"pairs": 9}]

@@ -9,9 +9,11 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_jobs import Backoff
+from django_jobs.domain.histograms import BUCKETS
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations.quarantines import quarantine
+from django_jobs.metrics import gauges
 from django_jobs.models import Job, Queue, Resource, Worker
 from django_jobs.testing import run_jobs
 from tests.app.gate_jobs import post_to_ledger
@@ -285,6 +287,30 @@ def test_few_failures_among_many_successes_are_no_spike(before: str) -> None:
         flaky.enqueue_many([{"number": number} for number in range(60)])
         run_jobs()
     assert_alerts([Phase(before, 20), Phase(first, 20), Phase(scrape(), 4)], {}, {}, {})
+
+
+PAIRS = """
+INSERT INTO django_jobs_runtotal (period, began_at, queue, job_type, outcome, runs,
+    slo_runs, slo_met, waiting_buckets, waiting_seconds, start_lag_buckets, start_lag_seconds,
+    runtime_buckets, runtime_seconds)
+SELECT 0, 'epoch', 'default', 'app.old_' || n, outcome, 100 * n, 0, 0, zero, 0, zero, 0, zero, 0
+FROM generate_series(1, 501) AS n, unnest(ARRAY['succeeded', 'failed', 'lost']) AS outcome,
+    (SELECT array_fill(0, ARRAY[%s]) AS zero) AS zeros
+"""
+
+
+def test_a_job_type_that_becomes_one_of_the_busiest_has_not_failed_all_at_once(
+    before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(gauges.BOUNDS, "series", 3)
+    run_sql(PAIRS, [BUCKETS])
+    first = scrape()
+    run_sql("UPDATE django_jobs_runtotal SET runs = 999999 WHERE job_type = 'app.old_7'")
+    later = scrape()
+    assert "app.old_7" not in first
+    assert "app.old_7" in later
+    assert 'outcome="lost"' in later
+    assert_alerts([Phase(before, 20), Phase(first, 20), Phase(later, 5)], {}, {}, {})
 
 
 @pytest.mark.processes
