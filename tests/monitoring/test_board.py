@@ -4,6 +4,7 @@ apart."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
@@ -11,13 +12,24 @@ from typing import Any
 import pytest
 
 from django_jobs import Backoff
+from django_jobs.domain.outcomes import Lost, Outcome, Released, Succeeded, TimedOut
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.workers import Load, renew
 from django_jobs.metrics.slo import take_objectives
 from django_jobs.models import Queue
 from django_jobs.testing import run_jobs
 from tests.app.jobs import noop
-from tests.factories import claim_ready, declared, make_dead, register_worker, run_sql
+from tests.factories import (
+    claim_ready,
+    declared,
+    failure,
+    fold_runs,
+    make_dead,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+from tests.test_docs import page, section
 
 from .promtool import BOARD, Phase, assert_have_data, assert_values, needs_promtool
 from .scraping import make_everything, scrape
@@ -211,3 +223,60 @@ def test_panels_show_the_numbers_of_the_tables_once_though_two_targets_are_scrap
         assert rows, title
         values = {f'{{{label}="{name}"}}' if name else "{}": float(n) for name, n in rows}
         assert_values(history, query, values)
+
+
+EXPRESSION = re.compile(r"^\| ([^|]+) \| `((?:[^`|]|\\\|)+)` \|$", re.M)
+OF_EXPRESSIONS = {
+    "attempts per success": """
+        SELECT count(*) FILTER (WHERE outcome <> 'released')::float8
+            / count(*) FILTER (WHERE outcome = 'succeeded')
+        FROM django_jobs_run WHERE id > %s""",
+    "the share of failed attempts": """
+        SELECT count(*) FILTER (WHERE outcome IN ('failed', 'timed_out', 'lost'))::float8 / count(*)
+        FROM django_jobs_run WHERE id > %s""",
+    "utilisation of the workers, as of their last heartbeats": """
+        SELECT sum(jsonb_array_length(started_jobs))::float8 / sum(threads + async_slots)
+        FROM django_jobs_worker WHERE id > %s""",
+}
+"""What an expression of the page shows after the run with this id, from the tables."""
+
+
+def expressions() -> dict[str, str]:
+    """Those of the page, by what they show."""
+    table = section(page("reference/metrics.md"), "## Expressions")
+    return {text: found.replace("\\|", "|") for text, found in EXPRESSION.findall(table)}
+
+
+def end_attempts(worker: int, *outcomes: Outcome) -> None:
+    """One attempt each. What they left for another attempt is deleted."""
+    noop.enqueue_many([{}] * len(outcomes))
+    for held, outcome in zip(claim_ready(worker), outcomes, strict=True):
+        settle_one(held, outcome)
+    fold_runs()
+    run_sql("DELETE FROM django_jobs_job WHERE status IN ('ready', 'scheduled')")
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
+def test_the_expressions_of_the_page_have_the_numbers_of_the_tables() -> None:
+    worker = register_worker(threads=5, async_slots=3)
+    each = (
+        Succeeded(),
+        failure(),
+        TimedOut(seconds=1),
+        Lost(reason="SIGKILL"),
+        Released(reason=""),
+    )
+    end_attempts(worker, *each)
+    before = scrape()
+    ((last,),) = run_sql("SELECT max(id) FROM django_jobs_run")
+    end_attempts(worker, *each, *[Succeeded()] * 6, failure(), Released(reason=""))
+    noop.enqueue_many([{}] * 4)
+    held = claim_ready(worker)
+    renew([worker], 30, loads={worker: Load(9, [(one.id, 0.1, None) for one in held[:3]])})
+    history = [Phase(before, 60), Phase(scrape(), 3)]
+    written = expressions()
+    for text, sql in OF_EXPRESSIONS.items():
+        ((value,),) = run_sql(sql, [last])
+        assert 0 < value != 1, text
+        assert_have_data(history, [f"abs({written[text]} - {value}) < 1e-9"])
