@@ -90,7 +90,14 @@ class BulkOperation(models.Model):
     """Whether it was under way already when it was asked for again."""
 
     def __str__(self) -> str:
-        return f"{self.get_action_display()} #{self.pk}"
+        about = ": ".join(filter(None, (self.terms.get("job_type"), self.error_class)))
+        return " ".join(filter(None, (self.get_action_display(), about, f"#{self.pk}")))
+
+    @property
+    def error_class(self) -> str:
+        """The class of the error by whose fingerprint it chooses jobs; empty if it chooses by none,
+        or if none of the jobs at its start had it."""
+        return str(self.progress.get("error_class", ""))
 
     @property
     def outcomes_unknown(self) -> int:

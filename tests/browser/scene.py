@@ -79,7 +79,9 @@ def make_scene(history: int = 2000) -> dict[str, int]:
 def _operations() -> None:
     """A replay plan in its last wave, which left some."""
     plan = ReplayPlan()
-    asked = bulk.start("replay", {"job_type": "crm.push_contact"}, plan=plan, by="ada", reason="up")
+    failed = Job.objects.dead().filter(job_type="crm.push_contact").latest("pk")
+    terms = {"job_type": failed.job_type, "error": failed.fingerprint}
+    asked = bulk.start("replay", terms, plan=plan, by="ada", reason="up")
     dead = Job.objects.dead().order_by("pk").values_list("pk", flat=True)
     BulkOperation.objects.filter(pk=asked.pk).update(
         status="running",
@@ -89,7 +91,8 @@ def _operations() -> None:
         succeeded=402,
         failed=5,
         reasons={"job … (ready) holds its idempotency key …": {"count": 3, "jobs": list(dead[:3])}},
-        progress={"sent": 411, "awaited": [[pk, 1] for pk in dead[3:7]], "outcomes": "..x"},
+        progress=asked.progress
+        | {"sent": 411, "awaited": [[pk, 1] for pk in dead[3:7]], "outcomes": "..x"},
         started_at=Now() - timedelta(seconds=58),
     )
 

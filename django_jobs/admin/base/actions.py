@@ -64,7 +64,7 @@ class OperatorAction:
     restarts: bool = False
     """Whether it starts a step of a workflow again or ends it, which its run may refuse."""
     form: type[forms.Form] = forms.Form
-    named_by: str = "job_type"
+    named_by: str = "job_type"  # the columns of which the name of a row is made
     asked: _StrOrPromise | None = None
     """The message about rows that were only asked to change; ``done`` is then about the others."""
     among: Q = Q()  # noqa: RUF009 — nobody changes it
@@ -382,7 +382,7 @@ def _log(
     assert user is not None
     if len(done) <= LOGGED_ONE_BY_ONE:
         rows = model._default_manager.using(conf().database).filter(pk__in=done)
-        LogEntry.objects.log_actions(user, rows.only(action.named_by), CHANGE, message)
+        LogEntry.objects.log_actions(user, rows.only(*action.named_by.split()), CHANGE, message)
         return
     LogEntry.objects.create(
         user_id=user,

@@ -181,23 +181,32 @@ def begin(
         text = gettext("This is under way already for these jobs. No other operation was started.")
         page.message_user(request, text, messages.WARNING)
         return to
+    which = described(terms, operation.error_class)
     LogEntry.objects.create(
         user_id=user,
         content_type=ContentType.objects.get_for_model(BulkOperation),
         object_id=str(operation.pk),
         object_repr=str(operation),
         action_flag=ADDITION,
-        change_message=": ".join(filter(None, ["requested", described(terms), reason])),
+        change_message=": ".join(filter(None, ["requested", which, reason])),
     )
     text = gettext("The workers carry out this operation. This page shows the progress.")
     page.message_user(request, text, messages.SUCCESS)
     return to
 
 
-def described(terms: Mapping[str, Any]) -> str:
-    """The terms as people read them."""
+def described(terms: Mapping[str, Any], error: str = "") -> str:
+    """The terms as people read them. ``error`` stands for the fingerprint of one: first of all the
+    job type and the error, as on the pages of failures."""
+    given = dict(terms)
+    if len(given) > 1 and given.get("status") == JobStatus.DEAD:
+        del given["status"]  # others are neither replayed nor dismissed
+    if "error" in given:
+        given["error"] = error or given["error"]
     parts = []
-    for name, value in terms.items():
+    if "job_type" in given and "error" in given:
+        parts.append(f"{given.pop('job_type')}: {given.pop('error') or gettext('no error')}")
+    for name, value in given.items():
         if name == "all":
             parts.append(gettext("all jobs"))
         elif name == "ids":

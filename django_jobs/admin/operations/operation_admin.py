@@ -20,6 +20,7 @@ from ..base.formatting import (
     badge,
     link,
     moment_column,
+    one_line,
     text_column,
 )
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
@@ -49,7 +50,7 @@ STOP = OperatorAction(
         "number",
     ),
     logged="asked to stop",
-    named_by="action",
+    named_by="action terms progress",
     applies=lambda operation: operation.is_unfinished and not operation.stop_requested_by,
 )
 CONTINUE = OperatorAction(
@@ -67,7 +68,7 @@ CONTINUE = OperatorAction(
         "%(count)s operation continues.", "%(count)s operations continue.", "number"
     ),
     logged="continued",
-    named_by="action",
+    named_by="action terms progress",
     applies=lambda operation: operation.status in (BulkState.STOPPED, BulkState.FAILED),
 )
 
@@ -76,7 +77,16 @@ CONTINUE = OperatorAction(
 class BulkOperationAdmin(ConsoleAdmin):
     """One row for each operation on all jobs that match."""
 
-    list_display = ("number", "what", "state", "which", "share", "skipped_count", "who", "made_ago")
+    list_display = (
+        "number",
+        "what",
+        "state",
+        "which_line",
+        "share",
+        "skipped_count",
+        "who",
+        "made_ago",
+    )
     list_filter = (StatusFilter,)
     operator_actions = (STOP, CONTINUE)
 
@@ -144,7 +154,11 @@ class BulkOperationAdmin(ConsoleAdmin):
 
     @admin.display(description=_("which jobs"))
     def which(self, operation: Any) -> str:
-        return described(operation.terms)
+        return described(operation.terms, operation.error_class)
+
+    @admin.display(description=_("which jobs"))
+    def which_line(self, operation: Any) -> str:
+        return one_line(self.which(operation))
 
     @admin.display(description=_("status"))
     def state(self, operation: Any) -> str:

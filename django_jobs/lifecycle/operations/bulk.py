@@ -13,13 +13,14 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from ...domain.bulk import UNFINISHED, BulkState, are_same, checked_terms
+from ...domain.bulk import LONGEST_TERM, UNFINISHED, BulkState, are_same, checked_terms
 from ...domain.ranking import is_priority
 from ...domain.replay_plan import OUTCOME_OF, Outcome, ReplayPlan
-from ...domain.states import RunState
+from ...domain.states import JobState, RunState
 from ...exceptions import OperationRefused
-from ...models import BulkAction, BulkOperation
+from ...models import BulkAction, BulkOperation, Job
 from ...models.database import database_time, execute, fetch, jobs_connection
+from ..dead_letters import queues_with_dead
 from ..job_columns import IN_LIVE
 from .jobs import LOCK_JOBS, Actor, demand, name_of
 
@@ -34,6 +35,8 @@ PAGE = 5_000
 """Jobs that one statement looks at."""
 COUNTED = 100_000
 """Jobs that are looked at for an estimate of how many match."""
+KEPT = {"again", "awaited", "failed", "counted", "stopped_seconds", "error_class"}
+"""What of the progress an operation keeps that continues."""
 
 
 CONDITIONS: Mapping[str, str] = {
@@ -148,6 +151,7 @@ def start(
         raise OperationRefused(f"these are no arguments of {action!r}: {given}")
     if plan is not None and action != BulkAction.REPLAY:
         raise OperationRefused(f"only a replay has a plan, not {action!r}")
+    error_class = _error_class(checked)
     with transaction.atomic(using=jobs_connection().alias):
         execute(ONE_AT_A_TIME, {})
         ceiling = newest() if max_id is None else min(max_id, newest())
@@ -160,6 +164,7 @@ def start(
             arguments=given,
             terms=checked,
             plan=plan.as_json() if plan else None,
+            progress={"error_class": error_class} if error_class else {},
             actor_id="" if actor is None else str(actor.pk),
             actor_name=(name_of(actor) or by)[:200],
             reason=reason[:300],
@@ -167,6 +172,20 @@ def start(
             next_at=Now(),
             created_at=Now(),
         )
+
+
+def _error_class(terms: Mapping[str, Any]) -> str:
+    """The class of the error whose fingerprint is a term, as long as a job has it: a person does
+    not recognise the fingerprint."""
+    if not terms.get("error"):
+        return ""
+    found = Job.objects.using(jobs_connection().alias).filter(
+        queue__in=queues_with_dead(), fingerprint=terms["error"], status=JobState.DEAD
+    )
+    if "job_type" in terms:
+        found = found.filter(job_type=terms["job_type"])
+    summary = found.values_list("last_error", flat=True).first() or ""
+    return summary.partition(": ")[0][:LONGEST_TERM]
 
 
 def _under_way(
@@ -229,8 +248,7 @@ def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int
 def _kept(operation: BulkOperation) -> dict[str, Any]:
     """The progress with which an operation continues. The time since it ended is added to that for
     which it was stopped."""
-    names = operation.progress.keys() & {"again", "awaited", "failed", "counted", "stopped_seconds"}
-    kept = {name: operation.progress[name] for name in names}
+    kept = {name: value for name, value in operation.progress.items() if name in KEPT}
     if operation.started_at is not None and operation.finished_at is not None:
         since = (database_time() - operation.finished_at).total_seconds()
         kept["stopped_seconds"] = kept.get("stopped_seconds", 0.0) + max(since, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from django_jobs.domain.replay_plan import ReplayPlan
-from django_jobs.lifecycle.operations import bulk
+from django_jobs.lifecycle.operations import bulk, dead_letters
 from django_jobs.maintenance import bulk_operations
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, Job
@@ -47,6 +48,45 @@ def test_the_list_shows_each_operation_in_one_line(page: Page, half_done: BulkOp
     text = page.read(list_url(BulkOperation))
     for part in (f"#{half_done.pk}", "cancel", "queue default", "running", "10 (50%)"):
         assert part in text
+
+
+def named(text: str) -> list[str]:
+    return re.findall(r'field-which_line"><span title="(.*?)">', text)
+
+
+def test_an_operation_is_named_by_job_type_and_error(page: Page) -> None:
+    dead = make_dead()
+    terms = {"status": "dead", "job_type": "app.noop", "error": dead.fingerprint}
+    operation = bulk.start("replay", terms)
+    assert named(page.text(list_url(BulkOperation))) == ["app.noop: ValueError"]
+    text = shown(page, operation)
+    assert f"replay app.noop: ValueError #{operation.pk}" in text
+    assert dead.fingerprint not in text.replace(f"fingerprint={dead.fingerprint}", "")
+    bulk.stop([operation.pk])
+    run_chunk()
+    dead_letters.dismiss([dead.pk])  # so that no job has the fingerprint any more
+    page.act(BulkOperation, "continue_operations", operation.pk)
+    run_chunk()
+    assert named(page.text(list_url(BulkOperation))) == ["app.noop: ValueError"]
+    entry = LogEntry.objects.latest("pk")
+    assert entry.object_repr == f"replay app.noop: ValueError #{operation.pk}"
+
+
+@pytest.mark.parametrize(
+    ("terms", "name"),
+    [
+        ({"error": "0" * 16, "job_type": "app.add"}, "app.add: 0000000000000000"),
+        ({"error": "", "job_type": "app.add", "queue": "bulk"}, "app.add: no error, queue bulk"),
+        ({"error": ""}, "no error"),
+        ({"status": "dead"}, "status dead"),
+        ({"status": "dead", "queue": "bulk"}, "queue bulk"),
+    ],
+)
+def test_an_operation_whose_error_no_job_has_is_named_by_its_terms(
+    page: Page, terms: dict[str, str], name: str
+) -> None:
+    bulk.start("replay", terms)
+    assert named(page.text(list_url(BulkOperation))) == [name]
 
 
 def test_a_pending_operation_says_what_it_waits_for(page: Page) -> None:

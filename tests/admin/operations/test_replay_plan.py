@@ -46,6 +46,8 @@ def test_the_dry_run_says_what_a_replay_would_meet(page: Page) -> None:
     copies_of(dead, 4, status="dead")
     text = plan_of(page, error=dead.fingerprint, type="app.add")
     assert "Replay plan: 5 dead jobs" in text
+    assert '<p class="jobs-sentence">app.add: ValueError: boom</p>' in text
+    assert dead.fingerprint not in text.replace(f'"error": "{dead.fingerprint}"', "")
     assert "known to 2 live workers" in text
     assert "5 of 5 fit the current handler" in text
     assert "at-most-once" not in text
