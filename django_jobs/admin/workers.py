@@ -16,6 +16,7 @@ from ..conf import conf
 from ..models import Job, Worker
 from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
+from .access.visible import Visible
 from .base.formatting import (
     NOTHING,
     ago,
@@ -33,7 +34,6 @@ from .fleet.jobs_in_hand import jobs_in_hand
 from .layout.console_page import console_path
 from .lists.filters import StatusFilter
 from .operator_actions import STOP, STOP_COMMAND, STOP_HOST
-from .overview.visible import Visible
 
 NAMED = 2
 """Queues of a worker that the list names."""

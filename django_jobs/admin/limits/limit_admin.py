@@ -16,10 +16,10 @@ from ...domain.gates import Gates
 from ...lifecycle.notifying import GATES, notify_after_commit
 from ...metrics.limits import LimitState, Usage, Usages, at_least, read_usages
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.formatting import NOTHING, ago, badge, one_line
 from ..base.model_admin import ConsoleAdmin, section
 from ..lists.change_list import ConsoleList
-from ..overview.visible import Visible
 from .sentences import LABELS
 
 REFRESH_SECONDS = 5

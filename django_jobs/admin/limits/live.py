@@ -15,12 +15,12 @@ from ...metrics.limits import rate_text
 from ...metrics.overview import MINUTES
 from ...models import Job, Resource, Tenant
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.formatting import NOTHING, badge
 from ..layout.charts import BarChart, Sparkline, sparkline
 from ..layout.tables import Column, Table
 from ..overview.problem import seconds_text
 from ..overview.sections import Tile, attempts_chart
-from ..overview.visible import Visible
 from .sentences import (
     breaker_sentence,
     budget_sentence,

@@ -16,11 +16,11 @@ from ...domain.rates import LONGEST_PERIOD
 from ...lifecycle.operations import limits
 from ...metrics.limits import Usage, Usages, rate_text
 from ...models import BreakerState, Resource
+from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
 from ..base.formatting import NOTHING
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import ReasonForm
-from ..overview.visible import Visible
 from .limit_admin import LimitAdmin, name_section
 from .live import live_resource
 

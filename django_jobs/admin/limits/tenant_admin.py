@@ -18,10 +18,10 @@ from ...metrics.limits import Usage, Usages
 from ...models import Tenant
 from ...models.tenant import LONGEST_TENANT
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import ReasonForm
-from ..overview.visible import Visible
 from .limit_admin import LimitAdmin, name_section
 from .live import live_tenant
 

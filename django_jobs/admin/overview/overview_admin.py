@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from ...conf import conf
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job, Overview, Queue, Run, Schedule, Worker, WorkflowRun
+from ..access.visible import Visible
 from ..base.formatting import moment_in_zone
 from ..base.model_admin import ConsoleAdmin
 from ..doctor import DOCTOR
@@ -21,7 +22,6 @@ from ..layout.console_page import console_page, console_path
 from . import sections
 from .numbers import Numbers, read_numbers
 from .problems import problems
-from .visible import Visible
 
 REFRESH_SECONDS = 5
 SHOWN: tuple[type[Model], ...] = (Queue, Job, Run, Worker, Schedule, WorkflowRun)

@@ -12,9 +12,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..access.visible import Visible
 from ..base.formatting import duration
 from .numbers import Count
-from .visible import Visible
 
 ERROR, CAUTION = "error", "caution"
 

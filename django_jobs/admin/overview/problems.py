@@ -13,11 +13,11 @@ from ...metrics.gauges import BOUNDS
 from ...metrics.schedules import MAX_LAG
 from ...models import DeadLetter, Job, Quarantine, Queue, Resource, Schedule, Worker, WorkflowRun
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.formatting import change_url
 from .numbers import Count, Numbers, is_taken
 from .problem import CAUTION, ERROR, Found, Problem, jobs_text, seconds_text, waiting_text
 from .queue_problems import of_objectives, of_queues
-from .visible import Visible
 
 MOST_OF_A_KIND = 5
 MOST_RECENTLY_DEAD = BOUNDS["recent"]

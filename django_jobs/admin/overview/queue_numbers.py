@@ -13,10 +13,10 @@ from ...lifecycle.backlog_samples import Past
 from ...metrics.overview import MINUTES, RATE_MINUTES
 from ...models import Job
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.formatting import NOTHING, badge
 from .numbers import Count, Numbers, Row, is_full
 from .problem import seconds_text
-from .visible import Visible
 
 LONGEST_SECONDS = 100 * 86_400.0
 

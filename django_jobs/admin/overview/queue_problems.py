@@ -12,6 +12,7 @@ from ... import registry
 from ...domain.pressure import level_of
 from ...models import Job, Queue, Worker
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.formatting import change_url
 from .numbers import Numbers, Row, is_full, is_late
 from .problem import (
@@ -24,7 +25,6 @@ from .problem import (
     seconds_text,
     waiting_text,
 )
-from .visible import Visible
 
 BURNING = 1.0
 """A burn rate at which the error budget does not last."""

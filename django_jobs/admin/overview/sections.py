@@ -20,13 +20,13 @@ from ...metrics.overview import MINUTES
 from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
 from ...models.worker import in_hand_text
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.formatting import NOTHING, badge
 from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
 from ..layout.tables import Column, Table
 from .numbers import Numbers, Row
 from .problem import seconds_text
 from .queue_numbers import queue_numbers, rate_text, wait_text
-from .visible import Visible
 
 SHARES = (0.5, 0.95, 0.99)
 

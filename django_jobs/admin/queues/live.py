@@ -13,12 +13,12 @@ from ...lifecycle.backlog import read_backlog
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.formatting import NOTHING, pause_sentence
 from ..layout.charts import sparkline
 from ..overview.numbers import Numbers, read_numbers_of
 from ..overview.queue_numbers import empty_in, queue_numbers
 from ..overview.sections import Tile
-from ..overview.visible import Visible
 from .capacity import needs_of, verdict
 from .levels import level_badge
 

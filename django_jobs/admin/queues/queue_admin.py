@@ -19,6 +19,7 @@ from ...metrics.slo import SloWindow, take_objectives
 from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.timestamps import TimestampSubquery
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.formatting import (
     NOTHING,
     badge,
@@ -34,7 +35,6 @@ from ..base.paginator import CappedCount, counted
 from ..operator_actions import PAUSE, RESUME
 from ..overview.numbers import stored_numbers
 from ..overview.queue_numbers import done_per_minute, empty_in, queue_state
-from ..overview.visible import Visible
 from .form import QueueForm
 from .levels import level_badge
 from .live import live

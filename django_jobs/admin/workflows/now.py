@@ -11,8 +11,8 @@ from django.utils.translation import ngettext
 
 from ...models import JobStatus
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.formatting import ago
-from ..overview.visible import Visible
 from .steps import Step, Steps
 
 NAMED = 5

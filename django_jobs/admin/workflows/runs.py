@@ -18,6 +18,7 @@ from ...domain.states import LIVE, JobState
 from ...domain.workflows import WorkflowState
 from ...models import Job, WorkflowDefinition, WorkflowRun
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.actions import OperatorAction
 from ..base.formatting import (
     ago,
@@ -38,7 +39,6 @@ from ..base.search_rows import OUTSIDE_HISTORY
 from ..lists.filters import StatusFilter
 from ..lists.workflow_filter import WorkflowFilter
 from ..operator_actions import DISMISS
-from ..overview.visible import Visible
 from ..restarts import refused_steps
 from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
 from .compensations import compensations_of
