@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -9,12 +10,29 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
+
+def downloaded(package: str, folder: str, request: pytest.FixtureRequest) -> Path:
+    """The files below ``folder`` of the source distribution of ``package``, such as
+    ``django==6.0``. Where no package index is reachable, the test is skipped; in CI it fails, or
+    nobody would notice that it never runs."""
+    cache = request.config.cache
+    assert cache is not None
+    try:
+        return download_tests(package, folder, cache.mkdir("sdists"))
+    except subprocess.SubprocessError as error:
+        problem = f"NOT RUN: the tests of {package} cannot be downloaded: {error}"
+        problem = f"{problem} {getattr(error, 'stderr', '')}"
+    if os.environ.get("CI"):
+        pytest.fail(problem)
+    pytest.skip(problem)
+
 
 def download_tests(package: str, folder: str, cache: Path) -> Path:
-    """The files below ``folder`` of the source distribution of ``package``, such as
-    ``django==6.0``. They are downloaded once, into ``cache``.
+    """The files below ``folder``, which are downloaded once, into ``cache``.
 
-    Raises ``CalledProcessError`` where no package index is reachable.
+    Raises ``SubprocessError`` where no package index is reachable.
     """
     kept = cache / package.replace("==", "-")
     if not kept.is_dir():

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import django
 
-from tests.sdists import download_tests
-
 VERSION = django.__version__ if django.VERSION >= (6, 0) else "6.0.10"
 
 BACKENDS = "tests.backend.suite_backends"
@@ -33,13 +31,8 @@ OF_DJANGO_TASKS = {
 }
 
 
-def unpack(cache: Path, folder: Path) -> None:
-    """Write the package ``tasks`` into ``folder``: Django's tests, changed. They are downloaded
-    once, into ``cache``.
-
-    Raises ``CalledProcessError`` where no package index is reachable.
-    """
-    source = download_tests(f"django=={VERSION}", "tests/tasks", cache)
+def unpack(source: Path, folder: Path) -> None:
+    """Write the package ``tasks`` into ``folder``: Django's tests in ``source``, changed."""
     package = folder / "tasks"
     package.mkdir()
     for path in source.glob("*.py"):

@@ -15,7 +15,7 @@ from django.db import connection
 
 from django_jobs.models import Queue
 from tests.factories import run_sql
-from tests.sdists import download_tests
+from tests.sdists import downloaded
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -96,11 +96,7 @@ def test_the_tests_of_a_package_pass(
         pytest.skip(f"{suite.package} is not installed")
     if name == "djcelery_email" and django.VERSION >= (6, 0):
         pytest.skip("it reads EmailMessage.mixed_subtype: gone in Django 6.0")
-    try:
-        cache = request.config.cache.mkdir("celery_suites")  # type: ignore[union-attr]
-        source = download_tests(suite.package, "tests", cache)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"NOT RUN: the tests of {suite.package} cannot be had: {error.stderr}")
+    source = downloaded(suite.package, "tests", request)
     for theirs, ours in suite.files.items():
         content = (source / theirs).read_bytes()
         for old, new in suite.changes.items():
