@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -12,13 +13,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import DataError, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
 from django_jobs.contrib.django_tasks_db import waiting_tasks
 from django_jobs.models import Job
+from django_jobs.testing import run_jobs
 from tests.app import tasks
 from tests.factories import run_sql
+from tests.throwaway import fresh_database
 
 pytestmark = pytest.mark.django_db
 
@@ -166,3 +170,51 @@ def test_a_database_without_the_table_is_named() -> None:
     run_sql(f"DROP TABLE {waiting_tasks.TABLE}")
     with pytest.raises(CommandError, match="has no table of django-tasks-db"):
         take()
+
+
+@pytest.fixture
+def other(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The alias of a database of its own, which has the table. That of the jobs has none."""
+    run_sql(f"DROP TABLE {waiting_tasks.TABLE}")
+
+    def connect(wrapper: BaseDatabaseWrapper) -> None:
+        if wrapper.connection is None:
+            wrapper.connect()
+
+    with fresh_database() as settings:
+        monkeypatch.setitem(
+            connections.databases,
+            "other",
+            connections.configure_settings({"default": {}, "other": settings})["other"],
+        )
+        # Django refuses the databases that a test has not declared before.
+        monkeypatch.setattr(BaseDatabaseWrapper, "ensure_connection", connect)
+        with connections["other"].cursor() as cursor:
+            cursor.execute(TABLE)
+        yield "other"
+        connections["other"].close()
+        del connections["other"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rows_of_another_database_are_taken_once_if_it_is_cut_short(
+    other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jobs are committed, and the end of their rows is not."""
+    with connections[other].cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {waiting_tasks.TABLE} (task_path, args_kwargs)"
+            " SELECT 'tests.app.tasks.total', '{\"args\": [1], \"kwargs\": {}}'"
+            " FROM generate_series(1, 3)"
+        )
+    with monkeypatch.context() as patch:
+        patch.setattr(waiting_tasks, "TAKEN", "SELECT 1 / 0 FROM (SELECT %s) AS ids")
+        with pytest.raises(DataError):
+            take("--database", other)
+    made = set(Job.objects.values_list("pk", flat=True))
+    assert len(made) == 3
+    assert len(run_jobs()) == 3, "they have ended, and their keys are still taken"
+    assert "took 3 jobs" in take("--database", other)
+    assert set(Job.objects.values_list("pk", flat=True)) == made
+    assert run_jobs() == []
+    assert "took 0 jobs" in take("--database", other)
