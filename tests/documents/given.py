@@ -499,6 +499,7 @@ from shop.jobs import charge, send_receipt
 
 send_receipt.enqueue(1)
 charge.enqueue(1)
+enqueue("shop.checkout", {"order_id": 1})
 """,
     "docs/schedules.md": """
 from django.core.management import call_command

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
 
+from django_jobs import Workflow, registry
 from django_jobs.models import Job, Progress, Queue, Run, Worker
 from django_jobs.signals import job_dead, job_finished
 from django_jobs.testing import JobFailed, arun_jobs, draining, run_jobs
@@ -262,3 +264,23 @@ def test_the_worker_of_a_test_is_stopped_afterwards() -> None:
     jobs.noop.enqueue()
     run_jobs()
     assert Worker.objects.get(name="run_jobs").status == "stopped"
+
+
+def test_a_failed_run_is_retried_from_its_failed_step(calls: list[str]) -> None:
+    workflow = Workflow("kit.retried")
+    first = workflow.step(jobs.write_effect, name="first")
+    workflow.step(kit_jobs.effect_and_call, name="second", after=first)
+    try:
+        run = workflow.start(note="seen", call="fail")
+        run_jobs(until=timedelta(minutes=5))
+        run.refresh_from_db()
+        assert (run.status, calls) == ("failed", ["fail"] * 3)
+        kit_jobs.calls["fail"] = kit_jobs.calls["pay"]
+        run.retry("mended")
+        (last,) = run_jobs(check=True)
+        assert (last.job.step, last.outcome, last.attempt) == ("second", "succeeded", 4)
+        run.refresh_from_db()
+        assert run.status == "succeeded"
+        assert notes() == ["seen"] * 5
+    finally:
+        registry.forget_workflow("kit.retried")
