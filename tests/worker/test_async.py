@@ -252,3 +252,24 @@ def test_plain_jobs_run_where_a_full_loop_waits(start_worker: Start, tmp_path: P
     assert until_status(jobs.add.enqueue(1, 2), "succeeded").result == 3
     let_go(path)
     until(lambda: statuses("app.hold_async") == {"succeeded": 5})
+
+
+HEARS_FAILURES = """
+import traceback
+from django_jobs.signals import attempt_failed
+
+
+def note(sender, exception, **fields):
+    names = [frame.name for frame in traceback.extract_tb(exception.__traceback__)]
+    print(f"heard {sender}: {exception!r} from {names}", flush=True)
+
+
+attempt_failed.connect(note)
+"""
+
+
+def test_attempt_failed_has_the_exception_of_an_async_handler(start_worker: Start) -> None:
+    async_jobs.nap_async.using(max_attempts=1).enqueue("no number")  # type: ignore[arg-type]
+    worker = start_worker("--burst", before=HEARS_FAILURES)
+    assert worker.wait() == 0
+    assert re.search(r"heard app\.nap_async: TypeError\(.+ from \[.*'nap_async'", worker.text())
