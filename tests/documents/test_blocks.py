@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import yaml
+from django.core.management import CommandError, load_command_class
 
 from tests.documents import given
-from tests.documents.blocks import EXECUTED, PAGES, SHOWN, blocks_of
+from tests.documents.blocks import EXECUTED, PAGES, SHOWN, Block, blocks_of
 from tests.documents.project import Project
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
@@ -35,6 +41,50 @@ def follow(project: Project, page: str) -> None:
     for block in blocks_of(page):
         if block.language in EXECUTED:
             project.run(block)
+
+
+def lists_named(value: Any, names: set[str]) -> Iterator[list[str]]:
+    """The lists under such a key, anywhere in a YAML document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, one in items:
+        if key in names and isinstance(one, list):
+            yield one
+        if isinstance(one, dict | list):
+            yield from lists_named(one, names)
+
+
+def started_by(block: Block) -> Iterator[list[str]]:
+    """The command lines that a unit, a Dockerfile or a manifest starts."""
+    match block.language:
+        case "ini":
+            yield from map(shlex.split, re.findall(r"^ExecStart=(.+)$", block.body, re.MULTILINE))
+        case "dockerfile":
+            yield from map(json.loads, re.findall(r"^CMD (.+)$", block.body, re.MULTILINE))
+        case "yaml":
+            for document in yaml.safe_load_all(block.body):
+                yield from lists_named(document, {"command", "args"})
+
+
+def test_the_unit_and_the_compose_file_start_options_that_exist() -> None:
+    """Nothing here runs systemd or containers: the parser of each command reads the options."""
+    started = set()
+    for page in PAGES:
+        for block in blocks_of(page):
+            for line in started_by(block):
+                if "manage.py" in line:
+                    name, *arguments = line[line.index("manage.py") + 1 :]
+                    parser = load_command_class("django_jobs", name).create_parser("", name)
+                    try:
+                        parser.parse_args(arguments)
+                    except CommandError as error:
+                        raise AssertionError(f"{block}: {error}") from None
+                    started.add((page, block.language, name))
+    assert started >= {
+        *((page, "ini", "jobworker") for page in ("docs/operations.md", "docs/tutorial.md")),
+        *((page, "yaml", "jobworker") for page in ("docs/operations.md", "docs/tutorial.md")),
+        ("docs/operations.md", "dockerfile", "jobworker"),
+        ("docs/kubernetes.md", "yaml", "jobworker"),
+    }
 
 
 BUY = """
