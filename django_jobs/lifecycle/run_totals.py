@@ -59,7 +59,7 @@ WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
 
 KEY = "queue, job_type, outcome"
 TIMES = ("waiting", "start_lag", "runtime")
-SUMS = ("runs", *(f"{time}_seconds" for time in TIMES), "slo_runs", "slo_met")
+SUMS = ("runs", *(f"{time}_seconds" for time in TIMES), "slo_runs", "slo_met", "retries", "died")
 
 
 def _seconds(since: str, until: str) -> str:
@@ -106,16 +106,16 @@ WITH mark AS MATERIALIZED (
     WHERE id = 1 AND EXISTS (SELECT FROM mark)
     RETURNING run_id
 ), run AS MATERIALIZED (
-    SELECT job_id, outcome, available_at, claimed_at, started_at, finished_at, error_type,
+    SELECT job_id, attempt, outcome, available_at, claimed_at, started_at, finished_at, error_type,
         fingerprint
     FROM django_jobs_run
     WHERE id > %(after)s::bigint AND id <= %(upto)s::bigint
       AND finished_at >= %(since)s::timestamptz AND EXISTS (SELECT FROM mark)
 ), job AS (
-    SELECT id, queue, job_type FROM django_jobs_job_history
+    SELECT id, queue, job_type, NULL::integer AS died FROM django_jobs_job_history
     WHERE id = ANY(ARRAY(SELECT job_id FROM run)) AND finished_at >= %(since)s::timestamptz
     UNION ALL
-    SELECT id, queue, job_type FROM django_jobs_job_live
+    SELECT id, queue, job_type, CASE status WHEN 'dead' THEN attempt END FROM django_jobs_job_live
     WHERE id = ANY(ARRAY(SELECT job_id FROM run))
 ), ended AS (
     SELECT date_bin('1 minute', run.finished_at, 'epoch') AS minute, run.outcome,
@@ -125,6 +125,7 @@ WITH mark AS MATERIALIZED (
         {_seconds("run.claimed_at", "run.started_at")} AS start_lag,
         {_seconds("run.started_at", "run.finished_at")} AS runtime,
         run.started_at IS NOT NULL AS started,
+        run.attempt > 1 AS is_retry, job.died = run.attempt AS died,
         {_seconds("run.available_at", "run.started_at")} <= queue.slo_seconds AS in_time
     FROM run FULL JOIN job ON job.id = run.job_id
         LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
@@ -136,7 +137,9 @@ WITH mark AS MATERIALIZED (
         coalesce(sum(start_lag) FILTER (WHERE started), 0) AS start_lag_seconds,
         coalesce(sum(runtime) FILTER (WHERE started), 0) AS runtime_seconds,
         count(in_time) FILTER (WHERE started) AS slo_runs,
-        count(*) FILTER (WHERE started AND in_time) AS slo_met, error_type, fingerprint
+        count(*) FILTER (WHERE started AND in_time) AS slo_met,
+        count(*) FILTER (WHERE is_retry) AS retries, count(*) FILTER (WHERE died) AS died,
+        error_type, fingerprint
     FROM ended GROUP BY 1, {KEY}, 5, 6, 7, error_type, fingerprint
 ), added AS (
     INSERT INTO django_jobs_runtotal AS total (

@@ -24,9 +24,9 @@ class Family:
 
 def kind_of(name: str, part: str) -> Kind:
     """The type of the metric of that name."""
-    if part == "times":
-        return "histogram"
-    return "counter" if name.endswith("_total") else "gauge"
+    if name.endswith("_total"):
+        return "counter"
+    return "histogram" if part == "times" else "gauge"
 
 
 FAMILIES = tuple(
@@ -167,6 +167,14 @@ FAMILIES = tuple(
         (
             *("runs_total", "queue job_type outcome", "runs", "runs"),
             "Attempts that ended.",
+        ),
+        (
+            *("retries_total", "queue job_type", "times", "retries"),
+            "Attempts that were not the first of their job.",
+        ),
+        (
+            *("jobs_dead_total", "queue job_type", "times", "died"),
+            "Jobs that died.",
         ),
         (
             *("run_pairs", "", "pairs", "pairs"),

@@ -26,7 +26,8 @@ OUTCOMES = ", ".join(
 SUMS = f"""
 SELECT queue, job_type, json_build_object(
     'outcomes', jsonb_strip_nulls(jsonb_build_object({OUTCOMES})),
-    'slo_runs', sum(slo_runs), 'slo_met', sum(slo_met), {", ".join(map(_sum, TIMES))})::text
+    'slo_runs', sum(slo_runs), 'slo_met', sum(slo_met), 'retries', sum(retries),
+    'died', sum(died), {", ".join(map(_sum, TIMES))})::text
 """
 READ = f"""
 {SUMS}
@@ -49,7 +50,8 @@ class TypeTotals:
 
     ``waiting`` is from the due time to the claim, ``start_lag`` from there to the start, and
     ``runtime`` from there to the end. ``slo_runs`` are those of queues with an objective, and
-    ``slo_met`` those that started in time.
+    ``slo_met`` those that started in time. ``retries`` were not the first attempt of their job.
+    ``died`` ended a job as dead that was dead when they were counted.
     """
 
     queue: str
@@ -57,6 +59,8 @@ class TypeTotals:
     outcomes: Mapping[str, int]
     slo_runs: int
     slo_met: int
+    retries: int
+    died: int
     waiting: Histogram
     start_lag: Histogram
     runtime: Histogram

@@ -2480,6 +2480,11 @@ class Migration(migrations.Migration):
                 ("runtime_seconds", models.FloatField(verbose_name="seconds of runtime")),
                 ("slo_runs", models.BigIntegerField(verbose_name="runs with an objective")),
                 ("slo_met", models.BigIntegerField(verbose_name="runs that met it")),
+                (
+                    "retries",
+                    models.BigIntegerField(db_default=0, default=0, verbose_name="Retries"),
+                ),
+                ("died", models.BigIntegerField(db_default=0, default=0, verbose_name="Died")),
             ],
             options={
                 "verbose_name": "total of runs",

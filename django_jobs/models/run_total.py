@@ -44,6 +44,8 @@ class RunTotal(models.Model):
     runtime_seconds = models.FloatField(_("seconds of runtime"))
     slo_runs = models.BigIntegerField(_("runs with an objective"))
     slo_met = models.BigIntegerField(_("runs that met it"))
+    retries = models.BigIntegerField(_("Retries"), default=0, db_default=0)
+    died = models.BigIntegerField(_("Died"), default=0, db_default=0)
 
     class Meta:
         verbose_name = _("total of runs")

@@ -256,6 +256,7 @@ def test_runs() -> None:
         assert value("runs_total", outcome=outcome, **of) == runs
     for outcome in set(RunState) - set(by_outcome):
         assert value("runs_total", outcome=outcome, **of) == 0
+    assert value("retries_total", **of) == value("jobs_dead_total", **of) == 0
     (totals,) = take_totals().types
     for name, histogram, count, seconds in (
         ("run_waiting", totals.waiting, 4, 6),
@@ -270,6 +271,22 @@ def test_runs() -> None:
     assert 0 <= value("totals_age_seconds") < 60  # type: ignore[operator]
     run_sql("DELETE FROM django_jobs_run")
     assert scraped()("runs_total", outcome="succeeded", **of) == 1
+
+
+def test_retries_and_dead_jobs() -> None:
+    worker = register_worker()
+    dead, failed = make_dead(), make_dead()
+    job_operations.replay([failed.pk], check=lambda job: None)
+    for outcome in (failure(), failure(final=True)):
+        (held,) = claim_ready(worker)
+        settle_one(held, outcome)
+        fold_runs()
+        job_operations.run_now([failed.pk])
+    value, of = scraped(), {"queue": "default", "job_type": "app.noop"}
+    ((retries,),) = run_sql("SELECT count(*) FROM django_jobs_run WHERE attempt > 1")
+    assert value("retries_total", **of) == retries == 2
+    assert value("jobs_dead_total", **of) == counted("status = 'dead'") == 2
+    assert dead.pk != failed.pk
 
 
 def test_objectives() -> None:

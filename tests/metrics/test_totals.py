@@ -12,13 +12,22 @@ from django_jobs import enqueue_many
 from django_jobs.domain.histograms import BUCKETS, Histogram, bucket_of
 from django_jobs.domain.outcomes import Snoozed, Succeeded
 from django_jobs.domain.states import RunState
+from django_jobs.lifecycle.operations.jobs import replay, run_now
 from django_jobs.lifecycle.run_totals import SINCE_THE_BEGINNING
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.metrics import gauges
 from django_jobs.metrics.totals import READ, take_recent, take_totals
 from django_jobs.models import Job, Run
 from tests.app.jobs import noop
-from tests.factories import claim_ready, explain, failure, fold_runs, register_worker, run_sql
+from tests.factories import (
+    claim_ready,
+    explain,
+    failure,
+    fold_runs,
+    make_dead,
+    register_worker,
+    run_sql,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -36,6 +45,9 @@ def known_traffic() -> None:
     for queue in ("default", "bulk"):
         held = claim_ready(worker, queue)
         settle([Ending(job, outcomes[number % 4]) for number, job in enumerate(held)])
+    run_now(Job.objects.filter(status="scheduled").values_list("pk", flat=True)[:9])
+    held = claim_ready(worker, "default") + claim_ready(worker, "bulk")
+    settle([Ending(job, outcomes[number % 3]) for number, job in enumerate(held)])
     for number, run in enumerate(Run.objects.order_by("id")):
         lengths = [SECONDS[(number * step) % len(SECONDS)] for step in (1, 3, 7)]
         run_sql(
@@ -73,13 +85,53 @@ def test_the_totals_of_known_traffic_are_those_of_the_ledger(seconds: float | No
     expected = of_the_ledger()
     totals = (take_totals() if seconds is None else take_recent(seconds)).types
     assert [(one.queue, one.job_type) for one in totals] == sorted(expected)
-    assert sum(one.runs for one in totals) == 70
+    assert sum(one.runs for one in totals) == 79
     for one in totals:
         outcomes, times = expected[one.queue, one.job_type]
         assert one.outcomes == outcomes
         for found, wanted in zip((one.waiting, one.start_lag, one.runtime), times, strict=True):
             assert found.counts == wanted.counts
             assert found.seconds == pytest.approx(wanted.seconds)
+
+
+def test_retries_and_deaths_of_known_traffic_are_those_of_the_ledger() -> None:
+    known_traffic()
+    fold_runs()
+    for columns, condition in (
+        ("retries", "run.attempt > 1"),
+        ("died", "job.status = 'dead' AND job.attempt = run.attempt"),
+    ):
+        expected = run_sql(
+            f"SELECT job.queue, job.job_type, count(*) FILTER (WHERE {condition})"
+            " FROM django_jobs_run AS run JOIN django_jobs_job AS job ON job.id = run.job_id"
+            " GROUP BY 1, 2 ORDER BY 1, 2"
+        )
+        found = [(one.queue, one.job_type, getattr(one, columns)) for one in take_totals().types]
+        assert found == expected
+        assert sum(number for *_, number in found) >= 9
+
+
+def no_problem(job: Job) -> None:
+    """Any job may be replayed."""
+
+
+def test_a_death_is_counted_once_and_not_if_the_job_was_replayed_before() -> None:
+    def died() -> int:
+        fold_runs()
+        return sum(one.died for one in take_totals().types)
+
+    job = make_dead()
+    assert died() == 1
+    replay([job.pk], check=no_problem)
+    (held,) = claim_ready(register_worker())
+    settle([Ending(held, failure())])
+    assert died() == 1
+    run_now([job.pk])
+    (held,) = claim_ready(register_worker())
+    settle([Ending(held, failure(final=True))])
+    assert died() == 2
+    replay([make_dead().pk], check=no_problem)
+    assert died() == 2
 
 
 def test_the_totals_stay_when_their_jobs_and_runs_are_deleted() -> None:
@@ -97,10 +149,10 @@ def test_recent_totals_begin_with_a_whole_minute_or_hour() -> None:
     fold_runs()
     run_sql("UPDATE django_jobs_runtotal SET began_at = began_at - interval '2 h' WHERE period > 0")
     assert take_recent(600).types == ()
-    assert sum(one.runs for one in take_recent(7_300).types) == 70
+    assert sum(one.runs for one in take_recent(7_300).types) == 79
     run_sql("UPDATE django_jobs_runtotal SET began_at = began_at - interval '2 d' WHERE period > 0")
     assert take_recent(86_400).types == ()
-    assert sum(one.runs for one in take_recent(3 * 86_400).types) == 70
+    assert sum(one.runs for one in take_recent(3 * 86_400).types) == 79
     recent = take_recent(600)
     assert recent.since is not None
     assert recent.since.second == 0
