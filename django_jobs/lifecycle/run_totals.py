@@ -59,7 +59,10 @@ WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
 
 KEY = "queue, job_type, outcome"
 TIMES = ("waiting", "start_lag", "runtime")
-SUMS = ("runs", *(f"{time}_seconds" for time in TIMES), "slo_runs", "slo_met", "retries", "died")
+SUMS = (
+    *("runs", *(f"{time}_seconds" for time in TIMES)),
+    *("slo_runs", "slo_met", "retries", "died", "prevented"),
+)
 
 
 def _seconds(since: str, until: str) -> str:
@@ -93,8 +96,9 @@ def _places() -> range:
 # through an array of ids, which makes an index search no matter how many runs the planner expects.
 # The join is FULL because that cannot be a nested loop; each job has a run. First runs of equal
 # buckets and errors are counted, which makes few rows of many; then these in their minute, in their
-# hour, and since the beginning. Who finds another watermark, or the row locked, adds nothing:
-# another worker does.
+# hour, and since the beginning. Duplicates that receipts prevented are counted once, with the
+# attempt that ended the job in the history; only retries have any. Who finds another watermark, or
+# the row locked, adds nothing: another worker does.
 FOLD = f"""
 WITH mark AS MATERIALIZED (
     SELECT run_id FROM django_jobs_runwatermark
@@ -112,10 +116,12 @@ WITH mark AS MATERIALIZED (
     WHERE id > %(after)s::bigint AND id <= %(upto)s::bigint
       AND finished_at >= %(since)s::timestamptz AND EXISTS (SELECT FROM mark)
 ), job AS (
-    SELECT id, queue, job_type, NULL::integer AS died FROM django_jobs_job_history
+    SELECT id, queue, job_type, NULL::integer AS died, attempt AS ended
+    FROM django_jobs_job_history
     WHERE id = ANY(ARRAY(SELECT job_id FROM run)) AND finished_at >= %(since)s::timestamptz
     UNION ALL
-    SELECT id, queue, job_type, CASE status WHEN 'dead' THEN attempt END FROM django_jobs_job_live
+    SELECT id, queue, job_type, CASE status WHEN 'dead' THEN attempt END, NULL
+    FROM django_jobs_job_live
     WHERE id = ANY(ARRAY(SELECT job_id FROM run))
 ), ended AS (
     SELECT date_bin('1 minute', run.finished_at, 'epoch') AS minute, run.outcome,
@@ -126,6 +132,9 @@ WITH mark AS MATERIALIZED (
         {_seconds("run.started_at", "run.finished_at")} AS runtime,
         run.started_at IS NOT NULL AS started,
         run.attempt > 1 AS is_retry, job.died = run.attempt AS died,
+        CASE WHEN run.attempt > 1 AND job.ended = run.attempt THEN (
+            SELECT sum(receipt.prevented) FROM django_jobs_receipt AS receipt
+            WHERE receipt.job_id = job.id) END AS prevented,
         {_seconds("run.available_at", "run.started_at")} <= queue.slo_seconds AS in_time
     FROM run FULL JOIN job ON job.id = run.job_id
         LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
@@ -139,6 +148,7 @@ WITH mark AS MATERIALIZED (
         count(in_time) FILTER (WHERE started) AS slo_runs,
         count(*) FILTER (WHERE started AND in_time) AS slo_met,
         count(*) FILTER (WHERE is_retry) AS retries, count(*) FILTER (WHERE died) AS died,
+        coalesce(sum(prevented), 0) AS prevented,
         error_type, fingerprint
     FROM ended GROUP BY 1, {KEY}, 5, 6, 7, error_type, fingerprint
 ), added AS (

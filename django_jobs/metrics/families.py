@@ -177,6 +177,10 @@ FAMILIES = tuple(
             "Jobs that died.",
         ),
         (
+            *("duplicates_prevented_total", "queue job_type", "times", "prevented"),
+            "Calls that run.once did not repeat.",
+        ),
+        (
             *("run_pairs", "", "pairs", "pairs"),
             "Pairs of queue and job type with attempts. At most 500 have counters.",
         ),

@@ -181,7 +181,8 @@ PARTS = {
     "pairs": "SELECT coalesce(max(pairs), 0) AS pairs FROM busiest_type",
     "times": f"""
         SELECT queue, job_type, times -> 'waiting' AS waiting, times -> 'start_lag' AS start_lag,
-            times -> 'runtime' AS runtime, times -> 'retries' AS retries, times -> 'died' AS died
+            times -> 'runtime' AS runtime, times -> 'retries' AS retries, times -> 'died' AS died,
+            times -> 'prevented' AS prevented
         FROM (
             SELECT queue, job_type, times::jsonb AS times
             FROM ({SUMS} FROM django_jobs_runtotal JOIN busiest_type USING (queue, job_type)

@@ -27,7 +27,7 @@ SUMS = f"""
 SELECT queue, job_type, json_build_object(
     'outcomes', jsonb_strip_nulls(jsonb_build_object({OUTCOMES})),
     'slo_runs', sum(slo_runs), 'slo_met', sum(slo_met), 'retries', sum(retries),
-    'died', sum(died), {", ".join(map(_sum, TIMES))})::text
+    'died', sum(died), 'prevented', sum(prevented), {", ".join(map(_sum, TIMES))})::text
 """
 READ = f"""
 {SUMS}
@@ -51,7 +51,8 @@ class TypeTotals:
     ``waiting`` is from the due time to the claim, ``start_lag`` from there to the start, and
     ``runtime`` from there to the end. ``slo_runs`` are those of queues with an objective, and
     ``slo_met`` those that started in time. ``retries`` were not the first attempt of their job.
-    ``died`` ended a job as dead that was dead when they were counted.
+    ``died`` ended a job as dead that was dead when they were counted. ``prevented`` are calls that
+    ``run.once`` did not repeat, of jobs that succeeded or were cancelled.
     """
 
     queue: str
@@ -61,6 +62,7 @@ class TypeTotals:
     slo_met: int
     retries: int
     died: int
+    prevented: int
     waiting: Histogram
     start_lag: Histogram
     runtime: Histogram

@@ -2485,6 +2485,12 @@ class Migration(migrations.Migration):
                     models.BigIntegerField(db_default=0, default=0, verbose_name="Retries"),
                 ),
                 ("died", models.BigIntegerField(db_default=0, default=0, verbose_name="Died")),
+                (
+                    "prevented",
+                    models.BigIntegerField(
+                        db_default=0, default=0, verbose_name="duplicates prevented"
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "total of runs",

@@ -46,6 +46,7 @@ class RunTotal(models.Model):
     slo_met = models.BigIntegerField(_("runs that met it"))
     retries = models.BigIntegerField(_("Retries"), default=0, db_default=0)
     died = models.BigIntegerField(_("Died"), default=0, db_default=0)
+    prevented = models.BigIntegerField(_("duplicates prevented"), default=0, db_default=0)
 
     class Meta:
         verbose_name = _("total of runs")

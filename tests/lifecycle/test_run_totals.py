@@ -10,7 +10,8 @@ import pytest
 from django.db import transaction
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import run_totals
+from django_jobs.lifecycle import receipts, run_totals
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.run_totals import FOLD, MARGIN, MOST_ERRORS, fold, look, writers
 from django_jobs.maintenance.run_totals import Folding
 from django_jobs.models import ErrorTotal, Run, RunTotal
@@ -332,3 +333,48 @@ def test_totals_of_errors_are_deleted_after_two_hours() -> None:
         run_sql("UPDATE django_jobs_errortotal SET began_at = now() - %s::interval", [age])
         run_totals.prune_run_totals()
         assert ErrorTotal.objects.count() == left
+
+
+def test_duplicates_that_receipts_prevented_are_counted_when_their_job_has_ended() -> None:
+    def prevented() -> int:
+        fold_runs()
+        return sum(RunTotal.objects.filter(period=0).values_list("prevented", flat=True))
+
+    worker = register_worker()
+    first = enqueue_and_claim(noop, worker=worker)
+    receipts.store(first, "charge", "1")
+    receipts.store(first, "mail", "2")
+    run_again_with = [failure(), failure(final=True), Succeeded()]
+    settle_one(first, failure())
+    for outcome in run_again_with:
+        job_operations.run_now([first.id])
+        job_operations.replay([first.id], check=lambda job: None)
+        (held,) = claim_ready(worker)
+        assert receipts.look_up(held, "charge")
+        assert receipts.look_up(held, "new") is None
+        assert prevented() == 0
+        settle_one(held, outcome)
+    ((in_rows,),) = run_sql("SELECT sum(prevented) FROM django_jobs_receipt")
+    assert prevented() == in_rows == 3
+    a_run()
+    assert prevented() == 3
+
+
+def test_the_receipts_of_retried_jobs_that_ended_are_found_by_their_job() -> None:
+    a_run()
+    run_sql(
+        "INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at, prevented)"
+        " SELECT n, 'key', 1, '1', now(), 1 FROM generate_series(1, 20000) AS n"
+    )
+    run_sql("UPDATE django_jobs_run SET attempt = 2")
+    run_sql("UPDATE django_jobs_job SET attempt = 2")
+    run_sql("ANALYZE django_jobs_receipt")
+    seen = look()
+    parameters = {"after": 0, "upto": seen.last, "since": "-infinity", "reached": seen.now}
+    (scan,) = (
+        node
+        for node in explain(FOLD, parameters)
+        if node.get("Relation Name") == "django_jobs_receipt"
+    )
+    assert (scan["Index Name"], scan["Actual Loops"]) == ("django_jobs_receipt_key", 1)
+    assert scan["Actual Rows"] <= 1

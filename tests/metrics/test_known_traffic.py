@@ -16,6 +16,7 @@ from django_jobs.domain.admission import FairShares
 from django_jobs.domain.histograms import BOUNDS
 from django_jobs.domain.outcomes import Lost, Released, Succeeded
 from django_jobs.domain.states import RunState
+from django_jobs.lifecycle import receipts
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
@@ -32,6 +33,7 @@ from tests.factories import (
     claim_ready,
     declared,
     due_schedule,
+    enqueue_and_claim,
     failure,
     fold_runs,
     make_dead,
@@ -287,6 +289,20 @@ def test_retries_and_dead_jobs() -> None:
     assert value("retries_total", **of) == retries == 2
     assert value("jobs_dead_total", **of) == counted("status = 'dead'") == 2
     assert dead.pk != failed.pk
+
+
+def test_duplicates_that_were_prevented() -> None:
+    held = enqueue_and_claim(noop)
+    receipts.store(held, "charge", "1")
+    settle_one(held, Released(reason="drain"))
+    (again,) = claim_ready(register_worker())
+    for _ in range(2):
+        receipts.look_up(again, "charge")
+    settle_one(again, Succeeded())
+    fold_runs()
+    ((prevented,),) = run_sql("SELECT sum(prevented) FROM django_jobs_receipt")
+    labels = {"queue": "default", "job_type": "app.noop"}
+    assert scraped()("duplicates_prevented_total", **labels) == prevented == 2
 
 
 def test_objectives() -> None:
