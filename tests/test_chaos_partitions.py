@@ -63,7 +63,7 @@ def storm(db: None, tmp_path: Path) -> Path:
 
 
 def note(directory: Path, **found: Any) -> None:
-    usual = {"counts": {"partitions dropped": 2}, "wrong": [], "slowest": 0.1}
+    usual = {"counts": {"partitions dropped": 2}, "wrong": [], "slowest": 0.1, "archived": []}
     (directory / "partitions.json").write_text(json.dumps(usual | found))
 
 
@@ -157,3 +157,17 @@ def test_a_drop_that_was_not_as_promised_does_not_balance(storm: Path):
     assert found(storm) == ["a drop of a partition in use took 60.00 s"]
     note(storm, counts={})
     assert found(storm) == ["no partition was dropped, so nothing was tried"]
+
+
+def test_a_job_that_was_dropped_and_is_in_no_file_does_not_balance(storm: Path):
+    note(storm, archived=[JOBS])
+    assert found(storm) == [f"{JOBS} was dropped from its file, which does not exist"]
+    (storm / "archive").mkdir()
+    file = storm / "archive" / f"{JOBS}.jsonl"
+    ids = [id_ for (id_,) in run_sql(f"SELECT id FROM {JOBS} ORDER BY id")]
+    assert len(ids) == 2
+    for written, problems in ((ids, []), (ids[:1], [f"lacks [{ids[1]}]"])):
+        lines = [json.dumps({"id": id_, "workflow_run_id": None}) for id_ in written]
+        file.write_text("\n".join(lines))
+        named = f"{JOBS} was dropped from its file, which "
+        assert found(storm) == [f"{named}{problem}" for problem in problems]

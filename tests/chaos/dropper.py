@@ -1,7 +1,8 @@
 """``python -m tests.chaos.dropper``: make partitions of seconds and drop old ones, until SIGTERM.
 
 Some times have no partition. Some partitions are read while they are to be dropped. Some processes
-or sessions that drop one are ended meanwhile.
+or sessions that drop one are ended meanwhile. Some of jobs are written to a file first, as by
+``jobarchive --drop``, by a process that is killed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,8 +28,10 @@ django.setup()
 from django.db import connection, transaction  # noqa: E402 — after setup
 
 from django_jobs.lifecycle import history  # noqa: E402 — after setup
+from django_jobs.lifecycle.archiving import drop_archived  # noqa: E402 — after setup
 from django_jobs.lifecycle.dropping import drop  # noqa: E402 — after setup
 from django_jobs.lifecycle.history import JOBS, RUNS, TABLES, Partition  # noqa: E402 — after setup
+from django_jobs.management.archive_files import archived  # noqa: E402 — after setup
 from django_jobs.models.database import database_time, fetch  # noqa: E402 — after setup
 
 from .enqueuer import AWAY, until_it_works  # noqa: E402 — after setup
@@ -46,9 +50,15 @@ that late; and who has lost the answer to an enqueue has found the job by then."
 UP = "SELECT clock_timestamp() - pg_postmaster_start_time() > interval '3 seconds'"
 """Who was cut off by an outage has connected again."""
 
-MANNERS = {"plainly": 50, "while it is read": 20, "and be killed": 15, "and be cut off": 15}
-LONGEST_DROP = 0.03
-"""Seconds in which a drop is mostly over."""
+MANNERS = {
+    "plainly": 40,
+    "while it is read": 15,
+    "and be killed": 15,
+    "and be cut off": 15,
+    "from a file": 15,
+}
+LONGEST_DROP, LONGEST_ARCHIVE = 0.03, 0.3
+"""Seconds in which a drop is mostly over, without and with a file."""
 
 DISAPPEARED = {None, "57P01", "57P02", "57P03", "08006"}
 """SQLSTATEs of a connection that was ended or refused."""
@@ -62,10 +72,12 @@ NOT_NOW = {*history.NOT_NOW, IN_DEFAULT}
 class Dropper:
     """Makes and drops. ``wrong`` says what was not as promised."""
 
-    def __init__(self, choice: random.Random) -> None:
+    def __init__(self, choice: random.Random, files: Path) -> None:
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.slowest = 0.0
+        self.archived: list[str] = []
+        self._files = files
         self._choice = choice
         self._begun: Partition | None = None
         self._planned: datetime | None = None
@@ -120,8 +132,17 @@ class Dropper:
                 self._judge(partition, _drop(partition))
             case "while it is read":
                 self._drop_while_read(partition)
+            case "from a file" if partition.table is JOBS:
+                seconds = self._choice.uniform(0.0, LONGEST_ARCHIVE)
+                ended = _end(lambda: _archive(partition, self._files), seconds, kill=True)
+                there = _is_there(partition)
+                self.counts[f"archives cut short: {'there' if there else 'gone'}"] += ended
+                self.counts["partitions dropped"] += not there
+                self.counts["partitions dropped from a file"] += not there
+                self.archived += [] if there else [partition.name]
             case _:
-                ended = _drop_and_end(partition, seconds, kill=manner == "and be killed")
+                kill = manner != "and be cut off"
+                ended = _end(lambda: _drop(partition), seconds, kill=kill)
                 there = _is_there(partition)
                 self.counts[f"drops cut short: {'there' if there else 'gone'}"] += ended
                 self.counts["partitions dropped"] += not there
@@ -165,8 +186,13 @@ def _make(start: datetime, end: datetime) -> None:
             )
 
 
-def _drop_and_end(partition: Partition, seconds: float, *, kill: bool) -> bool:
-    """Drop it in a child, and end the child or its session meanwhile; return whether it was in
+def _archive(partition: Partition, files: Path) -> None:
+    file = archived(partition, files, "jsonl")
+    drop_archived(partition, file.contents)
+
+
+def _end(work: Callable[[], object], seconds: float, *, kill: bool) -> bool:
+    """Do it in a child, and end the child or its session meanwhile; return whether it was in
     time. Returns when the server has ended the session too."""
     connection.close()
     reading, writing = os.pipe()
@@ -175,7 +201,7 @@ def _drop_and_end(partition: Partition, seconds: float, *, kill: bool) -> bool:
         try:
             ((session,),) = fetch("SELECT pg_backend_pid()", {})
             os.write(writing, str(session).encode())
-            _drop(partition)
+            work()
         finally:
             os._exit(0)
     os.close(writing)
@@ -219,7 +245,9 @@ def main() -> None:
     asked = parser.parse_args()
     asked_to_end: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked_to_end.append(number))
-    dropper = Dropper(random.Random(f"{asked.seed}-partitions"))
+    files = asked.file.with_name("archive")
+    files.mkdir()
+    dropper = Dropper(random.Random(f"{asked.seed}-partitions"), files)
     while not asked_to_end:
         try:
             dropper.go_on()
@@ -231,7 +259,7 @@ def main() -> None:
     while not until_it_works(dropper.finish):
         time.sleep(PAUSE)
     found = {"counts": dropper.counts, "wrong": dropper.wrong, "slowest": dropper.slowest}
-    asked.file.write_text(json.dumps(found))
+    asked.file.write_text(json.dumps({**found, "archived": dropper.archived}))
 
 
 if __name__ == "__main__":

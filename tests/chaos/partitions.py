@@ -130,6 +130,10 @@ SELECT (SELECT count(*) FROM accounts.dropped_job),
     (SELECT count(*) FROM accounts.ended_job WHERE accounts.is_dropped(partition) AND is_step)
 """
 
+ENTERED = """
+SELECT (job).id FROM accounts.ended_job WHERE partition = '{name}' AND NOT is_step
+"""
+
 REFUSED_WITHIN = 0.15 + STALL
 """Seconds that a drop of a partition in use may take: the wait for its lock, and the machine."""
 
@@ -166,6 +170,20 @@ def problems(database: Database, directory: Path) -> Iterator[tuple[int, str]]:
         yield 17, f"a drop of a partition in use took {found['slowest']:.2f} s"
     if not found["counts"].get("partitions dropped"):
         yield 17, "no partition was dropped, so nothing was tried"
+    for name in found["archived"]:
+        if problem := _not_in_file(database, directory / "archive", name):
+            yield 17, f"{name} was dropped from its file, which {problem}"
+
+
+def _not_in_file(database: Database, files: Path, name: str) -> str | None:
+    """What is wrong with the file of a dropped partition. The steps in it have stayed."""
+    paths = list(files.glob(f"{name}*.jsonl"))
+    if not paths:
+        return "does not exist"
+    rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    written = {row["id"] for row in rows if row["workflow_run_id"] is None}
+    entered = {id_ for (id_,) in database.fetch(ENTERED.format(name=name))}
+    return f"lacks {sorted(entered - written)[:3]}" if entered - written else None
 
 
 def counted(database: Database, directory: Path) -> dict[str, int]:
