@@ -20,6 +20,7 @@ from django_jobs.lifecycle import receipts
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
+from django_jobs.lifecycle.operations.limits import pause_resources, pause_tenants
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.workers import MOST_STARTED, Load, renew
 from django_jobs.metrics import gauges
@@ -235,6 +236,20 @@ def test_resources_and_tenants() -> None:
     assert value("tenant_weight", tenant="acme") == acme["weight"] == 3
     assert value("tenant_limit", tenant="acme") == acme["limit"] == 9
     assert value("tenant_paused", tenant="acme") == 0
+
+
+def test_what_is_paused() -> None:
+    for name in ("stripe", "other"):
+        Resource.objects.create(name=name)
+        Tenant.objects.create(name=name)
+    pause_resources(["stripe"])
+    pause_tenants(["stripe"])
+    value, seen = scraped(), status()
+    for kind in ("resource", "tenant"):
+        paused = [one["name"] for one in seen[f"{kind}s"] if one["state"] == "paused"]
+        assert paused == ["stripe"]
+        for name in ("stripe", "other"):
+            assert value(f"{kind}_paused", **{kind: name}) == (name in paused)
 
 
 def test_runs() -> None:

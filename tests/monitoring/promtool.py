@@ -34,10 +34,12 @@ TARGETS = ("web:8000", "worker:8001")
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What each scrape of these minutes shows, one a minute. The text of none is empty."""
+    """What each scrape of these minutes shows, one a minute. The text of none is empty. With an
+    ``end``, the values grow evenly to those of this scrape."""
 
     scrape: str
     minutes: int
+    end: str = ""
 
 
 def rules() -> list[dict[str, Any]]:
@@ -66,21 +68,26 @@ def notation(name: str, labels: Mapping[str, str]) -> str:
     return f"{name}{{{pairs}}}"
 
 
-def assert_alerts(history: Sequence[Phase], *firing: Mapping[str, Mapping[str, str]]) -> None:
-    """In the last minute of each phase these alerts fire, with these labels, and no others."""
+def assert_alerts(
+    history: Sequence[Phase], *firing: Mapping[str, Mapping[str, str]], every: int = 1
+) -> None:
+    """In the last minute of each phase these alerts fire, with these labels, and no others. The
+    rules are evaluated ``every`` so many minutes; an alert is seen for five minutes after that."""
     fire = 'group without (alertstate, severity) (ALERTS{alertstate="firing"})'
     values = [
         {notation("", {"alertname": name, **labels}): 1.0 for name, labels in alerts.items()}
         for alerts in firing
     ]
-    assert_values(history, fire, *values)
+    assert_values(history, fire, *values, every=every)
 
 
-def assert_values(history: Sequence[Phase], expression: str, *values: Mapping[str, float]) -> None:
+def assert_values(
+    history: Sequence[Phase], expression: str, *values: Mapping[str, float], every: int = 1
+) -> None:
     """In the last minute of each phase the expression has these values by labels, and no others."""
     ends = accumulate(phase.minutes for phase in history)
     tests = [_test(expression, end, wanted) for end, wanted in zip(ends, values, strict=True)]
-    _run(history, tests)
+    _run(history, tests, every)
 
 
 def assert_have_data(history: Sequence[Phase], expressions: Iterable[str]) -> None:
@@ -94,9 +101,9 @@ def _test(expression: str, end: int, values: Mapping[str, float]) -> dict[str, A
     return {"expr": expression, "eval_time": f"{end - 1}m", "exp_samples": samples}
 
 
-def _run(history: Sequence[Phase], tests: list[dict[str, Any]]) -> None:
+def _run(history: Sequence[Phase], tests: list[dict[str, Any]], every: int = 1) -> None:
     test = {"interval": "1m", "input_series": _series(history), "promql_expr_test": tests}
-    whole = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}
+    whole = {"rule_files": [str(RULES)], "evaluation_interval": f"{every}m", "tests": [test]}
     with TemporaryDirectory() as directory:
         file = Path(directory) / "test.yml"
         file.write_text(json.dumps(whole))  # JSON is YAML
@@ -104,27 +111,30 @@ def _run(history: Sequence[Phase], tests: list[dict[str, Any]]) -> None:
 
 
 def _series(history: Sequence[Phase]) -> list[dict[str, str]]:
-    scrapes = [
-        {
-            notation(sample.name, {**sample.labels, "instance": target}): sample.value
-            for family in text_string_to_metric_families(phase.scrape)
-            for sample in family.samples
-            for target in TARGETS
-        }
-        for phase in history
-    ]
+    phases = [(_values(phase.scrape), _values(phase.end), phase.minutes) for phase in history]
+    names = sorted(set(chain.from_iterable(first for first, _, _ in phases)))
     return [
-        {
-            "series": name,
-            "values": " ".join(
-                f"{scrape[name]!r}x{phase.minutes - 1}"
-                if name in scrape
-                else f"stale _x{phase.minutes - 1}"
-                for phase, scrape in zip(history, scrapes, strict=True)
-            ),
-        }
-        for name in sorted(set(chain(*scrapes)))
+        {"series": name, "values": " ".join(_points(name, *phase) for phase in phases)}
+        for name in names
     ]
+
+
+def _points(name: str, first: Mapping[str, float], last: Mapping[str, float], minutes: int) -> str:
+    if name not in first:
+        return f"stale _x{minutes - 1}"
+    step = (last.get(name, first[name]) - first[name]) / (minutes - 1) if minutes > 1 else 0.0
+    return (
+        f"{first[name]!r}{step:+.12g}x{minutes - 1}" if step else f"{first[name]!r}x{minutes - 1}"
+    )
+
+
+def _values(scrape: str) -> dict[str, float]:
+    return {
+        notation(sample.name, {**sample.labels, "instance": target}): sample.value
+        for family in text_string_to_metric_families(scrape)
+        for sample in family.samples
+        for target in TARGETS
+    }
 
 
 def promtool(*arguments: str, input: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -34,6 +35,7 @@ from .scraping import scrape, stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), needs_promtool]
 
+OF_OBJECTIVES = re.compile("django_jobs_(slo_|queue_slo_|queue_paused|workers|metrics_age)")
 QUEUES = ("default", "emails", "bulk", "strict")
 
 
@@ -340,6 +342,45 @@ def test_jobs_start_later_than_their_objective_allows(before: str) -> None:
     late = scrape()
     history = [Phase(before, 10), Phase(first, 60), Phase(late, 4), Phase(late, 40)]
     assert_alerts(history, {}, {}, fast, slow)
+
+
+def run_late(count: int, late: int) -> str:
+    """So many runs more, of which these start two minutes late."""
+    ids = noop.enqueue_many([{}] * count)
+    run_sql(
+        "UPDATE django_jobs_job SET available_at = now() - interval '120 s' WHERE id = ANY(%s)",
+        [ids[:late]],
+    )
+    run_jobs()
+    return of_objectives(scrape())
+
+
+def of_objectives(scrape: str) -> str:
+    """What the alerts for objectives need: promtool takes a minute for three days of the rest."""
+    return "".join(f"{line}\n" for line in scrape.splitlines() if OF_OBJECTIVES.match(line))
+
+
+def test_an_objective_that_burns_for_six_hours_pages(before: str) -> None:
+    """8 % are late: too few for the alert of an hour, and too short for that of a day."""
+    Queue.objects.filter(name="default").update(slo_seconds=60, slo_target=0.99)
+    first = run_late(1, 0)
+    good, burnt = run_late(275, 0), run_late(25, 2)
+    fast = {"DjangoJobsSloBurnFast": {"queue": "default"}}
+    history = [
+        Phase(of_objectives(before), 20),
+        Phase(first, 66 * 60, good),
+        Phase(good, 6 * 60, burnt),
+    ]
+    assert_alerts(history, {}, {}, fast, every=15)
+
+
+def test_an_objective_that_burns_for_three_days_is_a_ticket(before: str) -> None:
+    """2 % are late: too few for the alert of a day."""
+    Queue.objects.filter(name="default").update(slo_seconds=60, slo_target=0.99)
+    first = run_late(1, 0)
+    slow = {"DjangoJobsSloBurnSlow": {"queue": "default"}}
+    history = [Phase(of_objectives(before), 20), Phase(first, 72 * 60, run_late(300, 6))]
+    assert_alerts(history, {}, slow, every=15)
 
 
 def outage(count: int) -> str:

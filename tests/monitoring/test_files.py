@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,11 @@ def test_each_section_of_the_playbook_says_where_to_look_and_what_to_do() -> Non
         if section.startswith("DjangoJobs"):
             for word in ("**Look**", "**Do**", "**Do not**"):
                 assert section.count(word) == 1, (section, word)
+
+
+def test_each_alert_is_raised_in_a_test() -> None:
+    tests = Path(__file__).with_name("test_alerts.py").read_text()
+    assert {alert["alert"] for alert in alerts()} <= set(re.findall(r'"(DjangoJobs\w+)"', tests))
 
 
 def test_the_page_lists_each_alert_with_its_severity() -> None:
