@@ -41,6 +41,15 @@ FLEET = """
 SELECT name, host, threads, async_slots > 0 AS on_loop FROM django_jobs_worker
 WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
 """
+# Of each host the clock that is farthest away, and the names of workers that found it so.
+SKEWED = """
+SELECT host, (array_agg(clock_skew ORDER BY abs(clock_skew) DESC))[1],
+    (array_agg(DISTINCT name::text ORDER BY name::text))[:5]
+FROM django_jobs_worker
+WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+  AND abs(clock_skew) > %(most)s::float8
+GROUP BY host ORDER BY max(abs(clock_skew)) DESC, host LIMIT 20
+"""
 # The limit is of the transaction, so that nobody inherits it from a pool.
 OWN_SESSION = "SELECT pg_backend_pid(), set_config('statement_timeout', %s, true)"
 
@@ -128,8 +137,25 @@ def _shut(descriptor: int) -> None:
 
 
 def examine_clock() -> Iterator[Finding]:
-    """How far the clock of this host is from the database's. Other hosts are not seen from here:
-    what workers store is by the database's clock."""
+    """How far the clocks of this host, and of those of live workers, are from the database's."""
+    yield from _clock_of_this_host()
+    for host, skew, workers in fetch(SKEWED, {"most": MOST_SKEW}):
+        names = " and ".join(filter(None, [", ".join(workers[:-1]), workers[-1]]))
+        of = "the workers" if len(workers) > 1 else "the worker"
+        yield found(
+            "D203",
+            f"The clock of the host {host}, of {of} {names}, "
+            f"is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the database's, by their "
+            "heartbeats. What handlers read from it, and the times of log lines, are as wrong.",
+            "Synchronize the clocks of both:",
+            "timedatectl status",
+            host=host,
+            skew_seconds=skew,
+            workers=workers,
+        )
+
+
+def _clock_of_this_host() -> Iterator[Finding]:
     before = datetime.now(UTC)
     ((there,),) = fetch("SELECT clock_timestamp()", {})
     after = datetime.now(UTC)

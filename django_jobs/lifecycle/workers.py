@@ -55,7 +55,8 @@ WITH known AS MATERIALIZED (
             worker.schedules_seen_at),
         lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8),
         claim_failures = coalesce(known.claim_failures, worker.claim_failures),
-        rss_mb = known.rss_mb, started_jobs = known.started_jobs
+        rss_mb = known.rss_mb, started_jobs = known.started_jobs,
+        clock_skew = coalesce(%(clock_skew)s::float8, worker.clock_skew)
     FROM free JOIN known USING (id) WHERE worker.id = free.id
     RETURNING worker.id, worker.drain_requested_at IS NOT NULL AS drains, worker.heartbeat_at
 )
@@ -175,15 +176,17 @@ def renew(
     beats: Mapping[int, datetime] = NO_BEATS,
     claim_failures: Mapping[int, int] = NO_FAILURES,
     loads: Mapping[int, Load] = NO_LOADS,
+    clock_skew: float | None = None,
 ) -> dict[int, Renewal]:
     """Extend the lease of each worker by ``lease`` seconds from now. ``looked_ago`` is how many
     seconds ago their process looked at the schedules, None to keep what is stored.
 
     ``beats`` has the last heartbeat known to be written, for workers that have one, and
     ``claim_failures`` how many rounds of claims failed, which is kept for the others. ``loads`` is
-    what they use and run now; it is unknown for the others. Returns the workers that are alive,
-    including those whose row was locked. A worker that is missing has lost its lease and all its
-    claimed jobs.
+    what they use and run now; it is unknown for the others. ``clock_skew`` is how far the clock of
+    their host is ahead of the database's; what is stored is kept if it is None. Returns the workers
+    that are alive, including those whose row was locked. A worker that is missing has lost its
+    lease and all its claimed jobs.
     """
     rows = fetch(
         RENEW,
@@ -197,6 +200,7 @@ def renew(
             ],
             "lease": lease,
             "looked_ago": looked_ago,
+            "clock_skew": clock_skew,
         },
     )
     return {worker: Renewal(*renewal) for worker, *renewal in rows}

@@ -401,6 +401,7 @@ class Migration(migrations.Migration):
                         verbose_name="started jobs",
                     ),
                 ),
+                ("clock_skew", models.FloatField(blank=True, null=True)),
                 (
                     "drain_requested_at",
                     models.DateTimeField(blank=True, null=True, verbose_name="drain requested at"),

@@ -19,6 +19,8 @@ from django_jobs.doctor.server import (
     examine_listening,
     fleet_needs,
 )
+from django_jobs.lifecycle.workers import renew
+from django_jobs.models import Worker
 from tests.factories import register_worker, run_sql
 from tests.faults.pooler import Pooler, missing
 
@@ -121,6 +123,19 @@ def test_a_wrong_clock_of_this_host_is_found(
     monkeypatch.setattr(server, "datetime", WrongClock)
     (wrong,) = findings(examine_clock, "D203")
     assert words in wrong.problem
+
+
+@pytest.mark.django_db
+def test_the_clocks_of_the_hosts_of_live_workers_are_compared() -> None:
+    skews = {"a": 0.9, "b": -90.0, "c": -89.5, "d": 4.0, "gone": 70.0}
+    for name, skew in skews.items():
+        worker = register_worker(name, lease=-5 if name == "gone" else 30)
+        renew([worker], -5 if name == "gone" else 30, clock_skew=skew)
+    Worker.objects.filter(name="d").update(host="otherhost")
+    behind, ahead = findings(examine_clock, "D203")
+    assert "host testhost, of the workers b and c, is 90.0 s behind" in behind.problem
+    assert behind.facts == {"host": "testhost", "skew_seconds": -90.0, "workers": ["b", "c"]}
+    assert "host otherhost, of the worker d, is 4.0 s ahead of" in ahead.problem
 
 
 @pytest.mark.django_db

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from django_jobs.doctor.server import examine_clock
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import reaping, workers
 from django_jobs.models import Job, Run, Worker
 from tests.app import jobs
 from tests.clusters import FAST, Cluster
+from tests.doctor.finding import findings
 from tests.factories import enqueue_and_claim, register_worker, run_sql, settle_one
 from tests.worker.firing import database_time, each_second, until_fired
 from tests.worker.processes import until, until_status
@@ -75,6 +77,21 @@ def test_a_worker_with_a_wrong_clock_does_nothing_early_or_late(
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
         schedule.delete()
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(faketime() is None, reason="there is no faketime (Debian: apt-get install)")
+def test_a_host_whose_clock_is_wrong_is_named_by_the_doctor(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(stage, "+90s", monkeypatch)
+    stage.start_worker("--lease-seconds", "4")
+    until(Worker.objects.filter(clock_skew__isnull=False).exists, what="it compares the clocks")
+    skew = Worker.objects.get().clock_skew
+    assert skew == pytest.approx(-90, abs=30)
+    named = [one for one in findings(examine_clock, "D203") if "host" in one.facts]
+    assert [one.facts["skew_seconds"] for one in named] == [skew]
 
 
 @pytest.mark.django_db

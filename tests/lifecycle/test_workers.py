@@ -118,6 +118,16 @@ def test_a_renewal_writes_what_the_workers_use_and_run() -> None:
 
 
 @pytest.mark.django_db
+def test_a_renewal_writes_how_far_the_clock_of_the_host_is_off_once_it_is_known() -> None:
+    worker = register_worker()
+    written = []
+    for known in (None, -90.5, None, 0.0):
+        lifecycle_workers.renew([worker], 30, clock_skew=known)
+        written.append(Worker.objects.get().clock_skew)
+    assert written == [None, -90.5, -90.5, 0.0]
+
+
+@pytest.mark.django_db
 def test_a_renewal_writes_the_failed_claims_that_it_knows() -> None:
     known, unknown = register_worker(), register_worker()
     lifecycle_workers.renew([known, unknown], 30, claim_failures={known: 3, unknown: 4})

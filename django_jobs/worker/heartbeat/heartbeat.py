@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
+from ...domain.clocks import clock_skew
 from ...domain.maintenance import MaintenanceTask
 from ...lifecycle import inspections, workers
 from ...models.database import DATABASE_ERRORS
@@ -103,6 +104,7 @@ class Leases:
         self._scoreboard = scoreboard
         self._options = options
         self._beats: dict[int, datetime] = {}
+        self._clock_skew: float | None = None
 
     def renew(self) -> bool:
         """Renew the leases, and pass on the requests of operators. Returns False if it has to be
@@ -120,9 +122,17 @@ class Leases:
                 status.is_connected = True
             failures = {worker: slot.claim_failures for worker, slot in slots.items()}
             loads = {worker: load_of(slot, worker) for worker, slot in slots.items()}
+            before = time.time()
             alive = workers.renew(
-                list(slots), self._options.lease, looked_ago, self._beats, failures, loads
+                list(slots),
+                self._options.lease,
+                looked_ago,
+                self._beats,
+                failures,
+                loads,
+                self._clock_skew,
             )
+            self._compare_clocks(before, alive, time.time())
             blocked = self._note(slots, alive, asked_at)
             for worker, job in workers.cancels_asked(list(slots)):
                 slots[worker].ask_cancel(job)
@@ -137,6 +147,15 @@ class Leases:
             if renewal.drain_requested:
                 self._pipe.send(type=MessageType.DRAIN, worker=worker)
         return not blocked
+
+    def _compare_clocks(
+        self, before: float, alive: dict[int, workers.Renewal], after: float
+    ) -> None:
+        """Note how far the clock of this host is off. The next renewal writes it."""
+        beats = (renewal.heartbeat_at for renewal in alive.values())
+        there = next((beat.timestamp() for beat in beats if beat is not None), None)
+        if there is not None:
+            self._clock_skew = clock_skew(before, there, after)
 
     def _note(
         self, slots: dict[int, WorkerSlot], alive: dict[int, workers.Renewal], asked_at: float
