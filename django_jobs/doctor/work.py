@@ -21,7 +21,7 @@ from .history import at_least
 MOST_COUNTED = 1_000
 MOST_LOOKED_AT, MOST_TRIED = 10_000, 2_000
 """Ready jobs of all queues whose types are looked at, and whose payloads are tried. The queues have
-equal shares of them, and at least 20."""
+equal shares of them, and at least 20. As many scheduled ones as are counted are looked at too."""
 MOST_LISTED = 20
 
 # Steps from one queue to the next in the index, so that queues without a row are found too.
@@ -142,27 +142,27 @@ def read_queues() -> list[dict[str, Any]]:
 
 
 def examine_types() -> Iterator[Finding]:
-    """Ready jobs whose type, or version of payload, no live worker of their queue knows."""
-    unknown, unread = take_unclaimable(_share(MOST_LOOKED_AT))
+    """Jobs whose type, or version of payload, no live worker of their queue knows."""
+    unknown, unread = take_unclaimable(_share(MOST_LOOKED_AT), MOST_COUNTED)
     for one in unknown:
         yield found(
             "D303",
-            f"No live worker of their queue knows the type of {one.ready:,} ready jobs: "
-            f"{one.job_type}.",
+            f"No live worker of their queue knows the type of {one.ready:,} jobs that are ready or "
+            f"due next: {one.job_type}.",
             "Deploy the code with its handler to the workers, declare the old name in aliases=[…], "
             "or cancel the jobs in the admin.",
             job_type=one.job_type,
-            ready=one.ready,
+            jobs=one.ready,
         )
     for newer in unread:
         yield found(
             "D304",
-            f"{newer.ready:,} ready jobs of {newer.job_type} have payloads of version "
-            f"{newer.version}, which no live worker of their queue reads.",
+            f"{newer.ready:,} jobs of {newer.job_type} that are ready or due next have payloads of "
+            f"version {newer.version}, which no live worker of their queue reads.",
             "Finish the deployment: start workers with the new code.",
             job_type=newer.job_type,
             version=newer.version,
-            ready=newer.ready,
+            jobs=newer.ready,
         )
 
 

@@ -96,7 +96,8 @@ PARTS = {
     "unclaimable": f"""
         SELECT job_type, CASE WHEN version IS NULL THEN 'unknown_type' ELSE 'newer_version' END
             AS reason, sum(ready) AS jobs
-        FROM ({UNCLAIMABLE.replace("%(most)s", OF_EACH)}) AS kind (job_type, version, ready)
+        FROM ({UNCLAIMABLE.replace("%(most)s", OF_EACH).replace("%(upcoming)s", "0")})
+            AS kind (job_type, version, ready)
         GROUP BY 1, 2""",
     "quarantines": """
         SELECT quarantine.job_type, (SELECT count(*) FROM (

@@ -8,7 +8,8 @@ from ..models.database import fetch
 
 # Claims skip what their worker cannot run, so such jobs collect at the head of a queue. Jobs of a
 # queue that no living worker serves wait for another reason: for them ``reads`` is null. Workers of
-# one release are alike: each kind is looked at once.
+# one release are alike: each kind is looked at once. The next scheduled jobs are looked at too, if
+# they are asked for.
 UNCLAIMABLE = """
 WITH alike AS MATERIALIZED (
     SELECT DISTINCT queues, job_types, payload_versions
@@ -21,7 +22,12 @@ FROM (
         SELECT job.job_type, job.payload_version FROM django_jobs_job AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
         ORDER BY job.rank, job.id LIMIT %(most)s) AS head
-    GROUP BY queue.name, head.job_type, head.payload_version) AS seen
+    GROUP BY queue.name, head.job_type, head.payload_version
+    UNION ALL
+    SELECT queue, job_type, payload_version, count(*) FROM (
+        SELECT queue, job_type, payload_version FROM django_jobs_job WHERE status = 'scheduled'
+        ORDER BY available_at LIMIT %(upcoming)s) AS due
+    GROUP BY 1, 2, 3) AS seen
 CROSS JOIN LATERAL (
     SELECT bool_or(worker.job_types @> to_jsonb(seen.job_type)) AS known,
         bool_or(worker.job_types @> to_jsonb(seen.job_type) AND (worker.payload_versions IS NULL OR
@@ -58,11 +64,12 @@ class UnreadVersion:
 
 
 def take_unclaimable(
-    most: int = MOST_LOOKED_AT,
+    most: int = MOST_LOOKED_AT, upcoming: int = 0
 ) -> tuple[tuple[UnknownTypeBacklog, ...], tuple[UnreadVersion, ...]]:
     """The job types and the payload versions that no living worker of their queue can run, most
-    jobs first. At most 200 of both together, versions before types; none while no worker lives."""
-    rows = fetch(UNCLAIMABLE, {"most": most})
+    jobs first. At most 200 of both together, versions before types; none while no worker lives.
+    ``upcoming`` scheduled jobs, which are due next, count as if they were ready."""
+    rows = fetch(UNCLAIMABLE, {"most": most, "upcoming": upcoming})
     return (
         tuple(
             UnknownTypeBacklog(job_type=name, ready=ready)

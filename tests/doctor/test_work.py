@@ -14,6 +14,7 @@ from django_jobs.doctor.work import (
 )
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import workflows
+from django_jobs.metrics.unclaimable import take_unclaimable
 from django_jobs.models import Job, Queue
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
@@ -69,6 +70,24 @@ def test_a_queue_that_no_living_worker_serves_is_found() -> None:
     assert not findings(examine_queues, "D302")
 
 
+def test_types_of_jobs_that_are_due_next_are_looked_at_before_they_are_ready() -> None:
+    register_worker()
+    noop.using(delay=3600).enqueue_many([{}] * 3)
+    add.using(delay=3600).enqueue(1)
+    noop.using(delay=60).enqueue()
+    run_sql(
+        "UPDATE django_jobs_job SET job_type = 'shop.gone' WHERE available_at > now() + '9 min'"
+        " AND job_type = 'app.noop'"
+    )
+    run_sql("UPDATE django_jobs_job SET payload_version = 7 WHERE job_type = 'app.add'")
+    (unknown,) = findings(examine_types, "D303")
+    assert unknown.facts == {"job_type": "shop.gone", "jobs": 3}
+    assert "of 3 jobs that are ready or due next: shop.gone" in unknown.problem
+    (unread,) = findings(examine_types, "D304")
+    assert unread.facts == {"job_type": "app.add", "version": 7, "jobs": 1}
+    assert take_unclaimable() == ((), ())
+
+
 def test_types_and_versions_that_no_living_worker_knows_are_found() -> None:
     register_worker()
     noop.enqueue_many([{}] * 2)
@@ -77,9 +96,9 @@ def test_types_and_versions_that_no_living_worker_knows_are_found() -> None:
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone' WHERE job_type = 'app.noop'")
     run_sql("UPDATE django_jobs_job SET payload_version = 7 WHERE job_type = 'app.add'")
     (unknown,) = findings(examine_types, "D303")
-    assert unknown.facts == {"job_type": "shop.gone", "ready": 2}
+    assert unknown.facts == {"job_type": "shop.gone", "jobs": 2}
     (newer,) = findings(examine_types, "D304")
-    assert newer.facts == {"job_type": "app.add", "version": 7, "ready": 1}
+    assert newer.facts == {"job_type": "app.add", "version": 7, "jobs": 1}
 
 
 def test_payloads_that_this_code_cannot_read_are_found() -> None:

@@ -535,7 +535,7 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
         assert not whole_tables(plan), sql
         assert most_rows(plan) <= 1000, sql
     # Of each of the two queues with ready jobs.
-    plan = explain(unclaimable.UNCLAIMABLE, {"most": 500})
+    plan = explain(unclaimable.UNCLAIMABLE, {"most": 500, "upcoming": 900})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1000
 
