@@ -225,7 +225,8 @@ REFRESH = statement(
 
 def read_gauges() -> Gauges:
     """The stored numbers, as :func:`~django_jobs.metrics.stored.read_stored`."""
-    gauges = read_stored(SCRAPED, REFRESH, {**BOUNDS, **ALL_TIME})
+    parameters = {**BOUNDS, **ALL_TIME}
+    gauges = read_stored(SCRAPED, REFRESH, parameters, PARTS.keys() | DEPTHS.keys())
     _add_keeps_successes(gauges["queues"])
     return gauges
 

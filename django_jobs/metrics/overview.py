@@ -282,7 +282,7 @@ def read_overview(
         "late_queues": list(late_queues),
         "async_types": registry.loop_types(),
     }
-    return read_stored(SHOWN, REFRESH, parameters)
+    return read_stored(SHOWN, REFRESH, parameters, PARTS.keys())
 
 
 def read_queue(queue: str) -> Parts:

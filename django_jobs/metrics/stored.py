@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from ..models.database import execute, fetch, fetch_last
@@ -63,21 +64,27 @@ def with_parts(start: str, parts: Mapping[str, str]) -> str:
     return f"{start} SELECT jsonb_build_object({rows})"
 
 
-def read_stored(row: int, refresh: str, parameters: Mapping[str, Any]) -> Parts:
-    """The stored numbers of a row. Their age, and what it took to read them, are the part
-    ``stored``.
+def read_stored(
+    row: int, refresh: str, parameters: Mapping[str, Any], names: AbstractSet[str]
+) -> Parts:
+    """The stored numbers of a row, with the parts of these ``names``. Their age, and what it took
+    to read them, are the part ``stored``.
 
-    They are taken now by the statement ``refresh`` if they are older than five seconds, unless
-    another session does that already. Raises :class:`NoMetrics` if there are none yet.
+    They are taken now by the statement ``refresh`` if they are older than five seconds, or lack a
+    part because other code stored them, unless another session does that already. Raises
+    :class:`NoMetrics` if there are none yet.
     """
     which = {"id": row}
     rows = fetch(READ, which)
     if not rows:
         execute(BEGIN, which)
-    if not rows or rows[0][-1] >= FRESH_SECONDS:
-        given = {**parameters, **which, "fresh": FRESH_SECONDS}
+    values = json.loads(rows[0][0]) if rows else {}
+    is_whole = names <= values.keys()
+    if not is_whole or rows[0][-1] >= FRESH_SECONDS:
+        given = {**parameters, **which, "fresh": FRESH_SECONDS if is_whole else 0.0}
         rows = fetch_last((PLAIN, refresh), given) or fetch(READ, which)
-    ((values, seconds, age),) = rows
-    if values == "{}":
+        values = json.loads(rows[0][0])
+    if not names <= values.keys():
         raise NoMetrics("The first metrics are being taken. Try again.")
-    return {**json.loads(values), "stored": [{"seconds": seconds, "age": age}]}
+    _, seconds, age = rows[0]
+    return {**values, "stored": [{"seconds": seconds, "age": age}]}

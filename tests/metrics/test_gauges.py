@@ -62,6 +62,15 @@ def test_older_numbers_are_taken_anew_by_one_statement(
     assert age(gauges) < 5
 
 
+@pytest.mark.django_db
+def test_numbers_that_other_code_stored_without_a_part_are_taken_again() -> None:
+    """As in a deploy, while old and new code serve."""
+    read_gauges()
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_storedmetrics SET values = values - 'queues'")
+    assert ready(read_gauges()) == 1
+
+
 @pytest.mark.django_db(transaction=True)
 def test_while_one_session_takes_them_the_others_serve_the_last_ones() -> None:
     read_gauges()
