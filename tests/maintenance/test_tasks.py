@@ -42,7 +42,7 @@ def test_all_can_be_run_when_there_is_nothing_to_do() -> None:
 def test_each_worker_walks_from_the_beginning() -> None:
     once, again = ({task.name: task.run_once for task in maintenance_tasks()} for _ in range(2))
     others = {name for name in once if once[name] != again[name]}
-    assert others == {"retention", "quarantining", "totals"}
+    assert others == {"retention", "partitions", "quarantining", "totals"}
 
 
 def test_totals_can_be_turned_off(settings: Settings) -> None:
