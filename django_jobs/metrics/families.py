@@ -68,6 +68,10 @@ FAMILIES = tuple(
             "0 if jobs are deleted when they succeed, so that their runs are not counted.",
         ),
         (
+            *("queue_drain_seconds", "queue", "queues", "drain_seconds"),
+            "In how many seconds its ready jobs, and those that arrive meanwhile, will be claimed.",
+        ),
+        (
             *("queue_slots", "queue", "queues", "slots"),
             "Threads and async slots of the running workers that serve the queue.",
         ),

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..domain.retry_budget import ALWAYS
 from ..lifecycle.backlog import OLDEST_SECONDS
+from ..lifecycle.backlog_samples import FRESH_SECONDS
 from ..lifecycle.pruning import queues_without_successes
 from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..lifecycle.workers import MOST_STARTED
@@ -65,6 +66,11 @@ PARTS = {
             coalesce({OLDEST_SECONDS.replace("1000", OF_EACH)}, 0) AS oldest_ready_seconds,
             coalesce(greatest(date_part('epoch', clock_timestamp())
                 - date_part('epoch', overdue.since), 0), 0) AS overdue_scheduled_seconds,
+            (SELECT greatest(drain_seconds - date_part('epoch', now() - taken_at), 0) FROM (
+                SELECT taken_at, drain_seconds FROM django_jobs_backlogsample
+                WHERE queue = queue.name AND taken_at >= now() - interval '{FRESH_SECONDS} s'
+                ORDER BY taken_at DESC LIMIT 1) AS sample
+             WHERE drain_seconds IS NOT NULL) AS drain_seconds,
             served.threads, served.loop_slots, served.threads + served.loop_slots AS slots,
             died.jobs AS recently_dead, died.of_ended_runs AS recently_dead_of_ended_runs,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN (

@@ -23,6 +23,7 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.operations.limits import pause_resources, pause_tenants
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.workers import MOST_STARTED, Load, renew
+from django_jobs.maintenance.backlog_samples import sample_backlogs
 from django_jobs.metrics import gauges
 from django_jobs.metrics.exposition import JobsCollector
 from django_jobs.metrics.slo import take_objectives
@@ -358,6 +359,34 @@ def test_due_jobs_that_nothing_makes_ready_are_overdue_and_late() -> None:
     assert overdue == pytest.approx(90, abs=30)
     assert value("overdue_scheduled_age_seconds", queue="bulk") == 0
     assert value("slo_late_jobs", queue="default") == objective.late == 5
+
+
+def test_when_a_backlog_will_be_gone_is_foretold_as_of_its_last_sample() -> None:
+    run_sql(
+        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs,"
+        " drain_seconds) SELECT queue, now() - make_interval(secs => ago), 5, 0, 0, drain FROM"
+        " (VALUES ('default', 900, 9.0), ('default', 40, 600.0), ('bulk', 40, null),"
+        " ('emails', 200, 9.0), ('strict', 40, 30.0)) AS sample (queue, ago, drain)"
+    )
+    value = scraped()
+    assert value("queue_drain_seconds", queue="default") == pytest.approx(560, abs=20)
+    assert value("queue_drain_seconds", queue="strict") == 0
+    assert value("queue_drain_seconds", queue="bulk") is None
+    assert value("queue_drain_seconds", queue="emails") is None
+
+
+def test_the_samples_and_jobstatus_foretell_the_same() -> None:
+    noop.enqueue_many([{}] * 100)
+    fold_runs()
+    sample_backlogs()
+    run_sql("UPDATE django_jobs_backlogsample SET taken_at = taken_at - interval '100 s'")
+    for held in claim_ready(register_worker(), limit=50):
+        settle_one(held, Succeeded())
+    fold_runs()
+    sample_backlogs()
+    (shown,) = (one for one in status()["forecast"]["queues"] if one["queue"] == "default")
+    drain = scraped()("queue_drain_seconds", queue="default")
+    assert drain == pytest.approx(shown["drain_seconds"], rel=0.2)
 
 
 def test_late_jobs_beyond_the_first_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
