@@ -21,21 +21,24 @@ MOST_RUNNING = 10_000
 UNKNOWN = (None, BOUNDS[-1])
 """Percentiles of a type without runs, and of one whose runs are above the last bound."""
 
-SUMS = ", ".join(f"coalesce(sum(runtime_buckets[{place}]), 0)" for place in range(1, BUCKETS + 1))
+SUMS = ", ".join(f"sum(runtime_buckets[{place}])" for place in range(1, BUCKETS + 1))
 # Runtimes of the last day, of the types that run now, and how long the youngest job of each runs.
+# The totals of that day are read once, and not for each type.
 RUNNING = f"""
 WITH running AS MATERIALIZED (
     SELECT job_type, count(*) AS jobs, date_part('epoch', now() - max(claimed_at)) AS seconds
     FROM (SELECT job_type, claimed_at FROM django_jobs_job WHERE status = 'running'
           ORDER BY worker_id LIMIT %(most)s) AS job
     GROUP BY job_type
-)
-SELECT running.jobs, greatest(running.seconds, 0), array_to_json(buckets)::text
-FROM running CROSS JOIN LATERAL (
-    SELECT ARRAY[{SUMS}]
-    FROM django_jobs_runtotal
+), total AS MATERIALIZED (
+    SELECT job_type, ARRAY[{SUMS}] AS buckets FROM django_jobs_runtotal
     WHERE period = {HOUR} AND began_at >= date_bin('1 hour', now() - interval '1 day', 'epoch')
-      AND job_type = running.job_type) AS total (buckets)
+      AND job_type = ANY(ARRAY(SELECT job_type FROM running))
+    GROUP BY job_type
+)
+SELECT running.jobs, greatest(running.seconds, 0),
+    array_to_json(coalesce(total.buckets, array_fill(0, ARRAY[{BUCKETS}])))::text
+FROM running LEFT JOIN total USING (job_type)
 """
 
 

@@ -27,15 +27,24 @@ from django_jobs.lifecycle import (
     settling_rows,
     workers,
 )
-from django_jobs.lifecycle.backlog_samples import RATE_SECONDS
+from django_jobs.lifecycle.backlog_samples import PAST, RATE_SECONDS
 from django_jobs.lifecycle.claiming import START
 from django_jobs.lifecycle.dead_letters import DeadLimit
 from django_jobs.lifecycle.operations import bulk, quarantines
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
-from django_jobs.metrics import cost, gauges, overview, sizing, snapshot, stored, unclaimable
+from django_jobs.metrics import (
+    cost,
+    forecast,
+    gauges,
+    overview,
+    sizing,
+    snapshot,
+    stored,
+    unclaimable,
+)
 from django_jobs.metrics import quarantines as quarantine_counts
-from django_jobs.models import Job, Resource
+from django_jobs.models import Job, Queue, Resource
 from django_jobs.models.database import execute
 from django_jobs.models.run import by_last_run
 from tests.factories import analyze, explain, register_worker, run_sql
@@ -626,8 +635,8 @@ def test_a_scrape_estimates_what_is_too_much_to_count(monkeypatch: pytest.Monkey
     assert jobs["emails", "ready"]["jobs"] == 0
 
 
-@pytest.mark.django_db
-def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
+def fill_totals() -> None:
+    """Those of 50 job types in each hour of eight days and in each minute of three hours."""
     run_sql(
         """INSERT INTO django_jobs_runtotal
         SELECT period, date_bin(size, now(), 'epoch') - n * size, 'default', 'app.job' || type,
@@ -639,6 +648,43 @@ def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
         ORDER BY 1, 2, n"""
     )
     run_sql("ANALYZE django_jobs_runtotal")
+
+
+@pytest.mark.django_db
+def test_a_forecast_reads_the_runtimes_of_a_day_once_for_all_running_types() -> None:
+    fill_totals()
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.job' || id % 50 WHERE status = 'running'")
+    plan = explain(forecast.RUNNING, {"most": 150})
+    assert not whole_tables(plan)
+    (totals,) = (node for node in plan if node.get("Relation Name") == "django_jobs_runtotal")
+    assert (rows_of(totals), totals["Actual Loops"]) == (25 * 49, 1)  # one has no runs
+    others = [node for node in plan if "django_jobs_job" in node.get("Relation Name", "")]
+    assert most_rows(others) <= 150
+
+
+@pytest.mark.django_db
+def test_a_forecast_reads_samples_and_totals_however_many_jobs_are_ready() -> None:
+    fill_totals()
+    run_sql(
+        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs)"
+        " SELECT name, now() - make_interval(mins => minute), 5, 0, 5"
+        " FROM django_jobs_queue, generate_series(1, 360) AS minute"
+    )
+    run_sql("ANALYZE django_jobs_backlogsample")
+    plan = explain(PAST, {"seconds": RATE_SECONDS + 30, "most": 150})
+    assert not whole_tables(plan)
+    totals = [node for node in plan if node.get("Relation Name") == "django_jobs_runtotal"]
+    assert most_rows(totals) == 0  # there are none since the beginning
+    jobs = [node for node in plan if "django_jobs_job" in node.get("Relation Name", "")]
+    assert most_rows(jobs) <= 150
+    judged, *of_queues = (node for node in plan if "sample" in node.get("Relation Name", ""))
+    assert rows_of(judged) <= 360 * Queue.objects.count()
+    assert all(rows_of(node) <= 1 for node in of_queues)
+
+
+@pytest.mark.django_db
+def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
+    fill_totals()
     which = {"id": stored.SHOWN, "fresh": stored.FRESH_SECONDS, "seconds": RATE_SECONDS + 30}
     execute(stored.BEGIN, which)
     bounds = {**overview.BOUNDS, "newest": 600, "running": 300}
