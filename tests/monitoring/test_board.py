@@ -24,7 +24,6 @@ from tests.factories import (
     declared,
     failure,
     fold_runs,
-    make_dead,
     register_worker,
     run_sql,
     settle_one,
@@ -185,44 +184,6 @@ def test_each_query_of_each_panel_has_data() -> None:
     wanted = [query for panel in panels() for query in queries(panel)]
     assert len(wanted) > 40
     assert_have_data(history, wanted)
-
-
-JOBS = "SELECT queue, count(*) FROM django_jobs_job WHERE status = '{}' GROUP BY 1"
-NUMBERS = {
-    "Ready jobs": JOBS.format("ready"),
-    "Running jobs": JOBS.format("running"),
-    "Dead jobs": JOBS.format("dead"),
-    "Busy slots of a queue": JOBS.format("running"),
-    "Workers": "SELECT '', count(*) FROM django_jobs_worker WHERE status = 'running'",
-    "Utilisation": """
-        SELECT '', sum(jsonb_array_length(started_jobs))::float8 / sum(threads)
-        FROM django_jobs_worker""",
-    "What occupies the slots": """
-        SELECT job_type, 0.0 FROM django_jobs_run JOIN django_jobs_job AS job ON job.id = job_id
-        GROUP BY 1""",
-}
-"""What a panel shows, by the label of its first query, from the tables."""
-
-
-@needs_promtool
-@pytest.mark.usefixtures("_one_queue")
-def test_panels_show_the_numbers_of_the_tables_once_though_two_targets_are_scraped() -> None:
-    make_dead()
-    workers = [register_worker(threads=3), register_worker(threads=5)]
-    noop.enqueue_many([{}] * 10)
-    for number, worker in enumerate(workers, start=1):
-        held = claim_ready(worker, limit=2 * number)
-        started = [(one.id, 0.5, None) for one in held[:number]]
-        renew([worker], 30, loads={worker: Load(90, started)})
-    history = [Phase(scrape(), 20)]
-    by_title = {panel["title"]: panel for panel in panels()}
-    for title, sql in NUMBERS.items():
-        query, *_ = queries(by_title[title])
-        label = "job_type" if "job_type" in sql else "queue"
-        rows = run_sql(sql)
-        assert rows, title
-        values = {f'{{{label}="{name}"}}' if name else "{}": float(n) for name, n in rows}
-        assert_values(history, query, values)
 
 
 EXPRESSION = re.compile(r"^\| ([^|]+) \| `((?:[^`|]|\\\|)+)` \|$", re.M)
