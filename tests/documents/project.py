@@ -29,7 +29,7 @@ for alias, database in DATABASES.items():
 """
 """The page's own settings, on the server of the tests."""
 
-ROLE = re.compile(r"\b(CREATE ROLE|TO) (\w+)")
+ROLE = re.compile(r"\b(CREATE ROLE|ALTER ROLE|TO) (\w+)")
 """A role that a page makes, or takes for granted."""
 
 
