@@ -64,11 +64,13 @@ def _metric(family: Family) -> Metric:
 def _with_samples(family: Family, gauges: Gauges) -> Metric:
     metric = _metric(family)
     for row in gauges.get(family.part, ()):
-        value = row[family.value]
+        value = row.get(family.value)
+        if value is None:  # or older code stored the numbers without it
+            continue
         labels = {label: str(row[label]) for label in family.labels}
         if family.kind == "histogram":
             _add_histogram(metric, labels, *value)
-        elif value is not None:
+        else:
             metric.add_sample(family.name, labels, value)
     return metric
 

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from django_jobs.metrics.exposition import JobsCollector, render
 from django_jobs.metrics.families import FAMILIES
 from tests.app.jobs import noop
+from tests.factories import run_sql
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `(django_jobs_\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", re.M)
@@ -29,6 +30,19 @@ def test_prometheus_text_is_the_default() -> None:
     jobs = next(one for one in parse(text.decode()) if one.name == "django_jobs_jobs")
     labels = {"queue": "default", "state": "ready"}
     assert [one.value for one in jobs.samples if one.labels == labels] == [1]
+
+
+@pytest.mark.django_db
+def test_numbers_that_older_code_stored_have_no_samples_of_what_is_new() -> None:
+    render()
+    run_sql(
+        "UPDATE django_jobs_storedmetrics SET taken_at = now(), values = jsonb_set(values::jsonb,"
+        " '{queues}', (SELECT jsonb_agg(one - 'drain_seconds' - 'paused') FROM"
+        " jsonb_array_elements(values::jsonb -> 'queues') AS one))"
+    )
+    _, text = render()
+    assert b"django_jobs_queue_keeps_successes{" in text
+    assert b"django_jobs_queue_paused{" not in text
 
 
 @pytest.mark.django_db
