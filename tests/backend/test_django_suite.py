@@ -44,7 +44,8 @@ EXCEPTIONS = {
 """Tests that are not run, by the end of their id, and why."""
 
 CHOSEN = {"6.0": 59, "6.1": 64}
-"""How many tests are run, by the version of Django that they are of."""
+"""How many tests are run at least, by the version of Django that they are of. A patch release may
+add some."""
 
 
 @pytest.fixture
@@ -84,5 +85,5 @@ def test_they_pass(suite: unittest.TestSuite) -> None:
     unittest.TestSuite(chosen).run(result)
     failed = (*result.failures, *result.errors)
     assert not failed, "\n".join(f"{test.id()}: {text[-400:]}" for test, text in failed)
-    assert len(chosen) == CHOSEN[VERSION.rpartition(".")[0]]
+    assert len(chosen) >= CHOSEN[VERSION.rpartition(".")[0]]
     assert [name for name in EXCEPTIONS if not any(one.endswith(name) for one in ids)] == []
