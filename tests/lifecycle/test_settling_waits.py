@@ -94,7 +94,7 @@ def test_a_job_with_gates_frees_its_slot_and_waits_at_them_after_its_signal() ->
     ids = [refund_payment.enqueue(number).pk for number in range(2)]
     run_sql("UPDATE django_jobs_job SET status = 'ready' WHERE id = %s", [ids[0]])
     (held,) = claim_ready(register_worker())
-    settle_one(held, WAITS)
+    settle([Ending(held, WAITS)], hand_over=HandOver())
     waits, heir = Job.objects.order_by("pk")
     assert (waits.status, heir.status) == ("waiting", "ready")
     assert waits.signal("approval")
