@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+from unittest import mock
+
 from . import raw
 from .database import drained_per_second, empty, fill
 from .measuring import Figure, repeat
@@ -59,3 +63,19 @@ def two_processes(times: int, scale: float) -> list[Figure]:
         Figure(name, "jobs/s", values, raws, "two of plain psycopg"),
         Figure(f"{name}, to one", "jobs/s", values, one, "one process", bar="1.3 of one process"),
     ]
+
+
+OBSERVED = json.dumps({"RUN_COST": True, "COUNT_QUERIES": True, "RUN_LOGS": "INFO"})
+
+
+def observed(times: int, scale: float) -> list[Figure]:
+    """No-op jobs whose CPU time, queries and log lines are kept, and the same without."""
+    count = int(50_000 * scale)
+
+    def measured() -> float:
+        with mock.patch.dict(os.environ, BENCHMARK_DJANGO_JOBS=OBSERVED):
+            return drain(count)
+
+    values, raws = repeat(times, measured, lambda: drain(count))
+    name = f"drain of {count:,} with RUN_COST, COUNT_QUERIES and RUN_LOGS"
+    return [Figure(name, "jobs/s", values, raws, "without them", bar="0.95 of it")]

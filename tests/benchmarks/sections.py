@@ -33,6 +33,7 @@ SECTIONS: dict[str, str] = {
     "fairness": "sharing.fairness",
     "rate": "sharing.rate",
     "orm": "mixing.orm_handlers",
+    "observed": "draining.observed",
     "month": "month.month",
     "doctor": "examining.examinations",
     "pages": "console.pages",
