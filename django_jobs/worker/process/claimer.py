@@ -57,6 +57,7 @@ class Claimer:
         self.registered = threading.Event()
         self.deadline = StatementTimeout()
         self._empty_rounds = 0
+        self._had_jobs = False
         self._options = options
         self._slot = slot
         self._claimed = claimed
@@ -193,11 +194,11 @@ class Claimer:
             return self._options.poll
         may_be_over = self._options.burst and len(rooms) == len(self._pools)  # none is full
         now = time.monotonic()
-        was_idle = not self._claimed  # before the poll: what ends after it may have made jobs ready
         room_in: dict[str, int] = {}
         for pool, room in rooms:
             room_in |= {queue: max(room, room_in.get(queue, 0)) for queue in pool.queues}
-        self._reopen(self._admitter.take_queues() | self._admitter.admit(room_in))
+        # Taken last: what a settle makes ready during an admission is claimed with the rest.
+        self._reopen(self._admitter.admit(room_in) | self._admitter.take_queues())
         # By time and not only when idle: jobs that become due, and queues with a new limit, must
         # not wait for the end of another queue's backlog.
         polls = now >= self._poller.next_at or not (
@@ -208,7 +209,7 @@ class Claimer:
         for pool in self._pools:
             pool.expect(ready)
         if polls:
-            self._reopen(self._admitter.admit(room_in))
+            self._reopen(self._admitter.admit(room_in) | self._admitter.take_queues())
         expects_some = any(pool.promising for pool, _ in rooms)
         taken, is_full = 0, False
         for pool, room in rooms:
@@ -223,6 +224,7 @@ class Claimer:
             if pool.on_loop and not pool.promising:
                 pool.line.wants_more = False  # room alone is no reason: it nearly always has some
         self._admitter.note_claimed(taken, is_full=is_full)
+        self._had_jobs = self._had_jobs or taken > 0
         if is_full:
             return 0.0
         if taken:
@@ -231,7 +233,7 @@ class Claimer:
             self._poller.poll_now()  # the promising queues are empty; poll before sleeping
             return 0.0
         elif may_be_over and self._poller.due_at > now and self._admitter.is_done:
-            return self._rest_in_burst(was_idle, bool(ready))
+            return self._rest_in_burst(bool(ready))
         return max(min(self._poller.next_at, self._admitter.next_at) - time.monotonic(), 0.001)
 
     def _reopen(self, queues: Collection[str]) -> None:
@@ -259,17 +261,17 @@ class Claimer:
             self._shows_queues = workers.serve(self._slot.worker, self._poller.queues)
         return ready
 
-    def _rest_in_burst(self, was_idle: bool, ready: bool) -> float:
+    def _rest_in_burst(self, ready: bool) -> float:
         """Nothing was claimed: drain if no claimed job is left either. Jobs that are still ready
         are not for this process (unknown types, a paused queue), but it tries once more."""
-        self._poller.poll_now()
-        if self._claimed or not was_idle:
-            # What has ended since the last look may have opened a step at a gate.
-            self._admitter.look_soon()
         if self._claimed:
-            self._empty_rounds = 0
             return 0.05
-        if not was_idle:
+        self._poller.poll_now()
+        if self._had_jobs:
+            # What has ended since the last poll may have made others ready, or opened a step at a
+            # gate.
+            self._had_jobs, self._empty_rounds = False, 0
+            self._admitter.look_soon()
             return 0.0
         self._empty_rounds += 1
         if not ready or self._empty_rounds > 1:
