@@ -49,9 +49,12 @@ ENDS = ("doctor/", "documents/", "domain/", "lifecycle/", "metrics/", "test_docs
 statements that PostgreSQL alone reads, the documentation, and most worker processes. tox.ini has
 the pairs."""
 
-EVERYWHERE = ("worker/process/test_worker_process.py", "management/test_burst.py")
-"""Of the tests with worker processes, two thirds of the time, those that every pair runs:
-start, claim, failure, time-out, isolated child, drain."""
+EVERYWHERE = (
+    *("worker/process/test_worker_process.py", "management/test_burst.py"),
+    *("backend/", "documents/test_blocks.py"),
+)
+"""Of the tests with worker processes, two thirds of the time, those that every pair runs: start,
+claim, failure, time-out, isolated child, drain; Django's Tasks, Wagtail, and the quick start."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,8 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(TESTS).as_posix()
         if path.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-        processes = item.get_closest_marker("processes") and not path.startswith(EVERYWHERE)
-        if processes or path.startswith(ENDS):
+        at_ends = item.get_closest_marker("processes") or path.startswith(ENDS)
+        if at_ends and not path.startswith(EVERYWHERE):
             item.add_marker(pytest.mark.ends)
 
 
