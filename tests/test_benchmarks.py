@@ -70,11 +70,11 @@ def kill_session(session: int) -> None:
 
 def test_every_figure_has_a_raw_baseline(tmp_path: Path) -> None:
     first, second = tmp_path / "first.json", tmp_path / "second.json"
-    done = benchmark("drain", "enqueue", "enqueue_many", *TINY, "--json", first)
+    done = benchmark("drain", "drain_two", "enqueue", "enqueue_many", *TINY, "--json", first)
     assert done.returncode == 0, done.stderr
     found = json.loads(first.read_text())
     assert found["machine"]["synchronous_commit"]
-    assert len(found["figures"]) == 4
+    assert len(found["figures"]) == 6
     for figure in found["figures"]:
         assert figure["median"] > 0
         assert len(figure["raw"]) == len(figure["values"]) == 1

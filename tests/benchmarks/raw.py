@@ -115,10 +115,20 @@ def insert_and_commit(count: int) -> float:
         return count / (time.perf_counter() - begun)
 
 
+DRAIN_WHEN_TOLD = """
+import sys, django
+django.setup()  # before that module, which imports models
+from tests.benchmarks.raw import drain
+print("up", flush=True)
+sys.stdin.readline()
+print(drain(int(sys.argv[1])), flush=True)
+"""
+
+
 def drain_with(processes: int, count: int) -> float:
     """:func:`drain` by several processes at once; jobs per second of all together."""
     share = count // processes
-    command = [sys.executable, "-m", "tests.benchmarks.raw", str(share)]
+    command = [sys.executable, "-c", DRAIN_WHEN_TOLD, str(share)]
     running = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(processes)
@@ -172,13 +182,3 @@ def notified(count: int) -> list[float]:
             for _ in listener.notifies(timeout=5, stop_after=1):
                 waits.append(time.perf_counter() - begun)
     return waits
-
-
-if __name__ == "__main__":
-    import django
-
-    django.setup()
-    sys.stdout.write("up\n")
-    sys.stdout.flush()
-    sys.stdin.readline()
-    sys.stdout.write(f"{drain(int(sys.argv[1]))}\n")
