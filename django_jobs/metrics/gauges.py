@@ -3,9 +3,11 @@ that scrape."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ..domain.retry_budget import ALWAYS
+from ..domain.states import RunState
 from ..lifecycle.backlog import OLDEST_SECONDS
 from ..lifecycle.backlog_samples import FRESH_SECONDS
 from ..lifecycle.pruning import queues_without_successes
@@ -17,7 +19,7 @@ from .limits import BUSIEST_RESOURCES
 from .schedules import SCHEDULES
 from .sizing import SLOTS
 from .stored import SCRAPED, Parts, read_stored, statement
-from .totals import OUTCOMES, SUMS
+from .totals import SUMS
 from .unclaimable import UNCLAIMABLE
 
 Gauges = Parts
@@ -50,7 +52,12 @@ GROUP BY 1, 2 ORDER BY sum(runs) DESC, 1, 2 LIMIT %(series)s
 # Each part is a list of rows. Their columns are labels and values: see families.py.
 PARTS = {
     "queues": f"""
-        WITH slot (queues, threads, loop_slots) AS MATERIALIZED ({SLOTS}),
+        WITH served AS MATERIALIZED (
+            SELECT queue, sum(threads) AS threads, sum(loop_slots) AS loop_slots
+            FROM (
+                SELECT queues, sum(threads) AS threads, sum(loop_slots) AS loop_slots
+                FROM ({SLOTS}) AS slot (queues, threads, loop_slots) GROUP BY 1
+            ) AS alike, jsonb_array_elements_text(queues) AS of (queue) GROUP BY 1),
         overdue AS MATERIALIZED (
             SELECT job.queue, min(job.available_at) AS since, count(*) FILTER (WHERE
                 job.available_at < now() - make_interval(secs => of_job.slo_seconds)) AS late
@@ -71,7 +78,8 @@ PARTS = {
                 WHERE queue = queue.name AND taken_at >= now() - interval '{FRESH_SECONDS} s'
                 ORDER BY taken_at DESC LIMIT 1) AS sample
              WHERE drain_seconds IS NOT NULL) AS drain_seconds,
-            served.threads, served.loop_slots, served.threads + served.loop_slots AS slots,
+            coalesce(served.threads, 0) AS threads, coalesce(served.loop_slots, 0) AS loop_slots,
+            coalesce(served.threads + served.loop_slots, 0) AS slots,
             died.jobs AS recently_dead, died.of_ended_runs AS recently_dead_of_ended_runs,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN (
                 SELECT CASE WHEN read < {OF_EACH} THEN counted ELSE greatest(counted, round(
@@ -86,9 +94,7 @@ PARTS = {
             ) + coalesce(overdue.late, 0) END AS late
         FROM busiest_queue JOIN django_jobs_queue AS queue USING (name)
         LEFT JOIN overdue ON overdue.queue = queue.name
-        CROSS JOIN LATERAL (
-            SELECT coalesce(sum(threads), 0) AS threads, coalesce(sum(loop_slots), 0) AS loop_slots
-            FROM slot WHERE slot.queues @> to_jsonb(queue.name::text)) AS served
+        LEFT JOIN served ON served.queue = queue.name
         CROSS JOIN LATERAL (
             SELECT count(*) AS jobs, count(*) FILTER (WHERE counted.run IS NOT NULL AND (
                 SELECT run.status FROM django_jobs_workflowrun AS run WHERE run.id = counted.run
@@ -178,23 +184,12 @@ PARTS = {
             SELECT status FROM django_jobs_workflowrun
             WHERE finished_at >= statement_timestamp() - interval '1 hour'
             ORDER BY finished_at LIMIT %(most)s) AS ended GROUP BY 1""",
-    # Zeros too: increase() does not see what a counter has at its first scrape.
-    "runs": f"""
-        SELECT queue, job_type, key AS outcome, coalesce(value::bigint, 0) AS runs FROM (
-            SELECT queue, job_type, jsonb_build_object({OUTCOMES}) AS outcomes
-            FROM django_jobs_runtotal JOIN busiest_type USING (queue, job_type)
-            WHERE period = %(period)s GROUP BY 1, 2
-        ) AS total, jsonb_each_text(outcomes)""",
     "pairs": "SELECT coalesce(max(pairs), 0) AS pairs FROM busiest_type",
-    "times": f"""
-        SELECT queue, job_type, times -> 'waiting' AS waiting, times -> 'start_lag' AS start_lag,
-            times -> 'runtime' AS runtime, times -> 'retries' AS retries, times -> 'died' AS died,
-            times -> 'prevented' AS prevented
-        FROM (
-            SELECT queue, job_type, times::jsonb AS times
-            FROM ({SUMS} FROM django_jobs_runtotal JOIN busiest_type USING (queue, job_type)
-                WHERE period = %(period)s GROUP BY 1, 2 ORDER BY 1, 2
-            ) AS total (queue, job_type, times)) AS total""",
+    "totals": f"""
+        SELECT queue, job_type, sums
+        FROM ({SUMS} FROM django_jobs_runtotal JOIN busiest_type USING (queue, job_type)
+            WHERE period = %(period)s GROUP BY 1, 2 ORDER BY 1, 2
+        ) AS total (queue, job_type, sums)""",
     "slo": """
         SELECT queue, sum(runs) AS runs, sum(met) AS met FROM (
             SELECT queue, slo_runs AS runs, slo_met AS met FROM django_jobs_runtotal
@@ -234,6 +229,7 @@ def read_gauges() -> Gauges:
     parameters = {**BOUNDS, **ALL_TIME}
     gauges = read_stored(SCRAPED, REFRESH, parameters, PARTS.keys() | DEPTHS.keys())
     _add_keeps_successes(gauges["queues"])
+    _split_totals(gauges)
     return gauges
 
 
@@ -242,3 +238,18 @@ def _add_keeps_successes(queues: list[dict[str, Any]]) -> None:
     unkept = queues_without_successes([row["queue"] for row in queues], own)
     for row in queues:
         row["keeps_successes"] = int(row["queue"] not in unkept)
+
+
+def _split_totals(gauges: Gauges) -> None:
+    """Make rows of what is stored as one text of JSON for each pair: the same in PostgreSQL took 17
+    of the 85 ms of the statement."""
+    gauges["runs"], gauges["times"] = [], []
+    for total in gauges.pop("totals"):
+        sums = json.loads(total["sums"])
+        labels = {"queue": total["queue"], "job_type": total["job_type"]}
+        gauges["times"].append(labels | sums)
+        # Zeros too: increase() does not see what a counter has at its first scrape.
+        gauges["runs"] += [
+            {**labels, "outcome": state.value, "runs": sums["outcomes"].get(state.value, 0)}
+            for state in RunState
+        ]

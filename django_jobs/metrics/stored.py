@@ -78,10 +78,10 @@ def read_stored(
     rows = fetch(READ, which)
     if not rows:
         execute(BEGIN, which)
-    values = json.loads(rows[0][0]) if rows else {}
-    is_whole = names <= values.keys()
-    if not is_whole or rows[0][-1] >= FRESH_SECONDS:
-        given = {**parameters, **which, "fresh": FRESH_SECONDS if is_whole else 0.0}
+    is_old = not rows or rows[0][-1] >= FRESH_SECONDS
+    values = {} if is_old else json.loads(rows[0][0])
+    if is_old or not names <= values.keys():
+        given = {**parameters, **which, "fresh": FRESH_SECONDS if is_old else 0.0}
         rows = fetch_last((PLAIN, refresh), given) or fetch(READ, which)
         values = json.loads(rows[0][0])
     if not names <= values.keys():
