@@ -20,9 +20,9 @@ PREFETCH_SECONDS = 0.5
 LONG_SECONDS = 0.005
 
 PREFETCH_LIMIT = 1_000
-"""Jobs that may wait in this process, even if they are quick. Without work of their own they are done
-in 35 ms. A claim begins when half of them wait. With 600, the threads ran out of jobs before it
-ended, and one process drained 24,800 jobs/s instead of 30,300."""
+"""Jobs that may wait in this process, even if they are quick. If they do nothing, they are done in
+35 ms. A claim begins when half of them wait. With 600, the threads ran out of jobs before it ended,
+and one process drained 24,800 jobs/s instead of 30,300."""
 
 SLOW_WEIGHT, FAST_WEIGHT = 0.5, 0.02
 """How fast the estimate of a job's duration follows. It rises quickly, so that slow jobs are not
