@@ -215,8 +215,7 @@ def enqueue_one(
 def _enqueue_plain(new: NewJobs, payload: dict[str, Any], text: str) -> Job:
     connection = jobs_connection()
     with connection.cursor() as cursor:
-        statement = ENQUEUE_PLAIN % {**new.literals, "payload": "%(payload)s"}
-        cursor.execute(statement, {"payload": text})
+        cursor.execute(new.filled(ENQUEUE_PLAIN), {"payload": text})
         id_, now = cursor.fetchone()
     notify_after_commit(new.queue, connection)
     row = id_, "ready", now - new.priority * new.weight, now, None, now

@@ -113,14 +113,22 @@ class NewJobs:
         """The parameters that every insert takes."""
         return {name: getattr(self, name) for name in PARAMETERS}
 
+    def filled(self, statement: str) -> str:
+        """``statement`` with the same as text, and with ``payload`` as its one parameter."""
+        known = self._filled.get(statement)
+        if known is None:
+            as_literal = Transformer(jobs_connection().connection).as_literal
+            literals = {
+                name: as_literal(value).decode().replace("%", "%%")
+                for name, value in self.parameters.items()
+            }
+            known = statement % {**literals, "payload": "%(payload)s"}
+            self._filled[statement] = known
+        return known
+
     @cached_property
-    def literals(self) -> dict[str, str]:
-        """The same as text of a statement that takes more parameters."""
-        as_literal = Transformer(jobs_connection().connection).as_literal
-        return {
-            name: as_literal(value).decode().replace("%", "%%")
-            for name, value in self.parameters.items()
-        }
+    def _filled(self) -> dict[str, str]:
+        return {}
 
     @cached_property
     def columns(self) -> dict[str, Any]:
