@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -29,7 +27,7 @@ def test_two_workers_count_each_run_once_and_another_goes_on_after_them(
     until(BacklogSample.objects.filter(queue="default").exists, timeout=40)
     assert BacklogSample.objects.filter(queue="default").count() == 1
     for worker in workers:
-        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.end()
     noop.enqueue_many([{}] * 200)
     start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     until(lambda: counted() == 500, timeout=40)
