@@ -8,6 +8,14 @@ from enum import StrEnum
 from functools import lru_cache
 
 
+class LoneGate(StrEnum):
+    """The kind of a gate that is the only one of its job."""
+
+    KEY = "key"
+    RESOURCE = "resource"
+    TENANT = "tenant"
+
+
 class OnConflict(StrEnum):
     """What becomes of a job whose concurrency key has no free slot."""
 
@@ -46,20 +54,33 @@ class Gates:
         return ENCODER.encode(fields)
 
     @property
-    def is_key_alone(self) -> bool:
-        """Whether there is no other gate than a key whose jobs just wait for it."""
-        return self.key is not None and self == Gates(
-            queue=self.queue, key=self.key, limit=self.limit
-        )
+    def alone(self) -> LoneGate | None:
+        """The kind of its only gate: a key whose jobs just wait for it, one resource, or the
+        tenant. None if it has several gates."""
+        if self.on_conflict is not OnConflict.WAIT:
+            return None
+        match self.tenant, self.key, self.resources:
+            case None, str(), ():
+                return LoneGate.KEY
+            case None, None, (_,):
+                return LoneGate.RESOURCE
+            case str(), None, ():
+                return LoneGate.TENANT
+        return None
 
     def in_queue(self, queue: str) -> Gates:
         """The gates of the same job in another queue."""
         return replace(self, queue=queue)
 
 
-KEY_ALONE = r'^\[null,"[^"]*",".*",([0-9]{1,9}),"wait",\[\]\]$'
-"""A regular expression, for Python and for PostgreSQL, of the texts of gates that are a key alone.
-It captures the limit, of up to nine digits."""
+ALONE = {
+    LoneGate.KEY: r'^\[null,"[^"]*",".*",([0-9]{1,9}),"wait",\[\]\]$',
+    LoneGate.RESOURCE: r'^\[null,"[^"]*",null,[0-9]+,"wait",\["[^"]*"\]\]$',
+    LoneGate.TENANT: r'^\[".*","[^"]*",null,[0-9]+,"wait",\[\]\]$',
+}
+"""Regular expressions, for Python and for PostgreSQL, of the texts of gates that are one gate
+alone. That of a key captures the limit, of up to nine digits. Names of queues and of resources have
+no quotation marks."""
 
 NO_TENANT = "[null,"
 """How the texts of gates begin that have no tenant."""

@@ -31,7 +31,7 @@ from .job_columns import (
     text_array,
     timing,
 )
-from .notifying import BLOCKED, BLOCKED_BY_KEY, notify_after_commit
+from .notifying import blocked_hint, notify_after_commit
 from .read_ahead import ReadAhead
 
 IF_HELD = """ON CONFLICT (queue, idempotency_key)
@@ -201,8 +201,8 @@ def enqueue_one(
             cursor.execute(statement, parameters)
             row = cursor.fetchone()
         if row is not None:
-            hint = "" if gates is None else BLOCKED_BY_KEY if gates.is_key_alone else BLOCKED
-            notify_after_commit(hint + new.queue, connection)
+            hint = new.queue if gates is None else blocked_hint(new.queue, gates.alone)
+            notify_after_commit(hint, connection)
             return as_job(connection, new, payload, key, gates, row)
         assert key is not None
         holder = Job.objects.using(conf().database).holding_key(new.queue, key).first()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from django.db import DatabaseError, InterfaceError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ..domain.gates import LoneGate
 from ..logs import log_event
 from ..models.database import fetch, jobs_connection
 
@@ -20,15 +21,32 @@ QUARANTINED = ":quarantined"
 SCHEDULES = ":schedules"
 GATES = ":gates"
 BLOCKED = ":blocked:"
-BLOCKED_BY_KEY = ":keyed:"
 AWAITED = ":awaited:"
 """Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
 running job was requested. ``INSPECT``: a person asks what a running job is doing.
 ``QUARANTINED``: a job type was quarantined, and ready jobs of it may be left to block.
 ``SCHEDULES``: schedules were changed. ``GATES``: a resource or a tenant was changed, and jobs of
 any queue may have room. ``BLOCKED``, before the name of a queue: a job came that waits at gates,
-so that a worker looks at these first. ``BLOCKED_BY_KEY``: the same, and a key is its only gate.
+so that a worker looks at these first; :func:`blocked_hint` says if it has one gate alone.
 ``AWAITED``, before the id of a job: a caller waits for its end."""
+
+_BLOCKED_BY = {f":blocked-by-{gate}:": gate for gate in LoneGate}
+
+
+def blocked_hint(queue: str, gate: LoneGate | None) -> str:
+    """The hint that a job of ``queue`` waits at gates; ``gate`` is its only one, if it has one."""
+    return BLOCKED + queue if gate is None else f":blocked-by-{gate}:{queue}"
+
+
+def read_blocked(hint: str) -> tuple[str, LoneGate | None] | None:
+    """The queue and the gate of such a hint; None for another one."""
+    if hint.startswith(BLOCKED):
+        return hint.removeprefix(BLOCKED), None
+    for prefix, gate in _BLOCKED_BY.items():
+        if hint.startswith(prefix):
+            return hint.removeprefix(prefix), gate
+    return None
+
 
 ENDS_CHANNEL = "django_jobs_ends"
 """On this one workers say which awaited jobs have ended: their ids with commas. They do not listen

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..domain.run_cost import RunCost
+from ..models.resource import LIMITS_MORE_THAN_SLOTS
 from .job_columns import AT_THE_GATES, IN_LINE, IN_LIVE, as_array
 
 # Plain successes are passed as arrays: with all endings as JSON one process reached 18,700 instead
@@ -118,9 +119,7 @@ INSERT INTO {RUNS}), freed AS MATERIALIZED (
     WHERE line.resources IS NULL OR NOT EXISTS (
         SELECT 1 FROM django_jobs_resource AS resource
         WHERE line.resources ? resource.name
-          AND (resource.rate IS NOT NULL OR resource.breaker_failures IS NOT NULL
-               OR resource.breaker_state <> 'closed' OR resource.retry_budget IS NOT NULL
-               OR resource.paused_at IS NOT NULL OR resource.over_limit))
+          AND ({LIMITS_MORE_THAN_SLOTS}))
 ), opened AS (
     UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
     WHERE job.id = ANY(ARRAY(SELECT id FROM heirs))

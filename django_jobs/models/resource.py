@@ -21,6 +21,11 @@ FADED = f"""exp(least(greatest(date_part('epoch', statement_timestamp() - counte
 """What is left of the weight of ``recent_starts`` and ``recent_retries``, in SQL."""
 
 
+LIMITS_MORE_THAN_SLOTS = """resource.rate IS NOT NULL OR resource.breaker_failures IS NOT NULL
+               OR resource.breaker_state <> 'closed' OR resource.retry_budget IS NOT NULL
+               OR resource.paused_at IS NOT NULL OR resource.over_limit"""
+"""Whether a free slot of a ``resource`` is not enough for a job to start, in SQL."""
+
 LARGEST_INTEGER, FINITE = 2**31 - 1, 1e100
 BOUNDS = {
     "max_concurrency": (1, LARGEST_INTEGER),

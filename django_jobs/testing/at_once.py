@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..lifecycle import notifying
-from ..lifecycle.notifying import BLOCKED, BLOCKED_BY_KEY
+from ..lifecycle.notifying import read_blocked
 from ..models.database import is_of_a_test
 from .draining import run_jobs
 from .inline_worker import is_at_work
@@ -45,7 +45,7 @@ class AtOnce:
 
     def __call__(self, hint: str, connection: Any) -> None:
         """A queue has jobs once the transaction of this connection is committed."""
-        queue = hint.removeprefix(BLOCKED).removeprefix(BLOCKED_BY_KEY)
+        queue, _ = read_blocked(hint) or (hint, None)
         if queue.startswith(":"):  # it is for workers only
             return
         self._queues[queue] = None

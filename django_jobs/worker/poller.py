@@ -12,6 +12,7 @@ from django.db import DataError, IntegrityError, NotSupportedError, ProgrammingE
 from ..domain.admission import FairShares
 from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
+from ..domain.gates import LoneGate
 from ..lifecycle import promoting
 from ..lifecycle.gates.admission import admit
 from ..lifecycle.gates.arrivals import admit_arrivals
@@ -115,7 +116,8 @@ class Admitter:
         self._look_at = self._again_at = self._looked_at = 0.0
         self._shares = FairShares()
         self._after = ""
-        self._metered = self._admitted = self._keyed = False
+        self._metered = self._admitted = False
+        self._arrived: LoneGate | None = None
         self._spent = 0.0
         self._rests_until = 0.0
         self._handed = HandOver()
@@ -147,14 +149,14 @@ class Admitter:
         self._again_at = time.monotonic() + LINGER_SECONDS
         self._look_at = 0.0
 
-    def look_now(self, *, keyed: bool) -> None:
-        """Look at the lines at once: a blocked job has come. ``keyed``: a key is its only gate, so
-        one round trip may be enough. Called by any thread. An admission that is under way may
-        overwrite the time; the poll that lingers then looks."""
+    def look_now(self, gate: LoneGate | None) -> None:
+        """Look at the lines at once: a blocked job has come. If it waits for one ``gate`` alone,
+        one round trip may be enough, unless all lines are to be looked at anyway. Called by any
+        thread. An admission that is under way may overwrite the time; the poll that lingers then
+        looks."""
         self.look_soon()
-        if keyed:
-            self._keyed = True
-        self.next_at = 0.0
+        if self.next_at > time.monotonic():
+            self._arrived, self.next_at = gate, 0.0
 
     def begin(self, gated: bool) -> None:
         """Note the result of a poll: whether jobs wait at gates."""
@@ -175,14 +177,15 @@ class Admitter:
         jobs."""
         if self._handed.freed:
             self._handed.freed = False
-            self.next_at = 0.0
+            self._arrived, self.next_at = None, 0.0
         started = time.monotonic()
         if started < self.next_at or self._ahead >= max(room.values(), default=0):
             return set()
         try:
-            if self._keyed:
-                self._keyed, self.next_at = False, NEVER  # before: a hint that comes now counts
-                came = admit_arrivals(room)
+            gate, self._arrived = self._arrived, None
+            if gate is not None:
+                self.next_at = NEVER  # before: a hint that comes now counts
+                came = admit_arrivals(gate, room)
                 if came.rest:
                     self.next_at = started
                 if came.queues or not came.rest:

@@ -39,14 +39,16 @@ class ChaosConfig(AppConfig):
             from django_jobs.lifecycle.gates import arrivals, supply
 
             taken, spent = "status IN ('ready', 'running')", "- input.starts"
-            for statement in (*supply.TAKEN.values(), supply.RESOURCES, arrivals.ADMIT_ARRIVALS):
+            came = arrivals.ADMIT_ARRIVALS
+            for statement in (*supply.TAKEN.values(), supply.RESOURCES, *came.values()):
                 assert taken in statement
             assert spent in supply.SPEND
             none = "status = 'succeeded'"
             for kind, statement in supply.TAKEN.items():
                 supply.TAKEN[kind] = statement.replace(taken, none)
             supply.RESOURCES = supply.RESOURCES.replace(taken, none)
-            arrivals.ADMIT_ARRIVALS = arrivals.ADMIT_ARRIVALS.replace(taken, none)
+            for gate, statement in came.items():
+                came[gate] = statement.replace(taken, none)
             supply.SPEND = supply.SPEND.replace(spent, "")
         if os.environ.get("CHAOS_WITHOUT_ATOMICITY"):
             from .opening_later import break_chunks, break_settling

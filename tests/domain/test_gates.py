@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.domain.gates import KEY_ALONE, Gates, OnConflict, parse
+from django_jobs.domain.gates import ALONE, Gates, LoneGate, OnConflict, parse
 
 NAMES = st.none() | st.text(min_size=1)
 GATES = st.builds(
@@ -21,6 +21,11 @@ GATES = st.builds(
     on_conflict=st.sampled_from(OnConflict),
     resources=st.lists(st.text(min_size=1), unique=True).map(tuple),
 )
+ALONE_GATES = st.one_of(
+    st.builds(Gates, queue=st.just("a.b"), key=st.text(min_size=1), limit=st.integers(1, 2**31)),
+    st.builds(Gates, queue=st.just("a.b"), resources=st.sampled_from([("a",), ("smtp.eu",)])),
+    st.builds(Gates, queue=st.just("a.b"), tenant=st.text(min_size=1)),
+)
 
 
 @given(GATES)
@@ -28,16 +33,17 @@ def test_gates_are_read_as_they_were_written(gates: Gates) -> None:
     assert parse(gates.text) == gates
 
 
-@given(
-    GATES
-    | st.builds(
-        Gates, queue=st.just("a.b"), key=st.text(min_size=1), limit=st.integers(1, 2**31 - 1)
-    )
-)
-def test_the_pattern_finds_a_key_alone_and_its_limit(gates: Gates) -> None:
-    found = re.match(KEY_ALONE, gates.text)
-    assert (found is not None) is (gates.is_key_alone and gates.limit < 10**9)
-    assert found is None or int(found[1]) == gates.limit
+@given(GATES | ALONE_GATES)
+def test_the_patterns_find_gates_that_are_alone_and_the_limit_of_a_key(gates: Gates) -> None:
+    found = {gate: re.match(pattern, gates.text) for gate, pattern in ALONE.items()}
+    assert {gate for gate in found if found[gate]} <= {gates.alone}
+    for_key = found[LoneGate.KEY]
+    if for_key is None:
+        assert gates.alone is not LoneGate.KEY or gates.limit >= 10**9
+    else:
+        assert int(for_key[1]) == gates.limit
+    if gates.alone in (LoneGate.RESOURCE, LoneGate.TENANT):
+        assert found[gates.alone]
 
 
 @given(GATES, GATES)

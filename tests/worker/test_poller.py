@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from django_jobs.domain.gates import LoneGate
 from django_jobs.lifecycle.notifying import THROTTLE_SECONDS
 from django_jobs.models import Job, Queue, Resource
 from django_jobs.worker.poller import LINGER_SECONDS, NEVER, Admitter, Poller
@@ -73,13 +74,13 @@ def test_it_finds_new_queues_in_the_same_look(
 def test_an_admission_that_the_database_refuses_holds_up_nothing_else() -> None:
     charge_account.enqueue(7)
     admitter = Admitter(1.0)
-    admitter.look_now(keyed=False)
+    admitter.look_now(None)
     run_sql("ALTER TABLE django_jobs_quarantine RENAME TO quarantine_of_a_test")
     try:
         assert admitter.admit({"default": 5}) == set()
     finally:
         run_sql("ALTER TABLE quarantine_of_a_test RENAME TO django_jobs_quarantine")
-    admitter.look_now(keyed=False)
+    admitter.look_now(None)
     assert admitter.admit({"default": 5}) == {"default"}
 
 
@@ -94,7 +95,7 @@ def test_a_job_that_came_for_a_free_key_is_admitted_in_one_statement(
         refund_payment.enqueue(1)
     job = charge_account.enqueue(7)
     admitter = Admitter(1.0)
-    admitter.look_now(keyed=True)
+    admitter.look_now(LoneGate.KEY)
     with django_assert_num_queries(1):
         assert admitter.admit({"default": 5}) == {"default"}
     assert [one.pk for one in Job.objects.filter(status="ready")] == [job.pk]

@@ -1,18 +1,19 @@
-"""blocked -> ready in one round trip: jobs that have just come and have a free key as their only
-gate.
+"""blocked -> ready in one round trip: jobs that have just come and have one free gate.
 
-An admission takes five. This is a short cut to the same: it takes its turn with admissions, and
-leaves to them what it does not decide.
+An admission takes three to five. This is a short cut to the same: it takes its turn with
+admissions, and leaves to them what it does not decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...domain.admission import MOST_AT_ONCE
-from ...domain.gates import KEY_ALONE
+from ...domain.gates import ALONE, LoneGate
 from ...models.database import fetch_last
+from ...models.resource import LIMITS_MORE_THAN_SLOTS
 from ..job_columns import IN_LINE
 from .admission import TAKE_TURN
 
@@ -25,23 +26,26 @@ TURN = f"""
 SELECT set_config('django_jobs.turn', ({TAKE_TURN})::text, true),
     set_config('synchronous_commit', 'off', true)
 """
-# Lines of one key that differ in something else compete for its slots: an admission compares them,
-# and counts what a queue with a limit has left. Lines of other queues are left to their workers.
-ADMIT_ARRIVALS = f"""
+
+
+def _admit_arrivals(*, holder: str, rivals: str, decided: str, left: str) -> str:
+    """The statement for one kind of gate, because to plan one for all kinds takes half as long
+    again. ``holder`` is the value of that gate, ``rivals`` the lines that may want the same slots,
+    itself included, ``decided`` whether nothing but slots matters, and ``left`` the free slots."""
+    return f"""
 WITH RECURSIVE line AS (
-    SELECT ''::text AS gates, NULL::varchar AS key, NULL::varchar AS queue
+    SELECT ''::text AS gates, NULL::text AS holder, NULL::varchar AS queue
     WHERE current_setting('django_jobs.turn', true) = 'true'
     UNION ALL
-    SELECT next.gates, next.concurrency_key, next.queue
+    SELECT next.gates, next.holder, next.queue
     FROM line CROSS JOIN LATERAL (
-        SELECT job.gates, job.concurrency_key, job.queue FROM django_jobs_job_live AS job
+        SELECT job.gates, {holder} AS holder, job.queue FROM django_jobs_job_live AS job
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates > line.gates
         ORDER BY job.gates, job.rank, job.id LIMIT 1
     ) AS next
 ), waiting AS MATERIALIZED (
-    SELECT seen.gates, seen.key, count(*) OVER (PARTITION BY seen.key) AS lines,
-        CASE WHEN queue.max_concurrency IS NULL
-             THEN substring(seen.gates from %(key_alone)s)::integer END AS slots,
+    SELECT seen.gates, seen.holder, seen.queue, {rivals} AS rivals,
+        seen.gates ~ %(alone)s AND queue.max_concurrency IS NULL AND {decided} AS decided,
         coalesce(queue.paused_at IS NULL AND queue.name = ANY(%(own)s::text[]), false) AS open
     FROM (SELECT * FROM line LIMIT %(few)s + 2) AS seen
         LEFT JOIN django_jobs_queue AS queue ON queue.name = seen.queue
@@ -51,13 +55,10 @@ WITH RECURSIVE line AS (
         SELECT job.id FROM django_jobs_job_live AS job
         WHERE {IN_LINE}
         ORDER BY job.gates, job.rank, job.id
-        LIMIT greatest(0, least(%(most)s, line.slots - (
-            SELECT count(*) FROM django_jobs_job_live AS taken
-            WHERE taken.concurrency_key IS NOT NULL AND taken.status IN ('ready', 'running')
-              AND taken.concurrency_key = line.key)))
+        LIMIT greatest(0, least(%(most)s, {left}))
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS next
-    WHERE line.open AND line.slots IS NOT NULL AND line.lines = 1
+    WHERE line.open AND line.decided AND line.rivals = 1
 ), opened AS (
     UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
     WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
@@ -66,9 +67,55 @@ WITH RECURSIVE line AS (
 SELECT queue, false FROM opened
 UNION ALL
 SELECT NULL, current_setting('django_jobs.turn', true) IS DISTINCT FROM 'true'
-    OR count(*) > %(few)s OR coalesce(bool_or(open AND (slots IS NULL OR lines > 1)), false)
+    OR count(*) > %(few)s OR coalesce(bool_or(open AND (rivals > 1 OR NOT decided)), false)
 FROM waiting
 """
+
+
+# Lines that compete are compared by an admission, which also counts what a queue with a limit has
+# left. Lines of other queues are left to their workers.
+ADMIT_BY_KEY = _admit_arrivals(
+    holder="job.concurrency_key",
+    rivals="count(*) OVER (PARTITION BY seen.holder)",
+    decided="true",
+    left="""substring(line.gates from %(alone)s)::integer - (
+            SELECT count(*) FROM django_jobs_job_live AS taken
+            WHERE taken.concurrency_key IS NOT NULL AND taken.status IN ('ready', 'running')
+              AND taken.concurrency_key = line.holder)""",
+)
+ADMIT_BY_RESOURCE = _admit_arrivals(
+    holder="job.resources ->> 0",
+    rivals="count(seen.holder) OVER ()",
+    decided=f"""EXISTS (
+            SELECT 1 FROM django_jobs_resource AS resource
+            WHERE resource.name = seen.holder AND resource.max_concurrency IS NOT NULL
+              AND NOT ({LIMITS_MORE_THAN_SLOTS}))""",
+    left="""(
+            SELECT max_concurrency FROM django_jobs_resource WHERE name = line.holder) - (
+            SELECT count(*) FROM django_jobs_job_live AS taken
+            WHERE taken.resources IS NOT NULL AND taken.status IN ('ready', 'running')
+              AND taken.resources ? line.holder)""",
+)
+ADMIT_BY_TENANT = _admit_arrivals(
+    holder="job.tenant",
+    rivals="count(*) OVER (PARTITION BY seen.queue)",
+    decided="count(*) OVER () <= %(few)s",
+    left="""(
+            SELECT CASE WHEN paused_at IS NULL THEN max_concurrency ELSE 0 END - (
+                SELECT count(*) FROM django_jobs_job_live AS taken
+                WHERE taken.tenant IS NOT NULL AND taken.status IN ('ready', 'running')
+                  AND taken.tenant = line.holder)
+            FROM django_jobs_tenant WHERE name = line.holder),
+        (%(room)s::integer[])[array_position(%(own)s::text[], line.queue::text)] - (
+            SELECT count(*) FROM django_jobs_job_live AS taken
+            WHERE taken.tenant IS NOT NULL AND taken.status IN ('ready', 'running')
+              AND taken.status = 'ready' AND taken.queue = line.queue)""",
+)
+ADMIT_ARRIVALS = {
+    LoneGate.KEY: ADMIT_BY_KEY,
+    LoneGate.RESOURCE: ADMIT_BY_RESOURCE,
+    LoneGate.TENANT: ADMIT_BY_TENANT,
+}
 
 
 @dataclass(slots=True)
@@ -80,15 +127,22 @@ class Arrivals:
     rest: bool = True
 
 
-def admit_arrivals(queues: Collection[str]) -> Arrivals:
-    """Make jobs of these queues ready that wait for a key alone which has room."""
+def admit_arrivals(gate: LoneGate, room: Mapping[str, int]) -> Arrivals:
+    """Make jobs ready that wait for this kind of gate alone, if it has room.
+
+    ``room`` has, for each queue of this worker, how many jobs it can start now. A tenant is
+    admitted no more than that.
+    """
     parameters = {
-        "key_alone": KEY_ALONE,
+        "alone": ALONE[gate],
         "few": FEW,
         "most": MOST_AT_ONCE,
-        "own": list(queues),
+        "own": list(room),
+        "room": list(room.values()),
     }
-    rows = fetch_last([TURN, ADMIT_ARRIVALS], parameters)
-    return Arrivals(
-        {queue for queue, _ in rows if queue is not None}, any(rest for _, rest in rows)
-    )
+    rows = fetch_last([TURN, ADMIT_ARRIVALS[gate]], parameters)
+    admitted = Counter(queue for queue, _ in rows if queue is not None)
+    rest = any(rest for _, rest in rows)
+    if gate is LoneGate.TENANT:  # of a line that filled the room more may wait
+        rest = rest or any(admitted[queue] >= min(room[queue], MOST_AT_ONCE) for queue in admitted)
+    return Arrivals(set(admitted), rest)

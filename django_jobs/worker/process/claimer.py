@@ -11,12 +11,11 @@ from collections.abc import Collection, Sequence
 from ...lifecycle import workers
 from ...lifecycle.notifying import (
     AWAITED,
-    BLOCKED,
-    BLOCKED_BY_KEY,
     CANCELLED,
     GATES,
     INSPECT,
     notify,
+    read_blocked,
 )
 from ...lifecycle.settling import HandOver
 from ...models.database import DATABASE_ERRORS
@@ -96,9 +95,10 @@ class Claimer:
         if hint is not None and hint.startswith(AWAITED):
             self._settler.awaited.note(hint)
             return
-        if hint is not None and hint.startswith((BLOCKED, BLOCKED_BY_KEY)):
-            if hint.removeprefix(BLOCKED).removeprefix(BLOCKED_BY_KEY) in self._queues:
-                self._admitter.look_now(keyed=hint.startswith(BLOCKED_BY_KEY))
+        if hint is not None and (blocked := read_blocked(hint)) is not None:
+            queue, gate = blocked
+            if queue in self._queues:
+                self._admitter.look_now(gate)
                 self._poller.poll_again_soon()
                 self._wake_event.set()
             return

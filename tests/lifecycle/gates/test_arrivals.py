@@ -1,4 +1,4 @@
-"""Jobs that have just come and wait for a key alone become ready in one round trip."""
+"""Jobs that have just come and wait for one gate alone become ready in one round trip."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from django.db import connection
 
 from django_jobs import Concurrency
 from django_jobs.domain.admission import FairShares
+from django_jobs.domain.gates import LoneGate
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates import admission, arrivals
 from django_jobs.lifecycle.operations import quarantines
-from django_jobs.models import Job, Resource
+from django_jobs.models import Job, Resource, Tenant
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.factories import another_connection, claim_ready, declared, register_worker, settle_one
 
@@ -22,6 +23,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def handler(account: str = "k") -> None:
     """What declared types of these tests call."""
+
+
+def admit_arrivals(
+    gate: LoneGate = LoneGate.KEY, room: dict[str, int] | None = None
+) -> arrivals.Arrivals:
+    return arrivals.admit_arrivals(gate, room or {"default": 10})
 
 
 def ready() -> set[int]:
@@ -34,11 +41,11 @@ def test_a_free_key_admits_its_limit_in_the_order_of_rank(django_assert_num_quer
         high = pairs.using(priority=10).enqueue()
     other = charge_account.enqueue(8)
     with django_assert_num_queries(1):
-        found = arrivals.admit_arrivals(["default"])
+        found = admit_arrivals()
     assert ready() == {high.pk, low.pk, other.pk}
     assert (found.queues, found.rest) == ({"default"}, False)
     assert Job.objects.filter(status="blocked").count() == 1
-    assert arrivals.admit_arrivals(["default"]).queues == set()
+    assert admit_arrivals().queues == set()
 
 
 def test_what_it_does_not_decide_is_left_to_an_admission() -> None:
@@ -54,30 +61,116 @@ def test_what_it_does_not_decide_is_left_to_an_admission() -> None:
         ]
     alone = charge_account.enqueue(2)
     for _ in range(2):
-        assert arrivals.admit_arrivals(["default"]).rest
+        assert admit_arrivals().rest
         assert ready() == {alone.pk}
     admission.admit({"default": 10}, FairShares())
     assert len(ready()) == len(left)  # one of the two jobs of a key
+
+
+def test_a_free_resource_admits_its_limit_in_the_order_of_rank(
+    django_assert_num_queries: Any,
+) -> None:
+    Resource.objects.create(name="stripe", max_concurrency=2)
+    low, _ = refund_payment.enqueue(1), refund_payment.enqueue(2)
+    high = refund_payment.using(priority=10).enqueue(3)
+    with django_assert_num_queries(1):
+        found = admit_arrivals(LoneGate.RESOURCE)
+    assert (found.queues, found.rest) == ({"default"}, False)
+    assert ready() == {high.pk, low.pk}
+    assert admit_arrivals(LoneGate.RESOURCE).queues == set()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_concurrency": None},
+        {"rate": 50.0},
+        {"breaker_failures": 9},
+        {"breaker_state": "open"},
+        {"retry_budget": 0.5},
+        {"paused_at": "2026-01-01T00:00:00Z"},
+        {"over_limit": True},
+    ],
+)
+def test_a_resource_with_more_than_slots_is_left_to_an_admission(values: dict[str, Any]) -> None:
+    resource = Resource.objects.create(name="stripe", max_concurrency=2)
+    Resource.objects.filter(pk=resource.pk).update(**values)
+    refund_payment.enqueue(1)
+    found = admit_arrivals(LoneGate.RESOURCE)
+    assert (found.queues, found.rest) == (set(), True)
+
+
+def test_lines_that_share_a_resource_are_left_to_an_admission() -> None:
+    for name in ("stripe", "ledger"):
+        Resource.objects.create(name=name, max_concurrency=2)
+    refund_payment.enqueue(1)
+    refund_payment.using(resources=("ledger", "stripe")).enqueue(2)
+    found = admit_arrivals(LoneGate.RESOURCE)
+    assert (found.queues, found.rest) == (set(), True)
+
+
+def test_a_tenant_that_is_alone_in_its_queue_gets_the_room(django_assert_num_queries: Any) -> None:
+    jobs = [bill_tenant.enqueue("acme") for _ in range(3)]
+    with django_assert_num_queries(1):
+        found = admit_arrivals(LoneGate.TENANT, {"default": 2})
+    assert (found.queues, found.rest) == ({"default"}, True)  # the third one waits for room
+    assert ready() == {job.pk for job in jobs[:2]}
+    assert admit_arrivals(LoneGate.TENANT, {"default": 2}).queues == set()
+    found = admit_arrivals(LoneGate.TENANT, {"default": 9})
+    assert (found.queues, found.rest) == ({"default"}, False)
+    assert ready() == {job.pk for job in jobs}
+
+
+@pytest.mark.parametrize(
+    ("values", "admitted"),
+    [({"max_concurrency": 2}, 2), ({"paused_at": "2026-01-01T00:00:00Z"}, 0), ({"weight": 9}, 3)],
+)
+def test_a_tenant_is_held_to_its_limit(values: dict[str, Any], admitted: int) -> None:
+    Tenant.objects.create(name="acme", **values)
+    bulk = bill_tenant.using(queue="bulk")
+    for enqueue in (bulk.enqueue, bill_tenant.enqueue, bill_tenant.enqueue):
+        enqueue("acme")
+        admit_arrivals(LoneGate.TENANT, {"default": 10, "bulk": 10})
+    assert len(ready()) == admitted
+
+
+def test_tenants_that_share_a_queue_take_turns_by_an_admission() -> None:
+    bill_tenant.enqueue("acme")
+    other = bill_tenant.enqueue("globex")
+    found = admit_arrivals(LoneGate.TENANT)
+    assert (found.queues, found.rest) == (set(), True)
+    Job.objects.filter(pk=other.pk).delete()
+    charge_account.using(queue="bulk").enqueue(1)  # of no tenant, in another queue
+    assert admit_arrivals(LoneGate.TENANT).queues == {"default"}
+
+
+def test_among_many_lines_a_tenant_waits_for_an_admission() -> None:
+    """Its rivals may be in lines that were not looked at."""
+    for number in range(arrivals.FEW):
+        bill_tenant.using(queue="bulk").enqueue(f"tenant {number}")
+    bill_tenant.enqueue("acme")
+    found = admit_arrivals(LoneGate.TENANT)
+    assert (found.queues, found.rest) == (set(), True)
 
 
 def test_it_looks_at_few_lines() -> None:
     for number in range(arrivals.FEW):
         charge_account.enqueue(number)
     one_more = [charge_account.enqueue(number) for number in (100, 101)]
-    assert arrivals.admit_arrivals(["default"]).rest
+    assert admit_arrivals().rest
     assert len(ready()) >= arrivals.FEW
-    assert not arrivals.admit_arrivals(["default"]).rest
+    assert not admit_arrivals().rest
     assert len(ready()) == arrivals.FEW + len(one_more)
 
 
 def test_a_quarantined_job_and_one_with_unreadable_gates_stay_blocked() -> None:
     strange, good = charge_account.enqueue(1), charge_account.enqueue(2)
     Job.objects.filter(pk=strange.pk).update(gates='[null,"default","k","1","wait",[]]')
-    assert arrivals.admit_arrivals(["default"]).rest
+    assert admit_arrivals().rest
     assert ready() == {good.pk}
     quarantines.quarantine("app.charge_account", reason="a test")
     charge_account.enqueue(3)
-    arrivals.admit_arrivals(["default"])
+    admit_arrivals()
     assert ready() <= {good.pk}
 
 
@@ -86,10 +179,10 @@ def test_it_takes_its_turn_with_admissions() -> None:
     with another_connection() as other, other.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute(f"SELECT {admission.TAKE_TURN}")
-        found = arrivals.admit_arrivals(["default"])
+        found = admit_arrivals()
         assert (found.queues, found.rest) == (set(), True)
         cursor.execute("ROLLBACK")
-    assert arrivals.admit_arrivals(["default"]).queues == {"default"}
+    assert admit_arrivals().queues == {"default"}
     assert admission.admit({"default": 10}, FairShares()).ours
 
 
@@ -102,7 +195,7 @@ def test_sessions_that_admit_arrivals_at_once_never_exceed_a_limit() -> None:
             for turn in range(40):
                 charge_account.enqueue(7)
                 if (turn + number) % 4:
-                    arrivals.admit_arrivals(["default"])
+                    admit_arrivals()
                 else:
                     admission.admit({"default": 10}, FairShares())
                 for held in claim_ready(worker, limit=2):
@@ -126,7 +219,7 @@ def test_a_connection_that_binds_on_the_server_admits_as_well(
     connection.close()
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
     try:
-        assert not arrivals.admit_arrivals(["default"]).rest
+        assert not admit_arrivals().rest
         assert len(ready()) == 1
     finally:
         connection.close()

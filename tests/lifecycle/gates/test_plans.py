@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_jobs.domain.gates import KEY_ALONE, Gates
+from django_jobs.domain.gates import ALONE, Gates, LoneGate
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import claiming, promoting, settling
 from django_jobs.lifecycle.gates import admission, arrivals, conflicts, supply
@@ -120,12 +120,15 @@ def test_an_admission_reads_as_many_jobs_as_it_admits() -> None:
 
 
 @pytest.mark.django_db
-def test_a_look_at_arrivals_reads_a_few_lines_and_what_it_admits() -> None:
+@pytest.mark.parametrize("gate", LoneGate)
+def test_a_look_at_arrivals_reads_a_few_lines_and_what_it_admits(gate: LoneGate) -> None:
     run_sql("SELECT set_config('django_jobs.turn', 'true', true)")
-    own = {"own": ["default"]}
-    parameters = {"key_alone": KEY_ALONE, "few": arrivals.FEW, "most": 500, **own}
-    plan = explain(arrivals.ADMIT_ARRIVALS, parameters)
-    assert indexes(plan) == {"django_jobs_gates", "django_jobs_taken_key", "django_jobs_job_pkey"}
+    parameters = {
+        "alone": ALONE[gate], "few": arrivals.FEW, "most": 500, "own": ["default"], "room": [10]
+    }  # fmt: skip
+    plan = explain(arrivals.ADMIT_ARRIVALS[gate], parameters)
+    of_jobs = {name for name in indexes(plan) if "_name_" not in name}
+    assert of_jobs == {"django_jobs_gates", f"django_jobs_taken_{gate}", "django_jobs_job_pkey"}
     assert read(plan) <= arrivals.FEW + 1
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from django_jobs import Concurrency
 from django_jobs.domain.admission import FairShares
+from django_jobs.domain.gates import LoneGate
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates import admission, arrivals
 from django_jobs.lifecycle.operations import jobs as operations
@@ -114,17 +115,17 @@ def test_arrivals_leave_paused_and_limited_queues_to_an_admission() -> None:
     paused = charge_account.using(queue="bulk").enqueue(1)
     limited = charge_account.using(queue="emails").enqueue(2)
     foreign = charge_account.using(queue="strict").enqueue(3)
-    found = arrivals.admit_arrivals(["default", "bulk", "emails"])
+    found = arrivals.admit_arrivals(LoneGate.KEY, {"default": 10, "bulk": 10, "emails": 10})
     assert (found.queues, found.rest) == (set(), True)
     Job.objects.filter(pk=limited.pk).delete()
-    assert not arrivals.admit_arrivals(["default", "bulk", "emails"]).rest
+    assert not arrivals.admit_arrivals(LoneGate.KEY, {"default": 10, "bulk": 10, "emails": 10}).rest
     assert statuses(paused, foreign) == ["blocked", "blocked"]
 
 
 def test_one_key_in_two_queues_is_one_key() -> None:
     first = charge_account.enqueue(7)
     second = charge_account.using(queue="bulk").enqueue(7)
-    assert arrivals.admit_arrivals(["default", "bulk"]).rest
+    assert arrivals.admit_arrivals(LoneGate.KEY, {"default": 10, "bulk": 10}).rest
     admit(default=100, bulk=100)
     assert statuses(first, second) == ["ready", "blocked"]
 
