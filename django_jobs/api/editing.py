@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from .. import registry
 from ..domain.gates import Gates, parse
 from ..exceptions import JobsError, OperationRefused, PayloadError, UnknownJobType
@@ -78,7 +80,7 @@ def edited(
     }
     names = [name for name, is_changed in changed.items() if is_changed]
     if not names:
-        raise OperationRefused("nothing was changed")
+        raise OperationRefused(gettext_noop("nothing was changed"))
     return Edited(
         changed=names,
         queue=chosen.queue,
@@ -118,11 +120,15 @@ def enqueue_by_hand(
     ):
         raise OperationRefused(OUTSIDE)
     if scope is not None and chosen.on_duplicate != "return":  # it may change a job outside of it
-        raise OperationRefused("you may act on some jobs only, so on_duplicate is 'return'")
+        raise OperationRefused(
+            gettext_noop("you may act on some jobs only, so on_duplicate is 'return'")
+        )
     with needing_tables:
         job = chosen.insert(chosen.bind(**payload))
     if scope is not None and not scope.has(job.queue, job.job_type):
-        raise OperationRefused("a job that you may not see holds this idempotency key")
+        raise OperationRefused(
+            gettext_noop("a job that you may not see holds this idempotency key")
+        )
     return job
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
+from django.utils.translation import gettext_noop
+
 from .. import registry
 from ..domain.backoff import Backoff
 from ..domain.concurrency import Concurrency
@@ -232,7 +234,7 @@ def payload_problem(
     if registered is None:
         return f"no handler is registered for {job_type!r}"
     if not isinstance(payload, dict):
-        return "its payload is not a dict of arguments"
+        return gettext_noop("its payload is not a dict of arguments")
     try:
         upgraded = registered.upgraded(payload, version)
     except PayloadError as error:

@@ -10,12 +10,13 @@ from typing import Any, TypeVar, cast
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Q
 from django.utils.module_loading import import_string
+from django.utils.translation import gettext_noop
 
 from ..conf import conf
 from ..models import Job
 from ..models.database import jobs_connection
 
-OUTSIDE = "it is of a queue or a job type that you may not act on"
+OUTSIDE = gettext_noop("it is of a queue or a job type that you may not act on")
 LIMITED = frozenset(
     f"django_jobs.{verb}"
     for verb in (

@@ -25,7 +25,7 @@ from ...models import Job, Quarantine, Queue, Resource, Schedule, Tenant
 from ...separators import number_text
 from ..layout.console_page import console_page
 from ..layout.time_limit import is_timed_out, time_limit
-from .formatting import change_url, link
+from .formatting import change_url, link, refusal_text
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -269,7 +269,7 @@ def _act(
             result.made += part.made
             result.refused.update(part.refused)
     except OperationRefused as error:
-        page.message_user(request, str(error), messages.ERROR)
+        page.message_user(request, refusal_text(error), messages.ERROR)
     except OperationalError as error:
         if not is_timed_out(error):
             raise
@@ -310,7 +310,7 @@ def _show_result(
             page.message_user(request, _("No rows were changed."), messages.WARNING)
         return
     count = len(result.refused)
-    named = [f"#{id_}: {why}" for id_, why in list(result.refused.items())[:NAMED]]
+    named = [f"#{id_}: {refusal_text(why)}" for id_, why in list(result.refused.items())[:NAMED]]
     text = ngettext(
         "%(count)s was not changed. %(named)s",
         "%(count)s were not changed. %(named)s",

@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import gettext_noop, pgettext
 
 from ...domain.durations import duration_text
 from ...models import Worker
@@ -29,6 +29,23 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 NOTHING = "-"
+
+REFUSED_STATES = (
+    gettext_noop("it is waiting"),
+    gettext_noop("it is scheduled"),
+    gettext_noop("it is blocked"),
+    gettext_noop("it is ready"),
+    gettext_noop("it is running"),
+    gettext_noop("it is succeeded"),
+    gettext_noop("it is failed"),
+    gettext_noop("it is dead"),
+    gettext_noop("it is cancelled"),
+    gettext_noop("it is draining"),
+    gettext_noop("it is stopped"),
+    gettext_noop("it is lost"),
+)
+"""Refusals because of the state of a job, a workflow run or a worker."""
+MISSING = (gettext_noop("there is no such job"), gettext_noop("there is no such worker"))
 
 ICONS = {
     "pending": "…",
@@ -132,6 +149,11 @@ def ago(at: datetime | None, now: datetime) -> str:
     else:
         text = _("%(time)s ago") % {"time": duration(-distance)}
     return _time(at, lambda local: text)
+
+
+def refusal_text(why: object) -> str:
+    """Why something was refused, in the reader's language. A text with values in it stays."""
+    return _(str(why))
 
 
 def moment_and_age(at: datetime | None, now: datetime) -> str:

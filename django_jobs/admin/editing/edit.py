@@ -22,7 +22,7 @@ from ...lifecycle.editing.edits import EDITABLE, stored_job
 from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus
 from ..base.actions import ModelAdmin
-from ..base.formatting import change_url
+from ..base.formatting import change_url, refusal_text
 from ..layout.console_page import console_page, list_crumb
 from ..operator_actions import may_repeat
 from ..restarts import refusal_of
@@ -76,7 +76,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         page.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(back)
     if is_dead and (why := refusal_of(stored)):
-        text = gettext("The job cannot be replayed: %(why)s.") % {"why": why}
+        text = gettext("The job cannot be replayed: %(why)s.") % {"why": refusal_text(why)}
         page.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(back)
     before = stored_arguments(job_type, stored)
@@ -98,7 +98,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         try:
             rows = differences(stored, edited(stored, **changes), before)
         except JobsError as error:
-            form.add_error(None, str(error))
+            form.add_error(None, refusal_text(error))
         else:
             confirmed = request.POST if "confirmed" in request.POST else None
             initial = {"state": stored.state, "reason": request.POST.get("reason", "")}
@@ -148,9 +148,10 @@ def _edit(
     try:
         result = edit_job(job_id, actor=request.user, **changes, **given)
     except JobsError as error:
-        return str(error)
+        return refusal_text(error)
     if result.refused:
-        return gettext("The job was not changed: %(why)s.") % {"why": result.refused[job_id]}
+        why = refusal_text(result.refused[job_id])
+        return gettext("The job was not changed: %(why)s.") % {"why": why}
     user = request.user.pk
     assert user is not None
     rows = Job.objects.using(conf().database).filter(pk=job_id).only("job_type")

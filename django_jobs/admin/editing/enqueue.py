@@ -19,7 +19,7 @@ from ...exceptions import JobsError
 from ...lifecycle.scope import Scope, scope_of
 from ...models import Job
 from ..base.actions import ModelAdmin
-from ..base.formatting import list_url
+from ..base.formatting import list_url, refusal_text
 from ..layout.console_page import console_page
 from ..sent_once import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from .form import JobForm
@@ -77,7 +77,7 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
                 unique_for=KEPT_SECONDS if key and not typed else None,
             )
         except JobsError as error:
-            form.add_error(None, str(error))
+            form.add_error(None, refusal_text(error))
         else:
             held = gettext(
                 "This job has the idempotency key and has not ended. No other was enqueued."

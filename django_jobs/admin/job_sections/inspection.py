@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from ...lifecycle.operations import inspections
-from ..base.formatting import duration, moment_and_age
+from ..base.formatting import duration, moment_and_age, refusal_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ def inspection_of(job: Any) -> Inspected | None:
     fields: dict[str, Any] = {"attempt": question.attempt, "asked": asked, "by": question.asked_by}
     if question.answered_at is None:
         note = _("No answer yet. Reload the page. If none comes: %(why)s.")
-        why = inspections.why_unanswered(question)
+        why = refusal_text(inspections.why_unanswered(question))
         return Inspected(**fields, place=note % {"why": why}, stack="")
     place = _("Process %(process)s, %(thread)s, running for %(time)s") % {
         "process": question.process,

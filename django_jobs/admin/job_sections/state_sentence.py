@@ -13,7 +13,7 @@ from ...domain.durations import LONGEST_TIMEOUT
 from ...models import JobStatus, Queue
 from ...models.job import QUARANTINED
 from ...separators import number_text
-from ..base.formatting import ago, duration, moment_in_zone
+from ..base.formatting import ago, duration, moment_in_zone, refusal_text
 from .why import WhySection
 
 
@@ -76,7 +76,7 @@ def hints_of(job: Any, why: WhySection, refused: str | None) -> list[str]:
     hints = [why.trouble] if why.trouble else []
     if refused and job.status == JobStatus.DEAD:
         text = _("It can be neither replayed, edited nor skipped: %(why)s.")
-        hints.append(text % {"why": refused})
+        hints.append(text % {"why": refusal_text(refused)})
     if job.cancel_requested_at and not job.is_final:
         hints.append(_("Its cancellation was requested."))
     if job.reason and job.reason != QUARANTINED and not job.is_final:  # the sentence has it then

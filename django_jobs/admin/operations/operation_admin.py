@@ -21,6 +21,7 @@ from ..base.formatting import (
     link,
     moment_column,
     one_line,
+    refusal_text,
     text_column,
 )
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
@@ -126,7 +127,7 @@ class BulkOperationAdmin(ConsoleAdmin):
             "links": links(operation, self.admin_site),
             "reasons": [
                 {
-                    "reason": reason,
+                    "reason": refusal_text(reason),
                     "count": number_text(entry["count"]),
                     "jobs": self._jobs(entry["jobs"]),
                     "more": entry["count"] > len(entry["jobs"]),

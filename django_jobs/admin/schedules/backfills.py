@@ -29,7 +29,15 @@ from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ...separators import number_text
 from ..base.actions import ModelAdmin
-from ..base.formatting import ago, badge, change_url, list_link, moment_column, text_column
+from ..base.formatting import (
+    ago,
+    badge,
+    change_url,
+    list_link,
+    moment_column,
+    refusal_text,
+    text_column,
+)
 from ..base.model_admin import allowed_by, section
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
@@ -204,7 +212,7 @@ def backfill_view(page: ModelAdmin, request: HttpRequest, pk: int) -> HttpRespon
                     form.add_error(None, _("Every due time in this range already has a job."))
             except (JobsError, ValueError, OverflowError) as error:
                 due = []
-                form.add_error(None, str(error))
+                form.add_error(None, refusal_text(error))
         response = _page(page, request, schedule, form, due)
         response.render()
     return response

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db import DataError, IntegrityError, transaction
 from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext_noop
 
 from ...domain.errors import ErrorReport
 from ...domain.gates import Gates
@@ -192,7 +193,7 @@ def _edit(
         if stored.status == JobState.DEAD:
             demand(actor, "django_jobs.replay_job")
         if state is not None and stored.state != state:
-            raise OperationRefused("it was changed meanwhile")
+            raise OperationRefused(gettext_noop("it was changed meanwhile"))
         edited = prepare(stored)
         if not scope.has(edited.queue, stored.job_type):
             raise OperationRefused(OUTSIDE)
@@ -212,7 +213,7 @@ def _locked(id_: int, alias: str, scope: Scope) -> StoredJob:
     ended = Job.objects.using(alias).filter(pk=id_).only("status", "queue", "job_type")
     found = _stored(rows[0]) if rows else ended.first()
     if found is None:
-        raise OperationRefused("there is no such job")
+        raise OperationRefused(gettext_noop("there is no such job"))
     if not scope.has(found.queue, found.job_type):
         raise OperationRefused(OUTSIDE)
     if isinstance(found, Job) or found.status not in EDITABLE:
@@ -225,9 +226,9 @@ def _problem(stored: StoredJob, edited: Edited) -> str | None:
         return f"its headers are JSON of type {stored.headers}: nowhere to note the edit"
     if edited.run_at is None or stored.status == JobState.DEAD:
         is_step = stored.workflow_run_id is not None and edited.run_at is not None
-        return "its workflow run decides when the step is due" if is_step else None
+        return gettext_noop("its workflow run decides when the step is due") if is_step else None
     if stored.expires_at is not None and edited.run_at.timestamp() >= stored.expires_at:
-        return "it expires before that time"
+        return gettext_noop("it expires before that time")
     return None
 
 

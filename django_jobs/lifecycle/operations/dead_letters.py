@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from ...models import Job
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
@@ -54,7 +55,9 @@ FROM (
 ) AS others
 WHERE run.id = others.id
 """
-UNENDED_RUN = "its workflow run has not ended; retry or cancel the run, or skip the step"
+UNENDED_RUN = gettext_noop(
+    "its workflow run has not ended; retry or cancel the run, or skip the step"
+)
 
 
 @limited

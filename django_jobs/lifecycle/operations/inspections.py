@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from django.db import transaction
 from django.db.models.functions import Now
+from django.utils.translation import gettext_noop
 
 from ...models import Inspection, Job, Worker
 from ...models.database import jobs_connection
@@ -34,7 +35,7 @@ def ask(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
             notify_after_commit(INSPECT)
     return OperationResult(
         done=[job for job in wanted if job in asked],
-        refused={job: "it is not running" for job in wanted if job not in asked},
+        refused={job: gettext_noop("it is not running") for job in wanted if job not in asked},
     )
 
 
@@ -64,13 +65,15 @@ def is_running(question: Inspection) -> bool:
 def why_unanswered(question: Inspection) -> str:
     """Why there is no answer, as far as the tables know."""
     if not is_running(question):
-        return "the attempt ended before its worker answered"
+        return gettext_noop("the attempt ended before its worker answered")
     worker = Worker.objects.using(question._state.db).filter(pk=question.worker_id)
     if not worker.filter(status__in=ALIVE).exists():
-        return "its worker has ended, and its jobs are about to be recovered"
+        return gettext_noop("its worker has ended, and its jobs are about to be recovered")
     if worker.filter(lease_expires_at__lt=Now()).exists():
-        return "the lease of its worker has run out: its process or its machine is gone or stopped"
-    return (
+        return gettext_noop(
+            "the lease of its worker has run out: its process or its machine is gone or stopped"
+        )
+    return gettext_noop(
         "its worker renews its lease, but the process did not answer: a handler may hold the GIL, "
         "its settler may wait for the database, or it runs a release without jobinspect"
     )

@@ -14,6 +14,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.core.exceptions import PermissionDenied
 from django.db import DataError, IntegrityError, transaction
 from django.db.models import CharField, Func
+from django.utils.translation import gettext_noop
 
 from ...domain.errors import ErrorReport
 from ...domain.ranking import is_priority
@@ -264,7 +265,7 @@ def not_replayable(job: Job, headers: str | None, check: Callable[[Job], str | N
     """Why a job cannot be replayed, or None. ``headers`` is the type of its headers; None if it has
     no row."""
     if headers is None:
-        return "it is not dead any more"
+        return gettext_noop("it is not dead any more")
     if headers != "object":  # a row that was not written by enqueue
         return f"its headers are JSON of type {headers}, not an object: nowhere to note the replay"
     return check(job)
@@ -278,7 +279,7 @@ def replay_one(job: Job, by: str, reason: str, alias: str, scope: Scope) -> str 
             if job.workflow_run_id is not None:
                 return _replay_step(job, job.workflow_run_id, by, reason)
             if not fetch(REPLAY, parameters):
-                return "it is not dead any more"
+                return gettext_noop("it is not dead any more")
             notify_after_commit(job.queue)
     except DataError as error:
         return f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
@@ -297,7 +298,7 @@ def _replay_step(job: Job, run_id: int, by: str, reason: str) -> str | None:
     if problem := restart_problem(run, job.step or ""):
         return problem
     assert run is not None
-    return None if restart(run, [job.pk], by, reason) else "it is not dead any more"
+    return None if restart(run, [job.pk], by, reason) else gettext_noop("it is not dead any more")
 
 
 @repeat_conflicts

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
+from django.utils.translation import gettext_noop
 
 from ...conf import conf
 from ...domain.schedules import EPOCH, TickState
@@ -103,14 +104,14 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
     yet, or begins too early, and for more than 10,000 due times; ``ValueError`` for a broken rule.
     """
     if begin.utcoffset() is None or end.utcoffset() is None:
-        raise OperationRefused("both times of the range need a time zone")
+        raise OperationRefused(gettext_noop("both times of the range need a time zone"))
     now = database_time()
     if end > now:
-        raise OperationRefused("the range of a backfill must be in the past")
+        raise OperationRefused(gettext_noop("the range of a backfill must be in the past"))
     if begin.year < EPOCH.year:
         raise OperationRefused(f"the range must begin in {EPOCH.year} or later")
     if end < begin:
-        raise OperationRefused("the range ends before it begins")
+        raise OperationRefused(gettext_noop("the range ends before it begins"))
     due_times = schedule.rule.due_times(begin - timedelta(microseconds=1))
     due = list(islice(takewhile(lambda moment: moment <= end, due_times), 2 * MOST_BACKFILLED))
     ticks = Tick.objects.using(conf().database).filter(schedule=schedule, outcome="fired")
@@ -144,7 +145,7 @@ def backfill(
     with transaction.atomic(using=alias):
         locked = next(iter(lock([schedule.pk])), None)
         if locked is None:
-            raise OperationRefused("the schedule was deleted")
+            raise OperationRefused(gettext_noop("the schedule was deleted"))
         due = backfill_times(locked, begin, end)
         asked = request(locked)
         row = Backfill.objects.using(alias).create(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from ...conf import conf
 from ...domain.graph import SLEEP, WAIT
@@ -128,10 +129,10 @@ def _why_refused(id_: int, name: str) -> str:
         if status in FINAL:
             return f"it is {status}"
         if job_type == SLEEP:
-            return "it waits for no signal"
+            return gettext_noop("it waits for no signal")
         if job_type == WAIT and awaited != name:
             return f"it waits for the signal {awaited!r} alone"
         if name in (signals or ()):
-            return "it has a signal of this name already"
-        return "it has waited for this signal, and the time is over"
-    return "there is no such job"
+            return gettext_noop("it has a signal of this name already")
+        return gettext_noop("it has waited for this signal, and the time is over")
+    return gettext_noop("there is no such job")

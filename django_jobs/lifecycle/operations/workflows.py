@@ -14,6 +14,7 @@ from typing import Any
 from django.db import DataError, IntegrityError, transaction
 from django.db.models import CharField, Func, Q, TextField
 from django.db.models.functions import Cast
+from django.utils.translation import gettext_noop
 
 from ...domain.errors import ErrorReport
 from ...domain.graph import WAIT
@@ -55,7 +56,7 @@ MOST_NAMED = 10
 CANCEL_SECONDS = 10.0
 """After so long the cancel of a run may have been cut short."""
 
-NO_RUN = "there is no such run"
+NO_RUN = gettext_noop("there is no such run")
 
 WAITING = [JobState.WAITING.value]
 OPEN = [state.value for state in (*sorted(PENDING - {JobState.WAITING}), JobState.RUNNING)]
@@ -270,7 +271,9 @@ def _retry_one(run: int, check: Callable[[Job], str | None], by: str, reason: st
                 if problem := not_replayable(job, headers, check):
                     return f"step {job.step!r}: {problem}"
                 ids.append(job.pk)
-            return None if restart(seen, ids, by, reason) else "none of its steps failed"
+            return (
+                None if restart(seen, ids, by, reason) else gettext_noop("none of its steps failed")
+            )
     except DataError as error:
         return f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
     except IntegrityError:
@@ -282,7 +285,7 @@ def retry_problem(run: SeenRun) -> str | None:
     if run.status == WorkflowState.SUCCEEDED:
         return "it is succeeded"
     if run.undoing is not None:
-        return "its compensations have begun: start a run instead"
+        return gettext_noop("its compensations have begun: start a run instead")
     return restart_problem(run, "")
 
 

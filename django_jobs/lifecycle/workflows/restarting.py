@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext_noop
+
 from ...domain.workflows import Fate, WorkflowState
 from ...models.database import ChangedMeanwhile, execute, fetch
 from ..compensating import begun
@@ -122,7 +124,7 @@ WHERE id = %(id)s AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
 RETURNING id
 """
 
-KEY_TAKEN = "another running run holds the idempotency key of the workflow run"
+KEY_TAKEN = gettext_noop("another running run holds the idempotency key of the workflow run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +150,11 @@ def see_run(run: int, statement: str = READ_RUN) -> SeenRun | None:
 def restart_problem(run: SeenRun | None, step: str) -> str | None:
     """Why a step of the run cannot start again, or None."""
     if run is None:
-        return "its workflow run does not exist"
+        return gettext_noop("its workflow run does not exist")
     if run.status == WorkflowState.RUNNING and run.cancel_requested:
-        return "the workflow run is being cancelled"
+        return gettext_noop("the workflow run is being cancelled")
     if run.undoing is not None and step not in run.undoing:
-        return "the compensations of the workflow run have begun"
+        return gettext_noop("the compensations of the workflow run have begun")
     return None
 
 

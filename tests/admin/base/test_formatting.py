@@ -1,4 +1,4 @@
-"""Times that stand alone say in which time zone they are."""
+"""Times that stand alone say in which time zone they are. Refusals are in the reader's language."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone, translation
 
-from django_jobs.admin.base.formatting import moment_and_age, moment_in_zone
+from django_jobs.admin.base.formatting import moment_and_age, moment_in_zone, refusal_text
+from django_jobs.domain.states import JobState
+from django_jobs.domain.workflows import WorkflowState
 from django_jobs.models import Job
+from django_jobs.models.worker import WorkerStatus
 from tests.admin.overview.looking import overview, words
 from tests.admin.walking import Page, change_url
 from tests.app.jobs import noop
@@ -41,3 +44,9 @@ def test_the_zone_follows_the_time_in_other_languages() -> None:
 def test_the_overview_and_the_page_of_a_job_say_the_zone(page: Page) -> None:
     for text in (overview(page), page.text(change_url(Job, noop.enqueue().pk))):
         assert " JST " in words(text.replace("\xa0", " "))
+
+
+@pytest.mark.parametrize("state", sorted({*JobState, *WorkflowState, *WorkerStatus}))
+def test_a_refusal_because_of_a_state_is_translated(state: str) -> None:
+    with translation.override("de"):
+        assert refusal_text(f"it is {state}").startswith("er ")

@@ -125,6 +125,19 @@ def test_what_is_wrong_is_shown_in_place(page: Page, changes: dict[str, str], pr
     assert Job.objects.get().headers == {}
 
 
+def test_why_a_job_was_not_changed_is_in_the_language_of_the_page(
+    page: Page, settings: Any
+) -> None:
+    settings.LANGUAGE_CODE = "de"
+    job = add.enqueue(1)
+    assert "nichts wurde geändert" in ask(page, job.pk)
+    question = filled(ask(page, job.pk, argument_first="2"))
+    edit_job(job.pk, payload={"first": 3})
+    answer = page.client.post(edit_url(job.pk), question | {"reason": "spät"})
+    refusal = "Der Job wurde nicht geändert: er wurde inzwischen geändert."
+    assert refusal in answer.content.decode()
+
+
 def test_a_due_time_that_is_stored_and_too_far_away_does_not_prevent_an_edit(page: Page) -> None:
     job = add.using(delay=60).enqueue(1)
     run_sql("UPDATE django_jobs_job SET available_at = '2900-01-01 00:00Z'")
