@@ -19,7 +19,7 @@ from ..lifecycle.operations import quarantines
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .base.actions import OperatorAction, by_name
-from .base.formatting import ago, badge, count_link, moment_column, one_line, text_column
+from .base.formatting import ago, badge, count_link, moment_column, text_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
 
@@ -82,7 +82,7 @@ class QuarantineAdmin(ConsoleAdmin):
     """One row for each job type that is or was quarantined."""
 
     form = QuarantineForm
-    list_display = ("job_type", "state", "blocked", "since_ago", "made_by", "why_line")
+    list_display = ("job_type", "state", "blocked", "since_ago", "made_by", "why")
     empty = _(
         "No job type is quarantined. Add one to block its jobs until you lift the "
         "quarantine; workers add those that keep crashing."
@@ -140,4 +140,3 @@ class QuarantineAdmin(ConsoleAdmin):
         return quarantine.by or pgettext("by", "a worker")
 
     why = text_column("reason", _("reason"))
-    why_line = text_column("reason", _("reason"), one_line)

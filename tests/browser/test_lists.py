@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.contrib import admin
+from django.db.models.functions import Now
 from django.urls import reverse
 
 from django_jobs import registry
-from django_jobs.models import Job, Queue
+from django_jobs.models import Job, Queue, Resource, Schedule
 
 from .visitor import NARROW, WIDE, WIDER, Visitor
 
@@ -16,9 +19,10 @@ pytestmark = pytest.mark.timeout(300)
 CUT = """() => [...document.querySelectorAll(".results")]
     .map((one) => one.scrollWidth - one.clientWidth)[0] ?? 0"""
 HEIGHTS = """() => [...document.querySelectorAll("#result_list tbody tr")]
+    .filter((one) => !one.querySelector(".jobs-state-reason"))
     .map((one) => Math.round(one.getBoundingClientRect().height))"""
 TALLEST = 60
-"""Pixels of a row: two lines. Rows of jobs have one."""
+"""Pixels of a row: two lines. Rows of jobs have one, and a pause has its reason below them."""
 
 
 def lists() -> list[str]:
@@ -65,6 +69,24 @@ def test_no_list_is_cut_by_long_names(visitor: Visitor) -> None:
                 cut[path] = width
     assert cut == {}
     assert {path: height for path, height in tall.items() if height > TALLEST} == {}
+
+
+REASON = """the payment provider answers every third call with 503 since 14:20; wait for incident
+INC-20931 to be closed, and ask Grace before you resume"""
+PAUSED = {"paused_at": Now(), "paused_reason": REASON}
+HIDDEN = """(reason) => [reason.scrollWidth - reason.clientWidth,
+    Math.max(0, reason.getBoundingClientRect().right - window.innerWidth)]"""
+
+
+@pytest.mark.parametrize("model", [Queue, Resource, Schedule])
+def test_the_reason_of_a_pause_is_read_whole(visitor: Visitor, model: Any) -> None:
+    model.objects.update(**PAUSED)
+    visitor.visit(reverse(f"admin:django_jobs_{model._meta.model_name}_changelist"))
+    for size in (WIDE, NARROW):
+        with visitor.at(size) as page:
+            shown = page.locator(".jobs-state-reason").first
+            assert " ".join(shown.inner_text().split()) == " ".join(REASON.split())
+            assert shown.evaluate(HIDDEN) == [0, 0]
 
 
 def test_the_rows_of_a_list_are_low(visitor: Visitor) -> None:

@@ -225,6 +225,15 @@ def one_line(text: str, whole: str = "") -> str:
     return format_html('<span title="{}">{}</span>', title, shortened(text, 200))
 
 
+def with_reason(state: str, reason: str) -> str:
+    """The state in a list, and the reason of it in lines below. That of a pause is whole; an error
+    may be longer, and the page of the row has it."""
+    if not reason:
+        return state
+    shown = Truncator(reason).chars(300)
+    return format_html('{} <span class="jobs-state-reason">{}</span>', state, shown)
+
+
 def preformatted(text: str) -> str:
     """Text with its line breaks kept."""
     return format_html('<pre class="jobs-text">{}</pre>', text) if text else NOTHING

@@ -17,7 +17,7 @@ from ...lifecycle.notifying import GATES, notify_after_commit
 from ...metrics.limits import LimitState, Usage, Usages, at_least, read_usages
 from ...separators import number_text
 from ..access.visible import Visible
-from ..base.formatting import NOTHING, ago, badge, one_line
+from ..base.formatting import ago, badge, with_reason
 from ..base.model_admin import ConsoleAdmin, section
 from ..lists.change_list import ConsoleList
 from .sentences import LABELS
@@ -118,16 +118,12 @@ class LimitAdmin(ConsoleAdmin):
     def state(self, row: Any) -> str:
         state = LimitState.of(row, row.usage.taken)
         shown = badge(state, LABELS[state])
-        at = row.paused_at if state == LimitState.PAUSED else None
-        return shown if at is None else format_html("{} {}", shown, ago(at, row.read_at))
+        if state == LimitState.PAUSED:
+            shown = format_html("{} {}", shown, ago(row.paused_at, row.read_at))
+        return with_reason(shown, self.reason(row))
 
-    @admin.display(description=_("reason"))
-    def why(self, row: Any) -> str:
-        return row.paused_reason or NOTHING
-
-    @admin.display(description=_("reason"))
-    def why_line(self, row: Any) -> str:
-        return one_line(self.why(row))
+    def reason(self, row: Any) -> str:
+        return str(row.paused_reason)
 
     @admin.display(description=_("taken"))
     def taken(self, row: Any) -> str:

@@ -18,7 +18,6 @@ from ...metrics.limits import Usage, Usages, rate_text
 from ...models import BreakerState, Resource
 from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
-from ..base.formatting import NOTHING
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import ReasonForm
 from .limit_admin import LimitAdmin, name_section
@@ -167,7 +166,7 @@ class ResourceAdmin(LimitAdmin):
     """Resources. Pausing and breakers are actions; the limits are a form."""
 
     form = ResourceForm
-    list_display = ("name", "state", "taken", "waiting", "speed", "why_line")
+    list_display = ("name", "state", "taken", "waiting", "speed")
     empty = _(
         "No resources. Add one for what jobs share, such as an API with a limit of "
         "concurrency or rate."
@@ -199,11 +198,9 @@ class ResourceAdmin(LimitAdmin):
     def live(self, row: Any, visible: Visible) -> dict[str, Any]:
         return live_resource(row, visible)
 
-    @admin.display(description=_("reason"))
-    def why(self, row: Any) -> str:
-        if row.paused or row.breaker_state == BreakerState.CLOSED:
-            return row.paused_reason or NOTHING
-        return row.breaker_reason or NOTHING
+    def reason(self, row: Any) -> str:
+        is_of_breaker = not row.paused and row.breaker_state != BreakerState.CLOSED
+        return str(row.breaker_reason) if is_of_breaker else super().reason(row)
 
     @admin.display(description=_("rate"))
     def speed(self, row: Any) -> str:

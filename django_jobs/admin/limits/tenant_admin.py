@@ -94,7 +94,7 @@ class TenantAdmin(LimitAdmin):
     """Tenants that differ from the others. Pausing is an action; share and limit are a form."""
 
     form = TenantForm
-    list_display = ("name", "state", "taken", "waiting", "share", "why_line")
+    list_display = ("name", "state", "taken", "waiting", "share")
     empty = _(
         "No tenant has a row. A tenant without one has a weight of 1 and no limit; add one "
         "to change that, or to pause it."

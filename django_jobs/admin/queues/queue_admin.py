@@ -27,8 +27,8 @@ from ..base.formatting import (
     duration,
     list_link,
     list_url,
-    one_line,
     shortened,
+    with_reason,
 )
 from ..base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
 from ..base.paginator import CappedCount, counted
@@ -156,11 +156,9 @@ class QueueAdmin(ConsoleAdmin):
             # The numbers may be older than the end of a pause.
             known = queue.numbers and not queue.numbers.queues[queue.name]["paused"]
             return queue_state(queue.numbers, queue.name) if known else badge("ok", _("active"))
-        paused = badge("paused", _("paused"))
-        if queue.paused_reason in ("", "paused"):  # by code that gave none
-            return paused
-        # The list shows it in a line of the cell. The page of the queue has it in a sentence.
-        return format_html("{} {}", paused, one_line(queue.paused_reason))
+        # Code that gives no reason leaves "paused". The page of the queue has it in a sentence.
+        reason = queue.paused_reason if queue.paused_reason != "paused" else ""
+        return with_reason(badge("paused", _("paused")), reason)
 
     @admin.display(description=_("ready"))
     def ready(self, queue: Any) -> str:

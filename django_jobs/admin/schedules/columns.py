@@ -25,6 +25,7 @@ from ..base.formatting import (
     one_line,
     preformatted,
     text_column,
+    with_reason,
 )
 from ..base.json_display import document, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by
@@ -92,8 +93,7 @@ class ScheduleColumns(ModelAdmin):
     @admin.display(description=_("state"))
     def state(self, schedule: Any) -> str:
         status = state_badge(schedule, schedule.read_at)
-        why = PLACE.sub("", why_not(schedule))
-        return format_html("{} {}", status, one_line(why)) if why else status
+        return with_reason(status, PLACE.sub("", why_not(schedule)))
 
     @admin.display(description=_("next due"))
     def coming(self, schedule: Any) -> str:

@@ -331,7 +331,7 @@ def test_the_list_of_queues_has_the_reason_of_a_pause(page: Page) -> None:
         re.findall(r'class="field-state">(.*?)</td>', page.text(list_url(Queue)), re.DOTALL),
         strict=True,
     ))  # fmt: skip
-    reason = '<span title="&lt;b&gt;the partner\nis down">&lt;b&gt;the partner</span>'
+    reason = '<span class="jobs-state-reason">&lt;b&gt;the partner\nis down</span>'
     assert cells["default"].endswith(f"paused</span> {reason}")
     assert cells["bulk"].endswith("paused</span>")
 
