@@ -1,9 +1,10 @@
-"""Makes all examinations, each so that it can neither change nor hold up anything."""
+"""Makes all examinations, so that they can neither change nor hold up anything."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from django.conf import settings
@@ -24,9 +25,9 @@ from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Severity
 STATEMENT_SECONDS = 2.0
 LOCK_SECONDS = 0.5
 
-# Local to the transaction, so that nobody inherits them from a pool.
+# Local to the transaction, so that nobody inherits them from a pool. It fails without our tables.
 HARMLESS = """
-SELECT set_config('statement_timeout', %(statement)s, true),
+SELECT 'django_jobs_job_live'::regclass, set_config('statement_timeout', %(statement)s, true),
     set_config('lock_timeout', %(lock)s, true), set_config('transaction_read_only', 'on', true)
 """
 
@@ -73,19 +74,19 @@ EXAMINATIONS = (
 
 def diagnose(examinations: Sequence[Examination] | None = None) -> Diagnosis:
     """The findings of these examinations, or of all, errors first, without those that
-    ``SILENCED_SYSTEM_CHECKS`` names. One that fails is listed, and the others are made.
+    ``SILENCED_SYSTEM_CHECKS`` names. One that fails is listed, and the others are made: in the same
+    transaction, or in another one if the connection was lost.
 
     Raises :class:`~django_jobs.NotMigrated` if the tables are not those of this code, and the
     database's error if it does not answer.
     """
-    with _harmless(), needing_tables:
-        fetch("SELECT 'django_jobs_job_live'::regclass", {})
+    chosen = EXAMINATIONS if examinations is None else examinations
     findings: list[Finding] = []
     not_examined: list[NotExamined] = []
-    for examination in EXAMINATIONS if examinations is None else examinations:
+
+    def examine(examination: Examination) -> None:
         try:
-            with nullcontext() if examination.connects else _harmless():
-                findings.extend(examination.examine())
+            findings.extend(examination.examine())
         except CannotExamine as cannot:
             not_examined.append(NotExamined(ids=examination.ids, reason=str(cannot)))
         except DATABASE_ERRORS as error:
@@ -95,23 +96,49 @@ def diagnose(examinations: Sequence[Examination] | None = None) -> Diagnosis:
         except Exception as error:  # of the code of the project. Its message may quote values
             reason = f"raised {ErrorReport.of(error).type}"
             not_examined.append(NotExamined(ids=examination.ids, reason=reason))
+
+    waiting = deque(one for one in chosen if not one.connects)
+    while waiting:
+        with _harmless() as undo:
+            examine(waiting.popleft())
+            while undo() and waiting:
+                examine(waiting.popleft())
+    for one in chosen:
+        if one.connects:
+            examine(one)
     kept = [one for one in findings if one.id not in settings.SILENCED_SYSTEM_CHECKS]
     return Diagnosis(
         tuple(sorted(kept, key=lambda one: (one.severity is not Severity.ERROR, one.id))),
-        tuple(not_examined),
+        tuple(sorted(not_examined, key=lambda one: one.ids)),
     )
 
 
 @contextmanager
-def _harmless() -> Iterator[None]:
-    """Statements inside are short, and change nothing. Also inside a transaction of the caller:
-    the savepoint is rolled back, and with it the limits."""
-    alias = jobs_connection().alias
+def _harmless() -> Iterator[Callable[[], bool]]:
+    """Statements inside are short, and change nothing. Yields what releases the locks of the ones
+    before and forgets their error; it returns False if the connection was lost.
+
+    Also inside a transaction of the caller: the savepoint is rolled back, and with it the limits.
+    """
+    connection = jobs_connection()
     limits = {"statement": f"{STATEMENT_SECONDS}s", "lock": f"{LOCK_SECONDS}s"}
-    with transaction.atomic(using=alias):
-        fetch(HARMLESS, limits)
-        yield
-        transaction.set_rollback(True, using=alias)
+    with transaction.atomic(using=connection.alias):
+        with needing_tables:
+            fetch(HARMLESS, limits)
+        start = connection.savepoint()
+        assert start is not None
+
+        def undo() -> bool:
+            try:
+                connection.set_rollback(False)  # or the next statement is refused
+                connection.savepoint_rollback(start)
+            except DATABASE_ERRORS:
+                connection.close()
+                return False
+            return True
+
+        yield undo
+        connection.set_rollback(True)
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""No page and no filter of the console takes more than fifteen queries."""
+"""No page and no filter of the console takes more than fifteen queries, but the doctor's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .walking import Page
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MOST = 15
-EXAMINES = "/doctor/"
-"""The page that looks for causes. Each of its examinations is bounded by itself."""
+EXAMINES, MOST_EXAMINED = "/doctor/", 90
+"""The page that looks for causes: 22 examinations have 53 statements, and each ends with one that
+releases its locks and forgets its error."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +33,11 @@ def too_many(page: Page, paths: Iterator[str]) -> dict[str, int]:
     """The pages that take more queries, or have none. Each was visited before."""
     found = {}
     for path in paths:
-        if path.endswith(EXAMINES):
-            continue
+        most = MOST_EXAMINED if path.endswith(EXAMINES) else MOST
         page.client.get(path)
         with CaptureQueriesContext(connection) as queries:
             assert page.client.get(path).status_code in (200, 302), path
-        if not 1 < len(queries) <= MOST:  # with the transaction of the time limit
+        if not 1 < len(queries) <= most:  # with the transaction of the time limit
             found[path] = len(queries)
     return found
 

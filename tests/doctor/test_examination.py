@@ -56,6 +56,39 @@ def test_a_long_statement_is_ended_and_the_other_examinations_are_made(
     assert (missing.ids, missing.reason) == (("django_jobs.D111",), "took longer than 0.1 s")
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_lost_connection_is_a_reason_and_the_other_examinations_are_made() -> None:
+    def dies() -> Iterator[Finding]:
+        fetch("SELECT pg_terminate_backend(pg_backend_pid())", {})
+        yield found("D101", "never", "")
+
+    def counts() -> Iterator[Finding]:
+        ((queues,),) = fetch("SELECT count(*) FROM django_jobs_queue", {})
+        yield found("D121", f"{queues}", "build")
+
+    diagnosis = diagnose([Examination(dies, ("D111",)), Examination(counts, ("D121",))])
+    assert [one.id for one in diagnosis.findings] == ["django_jobs.D121"]
+    assert [one.ids for one in diagnosis.not_examined] == [("django_jobs.D111",)]
+
+
+@pytest.mark.django_db
+def test_an_examination_keeps_no_lock_while_the_next_one_is_made() -> None:
+    def reads() -> Iterator[Finding]:
+        fetch("SELECT count(*) FROM django_jobs_queue", {})
+        yield found("D101", "many", "vacuum")
+
+    def locks() -> Iterator[Finding]:
+        for (table,) in fetch(
+            "SELECT relation::regclass::text FROM pg_locks WHERE pid = pg_backend_pid() "
+            "AND relation = 'django_jobs_queue'::regclass",
+            {},
+        ):
+            yield found("D121", table, "wait")
+
+    both = [Examination(reads, ("D101",)), Examination(locks, ("D121",))]
+    assert [one.problem for one in diagnose(both).findings] == ["many"]
+
+
 @pytest.mark.django_db
 def test_an_error_of_the_code_of_a_project_is_a_reason_without_its_message() -> None:
     def fails() -> Iterator[Finding]:
