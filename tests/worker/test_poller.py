@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from django_jobs.domain.gates import LoneGate
-from django_jobs.lifecycle.notifying import THROTTLE_SECONDS
+from django_jobs.domain.gates import Gates, LoneGate
+from django_jobs.lifecycle.notifying import THROTTLE_SECONDS, blocked_hint, read_blocked
 from django_jobs.models import Job, Queue, Resource
 from django_jobs.worker.poller import LINGER_SECONDS, NEVER, Admitter, Poller
 from tests.app import jobs
-from tests.app.gate_jobs import charge_account, refund_payment
-from tests.factories import run_sql
+from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
+from tests.factories import listening, run_sql
 
 
 @pytest.mark.django_db
@@ -102,3 +102,35 @@ def test_a_job_that_came_for_a_free_key_is_admitted_in_one_statement(
     # What waits at other gates is looked at next, without a poll.
     assert admitter.admit({"default": 5}) == ({"default"} if also_another_gate else set())
     assert not Job.objects.filter(status="blocked").exists()
+
+
+ARRIVALS: dict[LoneGate, Callable[[], Job]] = {
+    LoneGate.KEY: lambda: charge_account.enqueue(7),
+    LoneGate.RESOURCE: lambda: refund_payment.enqueue(1),
+    LoneGate.TENANT: lambda: bill_tenant.enqueue("acme"),
+}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("gate", LoneGate)
+def test_the_hint_of_an_enqueue_says_by_which_statement_the_job_is_admitted(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[Any]], gate: LoneGate
+) -> None:
+    Resource.objects.create(name="stripe", max_concurrency=2)
+    with listening() as heard:
+        job = ARRIVALS[gate]()
+        (hint,) = heard()
+    assert read_blocked(hint) == ("default", gate)
+    admitter = Admitter(1.0)
+    admitter.look_now(gate)
+    with django_assert_num_queries(1):
+        assert admitter.admit({"default": 5}) == {"default"}
+        assert admitter.admit({"default": 5}) == set()
+    job.refresh_from_db()
+    assert job.status == "ready"
+
+
+def test_a_job_with_several_gates_is_left_to_an_admission() -> None:
+    hint = blocked_hint("bulk", Gates(queue="bulk", key="k", resources=("stripe",)).alone)
+    assert read_blocked(hint) == ("bulk", None)
+    assert read_blocked("bulk") is None
