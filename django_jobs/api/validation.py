@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .job_type import JobType
 
 LONGEST_NAME = 200
+MOST_CRASHES = 2**15 - 1
 """Characters of a job type's name."""
 LONGEST_DELAY = LONGEST_AGE
 """Seconds."""
@@ -224,9 +225,9 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
         raise EnqueueError(
             f"{where}: max_attempts is a whole number from 1 to {2**31 - 1:,}, not {attempts!r}"
         )
-    if not (is_whole(chosen.max_crashes) and 1 <= chosen.max_crashes < 2**15):
+    if not (is_whole(chosen.max_crashes) and 1 <= chosen.max_crashes <= MOST_CRASHES):
         raise EnqueueError(
-            f"{where}: max_crashes is a whole number from 1 to {2**15 - 1:,}, "
+            f"{where}: max_crashes is a whole number from 1 to {MOST_CRASHES:,}, "
             f"not {chosen.max_crashes!r}"
         )
     if not 0 <= _number(chosen.delay_seconds) <= LONGEST_DELAY:

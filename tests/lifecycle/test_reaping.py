@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from django_jobs import enqueue_many
+from django_jobs import enqueue_many, registry
+from django_jobs.domain.graph import SLEEP, WAIT
 from django_jobs.domain.outcomes import Lost, Outcome, Released, Succeeded
 from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle.job_columns import Fence
@@ -82,6 +83,20 @@ def test_a_job_that_loses_its_workers_three_times_is_dead() -> None:
     assert (job.status, job.attempt, job.crashes) == ("dead", 3, 3)
     assert job.reason.startswith("crashed 3 times")
     assert Run.objects.filter(outcome="lost").count() == 3
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("name", "argument"), [(WAIT, "approval"), (SLEEP, 60.0)])
+def test_a_step_that_waits_outlives_the_loss_of_all_its_workers(
+    name: str, argument: object
+) -> None:
+    """It runs nothing of the project, so it is never the cause."""
+    for _ in range(5):
+        held = enqueue_and_claim(registry.get(name), argument, idempotency_key="step")
+        expire(held.worker)
+        reaping.reap()
+    job = Job.objects.get()
+    assert (job.status, job.crashes) == ("ready", 5)
 
 
 @pytest.mark.django_db

@@ -1,16 +1,20 @@
-"""The job types of this package: steps of workflows that wait, for a signal or for a time."""
+"""The job types of this package: steps of workflows that wait, for a signal or for a time.
+
+They crash no process, so a loss of their worker, however often, is no reason to give one up.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...api import job
+from ...api.validation import MOST_CRASHES
 from ...domain.graph import SLEEP, WAIT
 from ...exceptions import SignalTimeout
 from ..context.run_context import RunContext, current_run
 
 
-@job(name=WAIT)
+@job(name=WAIT, max_crashes=MOST_CRASHES)
 def wait(name: str, timeout: float | None = None, on_timeout: str = "fail") -> Any:
     """Wait for a signal, and return its data. After ``timeout`` seconds the job is dead, or, with
     ``on_timeout="continue"``, returns None."""
@@ -22,7 +26,7 @@ def wait(name: str, timeout: float | None = None, on_timeout: str = "fail") -> A
         raise
 
 
-@job(name=SLEEP)
+@job(name=SLEEP, max_crashes=MOST_CRASHES)
 def sleep(seconds: float) -> None:
     """Sleep for so long from the first attempt."""
     _this_run().sleep("sleep", seconds)
