@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from ..domain.retry_budget import ALWAYS
+from ..domain.schedules import ON_TIME_SECONDS
 from ..domain.states import RunState
 from ..lifecycle.backlog import OLDEST_SECONDS
 from ..lifecycle.backlog_samples import FRESH_SECONDS
@@ -147,14 +148,14 @@ PARTS = {
     "heartbeats": """
         SELECT coalesce(max(extract(epoch FROM clock_timestamp() - heartbeat_at)), 0) AS seconds
         FROM django_jobs_worker WHERE status IN ('running', 'draining')""",
-    "schedules": """
+    "schedules": f"""
         SELECT state, count(one.found) AS schedules
         FROM unnest(ARRAY['on', 'overdue', 'paused', 'error', 'disabled', 'ended']) AS state
         LEFT JOIN (
             SELECT CASE WHEN error <> '' THEN 'error' WHEN NOT enabled THEN 'disabled'
                 WHEN paused_at IS NOT NULL THEN 'paused' WHEN stale THEN 'on'
                 WHEN next_due_at IS NULL THEN 'ended'
-                WHEN next_due_at < clock_timestamp() - interval '60 s' THEN 'overdue'
+                WHEN next_due_at < clock_timestamp() - interval '{ON_TIME_SECONDS} s' THEN 'overdue'
                 ELSE 'on' END AS found
             FROM (SELECT * FROM django_jobs_schedule ORDER BY id LIMIT %(most)s) AS first
         ) AS one ON one.found = state GROUP BY 1""",
