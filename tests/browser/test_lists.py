@@ -18,11 +18,13 @@ pytestmark = pytest.mark.timeout(300)
 
 CUT = """() => [...document.querySelectorAll(".results")]
     .map((one) => one.scrollWidth - one.clientWidth)[0] ?? 0"""
-HEIGHTS = """() => [...document.querySelectorAll("#result_list tbody tr")]
-    .filter((one) => !one.querySelector(".jobs-state-reason"))
-    .map((one) => Math.round(one.getBoundingClientRect().height))"""
+HEIGHTS = """() => [...document.querySelectorAll("#result_list tbody tr")].map((one) => {
+    const reason = one.querySelector(".jobs-state-reason");
+    const below = reason ? reason.getBoundingClientRect().height : 0;
+    return Math.round(one.getBoundingClientRect().height - below);
+})"""
 TALLEST = 60
-"""Pixels of a row: two lines. Rows of jobs have one, and a pause has its reason below them."""
+"""Pixels of a row: two lines, without those of the reason of a pause. Rows of jobs have one."""
 
 
 def lists() -> list[str]:
