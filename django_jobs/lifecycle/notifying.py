@@ -30,19 +30,20 @@ any queue may have room. ``BLOCKED``, before the name of a queue: a job came tha
 so that a worker looks at these first; :func:`blocked_hint` says if it has one gate alone.
 ``AWAITED``, before the id of a job: a caller waits for its end."""
 
-_BLOCKED_BY = {f":blocked-by-{gate}:": gate for gate in LoneGate}
+_BLOCKED_BY: dict[LoneGate | None, str] = {
+    None: BLOCKED,
+    **{gate: f":blocked-by-{gate}:" for gate in LoneGate},
+}
 
 
 def blocked_hint(queue: str, gate: LoneGate | None) -> str:
     """The hint that a job of ``queue`` waits at gates; ``gate`` is its only one, if it has one."""
-    return BLOCKED + queue if gate is None else f":blocked-by-{gate}:{queue}"
+    return _BLOCKED_BY[gate] + queue
 
 
 def read_blocked(hint: str) -> tuple[str, LoneGate | None] | None:
     """The queue and the gate of such a hint; None for another one."""
-    if hint.startswith(BLOCKED):
-        return hint.removeprefix(BLOCKED), None
-    for prefix, gate in _BLOCKED_BY.items():
+    for gate, prefix in _BLOCKED_BY.items():
         if hint.startswith(prefix):
             return hint.removeprefix(prefix), gate
     return None
