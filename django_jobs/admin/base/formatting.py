@@ -45,7 +45,8 @@ REFUSED_STATES = (
     gettext_noop("it is lost"),
 )
 """Refusals because of the state of a job, a workflow run or a worker."""
-MISSING = (gettext_noop("there is no such job"), gettext_noop("there is no such worker"))
+NO_WORKER = gettext_noop("there is no such worker")
+"""Marked here, because the text is put together from the name of a model."""
 
 ICONS = {
     "pending": "…",
