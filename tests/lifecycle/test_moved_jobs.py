@@ -48,17 +48,18 @@ WAITS_AT_THE_DOOR = f"""
 SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = {KEY} AND NOT granted
 """
 
-# A statement of this role waits between its snapshot and the lock of the row.
+# A statement of this role waits between its snapshot and the lock of the row. The grants come last:
+# an autovacuum that waits for their rows of pg_class holds its table, which ALTER TABLE would wait for.
 VISITOR = """
 CREATE ROLE {name};
-GRANT ALL ON ALL TABLES IN SCHEMA public TO {name};
-GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name};
+ALTER TABLE django_jobs_job ENABLE ROW LEVEL SECURITY;
+ALTER TABLE django_jobs_job_live ENABLE ROW LEVEL SECURITY;
 CREATE FUNCTION {name}_waits(bigint) RETURNS boolean LANGUAGE plpgsql AS
     'BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN true; END';
 CREATE POLICY {name} ON django_jobs_job TO {name} USING ({name}_waits(id));
 CREATE POLICY {name} ON django_jobs_job_live TO {name} USING ({name}_waits(id));
-ALTER TABLE django_jobs_job ENABLE ROW LEVEL SECURITY;
-ALTER TABLE django_jobs_job_live ENABLE ROW LEVEL SECURITY
+GRANT ALL ON ALL TABLES IN SCHEMA public TO {name};
+GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}
 """
 NO_VISITOR = """
 ALTER TABLE django_jobs_job DISABLE ROW LEVEL SECURITY;

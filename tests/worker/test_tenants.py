@@ -15,11 +15,11 @@ from .handlers.threads import Handlers
 
 POLICY = """
 CREATE ROLE {role} NOBYPASSRLS;
-GRANT SELECT, INSERT, UPDATE, DELETE ON app_effect TO {role};
-GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};
 ALTER TABLE app_effect ENABLE ROW LEVEL SECURITY;
 CREATE POLICY of_tenant ON app_effect
     USING (job_id = nullif(current_setting('app.tenant', true), '')::bigint);
+GRANT SELECT, INSERT, UPDATE, DELETE ON app_effect TO {role};
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};
 """
 NO_POLICY = """
 DROP POLICY of_tenant ON app_effect;
