@@ -6,33 +6,42 @@ from __future__ import annotations
 # this is the count. Otherwise the first jobs of each state that has an index are read by it. Of the
 # states of which that is all, this is the count. The others are estimated from the pages that were
 # read, which TABLESAMPLE takes evenly from the whole table; of jobs that lie side by side it may
-# find none, so there are at least as many as were counted. ``late`` estimates from the same pages
-# how many ready jobs have waited longer than the objective of their queue.
+# find none, so there are at least as many as were counted. ``late`` estimates from as many pages
+# how many ready jobs have waited longer than the objective of their queue; it is not executed if
+# none has one, which saves a join with each job that was read. ``front`` are the first jobs of each
+# queue in the order of their claims, which the parts of queues and of unclaimable jobs read too.
 DEPTH = """
 WITH share AS MATERIALIZED (
     SELECT least(1, %(pages)s::float8 / greatest(1, pg_relation_size('django_jobs_job_live')
             / current_setting('block_size')::bigint)) AS read,
-        %(most)s::bigint / greatest((SELECT count(*) FROM django_jobs_queue), 1) AS each
+        %(most)s::bigint / queues AS each, greatest(%(head)s::bigint / queues, 20) AS front
+    FROM (SELECT greatest(count(*), 1) AS queues FROM django_jobs_queue) AS counted
+), front AS MATERIALIZED (
+    SELECT line.name AS queue, line.slo_seconds, job.*
+    FROM django_jobs_queue AS line CROSS JOIN LATERAL (
+        SELECT job_type, payload_version, priority, tenant, available_at
+        FROM django_jobs_job_live WHERE status = 'ready' AND queue = line.name
+        ORDER BY rank, id LIMIT (SELECT front FROM share)) AS job
 ), sampled AS MATERIALIZED (
-    SELECT job.queue, job.job_type, job.status, sign(job.priority) AS priority, job.tenant,
-        count(*) AS jobs, count(*) FILTER (WHERE job.status = 'ready'
-            AND job.available_at < now() - make_interval(secs => line.slo_seconds)) AS late
-    FROM django_jobs_job_live AS job TABLESAMPLE SYSTEM (100 * (SELECT read FROM share))
-    LEFT JOIN django_jobs_queue AS line ON line.name = job.queue
+    SELECT queue, job_type, status, sign(priority) AS priority, tenant, count(*) AS jobs
+    FROM django_jobs_job_live TABLESAMPLE SYSTEM (100 * (SELECT read FROM share))
     GROUP BY 1, 2, 3, 4, 5
 ), late AS MATERIALIZED (
-    SELECT queue, sum(late) / min(read) AS jobs FROM sampled, share GROUP BY 1
+    SELECT job.queue, count(*) / (SELECT read FROM share) AS jobs
+    FROM django_jobs_job_live AS job TABLESAMPLE SYSTEM (100 * (SELECT read FROM share))
+    JOIN django_jobs_queue AS line ON line.name = job.queue
+    WHERE job.status = 'ready'
+      AND job.available_at < now() - make_interval(secs => line.slo_seconds)
+    GROUP BY 1
 ), head AS MATERIALIZED (
+    SELECT queue, job_type, 'ready' AS status, sign(priority) AS priority, tenant
+    FROM front WHERE (SELECT read FROM share) < 1
+    UNION ALL
     SELECT job.* FROM django_jobs_queue AS line CROSS JOIN LATERAL (
-        (SELECT queue, job_type, status, sign(priority) AS priority, tenant
-         FROM django_jobs_job_live WHERE status = 'ready' AND queue = line.name
-         ORDER BY rank, id LIMIT (SELECT CASE WHEN read < 1 THEN each ELSE 0 END FROM share))
-        UNION ALL
-        (SELECT queue, job_type, status, sign(priority), tenant
-         FROM django_jobs_job_live WHERE status = 'dead' AND queue = line.name
-         ORDER BY finished_at, id
-         LIMIT (SELECT CASE WHEN read < 1 THEN each ELSE 0 END FROM share))
-    ) AS job
+        SELECT queue, job_type, status, sign(priority), tenant
+        FROM django_jobs_job_live WHERE status = 'dead' AND queue = line.name
+        ORDER BY finished_at, id
+        LIMIT (SELECT CASE WHEN read < 1 THEN each ELSE 0 END FROM share)) AS job
     UNION ALL
     (SELECT queue, job_type, status, sign(priority), tenant
      FROM django_jobs_job_live WHERE status = 'scheduled'
@@ -61,7 +70,8 @@ WITH share AS MATERIALIZED (
     ) AS one GROUP BY 1, 2
 ), known AS MATERIALIZED (
     SELECT each_state.*, read = 1 OR CASE
-        WHEN status IN ('ready', 'dead') THEN counted < each
+        WHEN status = 'ready' THEN counted < front
+        WHEN status = 'dead' THEN counted < each
         WHEN status IN ('scheduled', 'running')
             THEN sum(counted) OVER (PARTITION BY status) < %(most)s::bigint
         ELSE false END AS exact

@@ -55,13 +55,14 @@ ORDER BY job.queue, on_loop
 # A worker without named pools has one, of all its threads. Pools share the slots of the loop by
 # their threads.
 SLOTS = """
+SELECT queues, threads, async_slots, id FROM django_jobs_worker
+WHERE pools = '[]' AND status = 'running' AND lease_expires_at >= clock_timestamp()
+UNION ALL
 SELECT pool.queues, pool.threads, CASE WHEN worker.async_slots > 0
     THEN greatest(worker.async_slots * pool.threads / worker.threads, 1) ELSE 0 END,
     worker.id
-FROM django_jobs_worker AS worker CROSS JOIN LATERAL jsonb_to_recordset(
-    CASE WHEN worker.pools <> '[]' THEN worker.pools ELSE jsonb_build_array(
-        jsonb_build_object('queues', worker.queues, 'threads', worker.threads)) END
-) AS pool (queues jsonb, threads integer)
+FROM django_jobs_worker AS worker
+CROSS JOIN LATERAL jsonb_to_recordset(worker.pools) AS pool (queues jsonb, threads integer)
 WHERE worker.status = 'running' AND worker.lease_expires_at >= clock_timestamp()
 """
 

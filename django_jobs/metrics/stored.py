@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from math import inf
 from typing import Any
 
 from ..models.database import execute, fetch, fetch_last
@@ -19,9 +20,13 @@ FRESH_SECONDS = 5.0
 SCRAPED, SHOWN = 1, 2
 """The rows: the numbers of ``/metrics``, and those of the overview in the admin."""
 
+# Numbers that are too old are not sent: 2 ms of a scrape.
 READ = """
-SELECT values, seconds, extract(epoch FROM clock_timestamp() - taken_at)::float8
-FROM django_jobs_storedmetrics WHERE id = %(id)s
+SELECT CASE WHEN age < %(fresh)s::float8 THEN values END, seconds, age
+FROM (
+    SELECT *, extract(epoch FROM clock_timestamp() - taken_at)::float8 AS age
+    FROM django_jobs_storedmetrics WHERE id = %(id)s
+) AS stored
 """
 BEGIN = """
 INSERT INTO django_jobs_storedmetrics (id, taken_at, values, seconds)
@@ -58,10 +63,10 @@ def statement(start: str, parts: Mapping[str, str]) -> str:
 def with_parts(start: str, parts: Mapping[str, str]) -> str:
     """The query that takes them. It stores nothing."""
     rows = ", ".join(
-        f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)"
+        f"'{name}', ARRAY(SELECT row_to_json(part) FROM ({sql}) AS part)"
         for name, sql in parts.items()
     )
-    return f"{start} SELECT jsonb_build_object({rows})"
+    return f"{start} SELECT json_build_object({rows})::text"
 
 
 def read_stored(
@@ -74,15 +79,15 @@ def read_stored(
     part because other code stored them, unless another session does that already. Raises
     :class:`NoMetrics` if there are none yet.
     """
-    which = {"id": row}
+    which = {"id": row, "fresh": FRESH_SECONDS}
     rows = fetch(READ, which)
     if not rows:
         execute(BEGIN, which)
-    is_old = not rows or rows[0][-1] >= FRESH_SECONDS
+    is_old = not rows or rows[0][0] is None
     values = {} if is_old else json.loads(rows[0][0])
     if is_old or not names <= values.keys():
         given = {**parameters, **which, "fresh": FRESH_SECONDS if is_old else 0.0}
-        rows = fetch_last((PLAIN, refresh), given) or fetch(READ, which)
+        rows = fetch_last((PLAIN, refresh), given) or fetch(READ, {**which, "fresh": inf})
         values = json.loads(rows[0][0])
     if not names <= values.keys():
         raise NoMetrics("The first metrics are being taken. Try again.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,23 +10,29 @@ from typing import Any
 from ..domain.histograms import BUCKETS, Histogram
 from ..domain.states import RunState
 from ..lifecycle.run_totals import HOUR, MINUTE, MINUTES_KEPT, SINCE_THE_BEGINNING, TIMES
-from ..models.database import fetch
+from ..models.database import fetch, fetch_named
 
 
-def _sum(time: str) -> str:
+def _list(*values: str) -> str:
+    return f"translate(ARRAY[{', '.join(values)}]::text, '{{}}', '[]')::json"
+
+
+def _runs(outcome: RunState) -> str:
+    return f"coalesce(sum(runs) FILTER (WHERE outcome = '{outcome.value}'), 0)"
+
+
+def _histogram(time: str) -> str:
     places = (f"sum({time}_buckets[{place}])" for place in range(1, BUCKETS + 1))
-    return f"'{time}', json_build_array(json_build_array({', '.join(places)}), sum({time}_seconds))"
+    return f"json_build_array({_list(*places)}, sum({time}_seconds)) AS {time}"
 
 
-OUTCOMES = ", ".join(
-    f"'{state.value}', sum(runs) FILTER (WHERE outcome = '{state.value}')" for state in RunState
-)
-# As JSON, which Python reads faster than arrays.
+# Lists in JSON, which Python reads faster than arrays. PostgreSQL makes them faster by way of the
+# text of an array: 7 instead of 9 ms for 200 pairs.
 SUMS = f"""
-SELECT queue, job_type, json_build_object(
-    'outcomes', jsonb_strip_nulls(jsonb_build_object({OUTCOMES})),
-    'slo_runs', sum(slo_runs), 'slo_met', sum(slo_met), 'retries', sum(retries),
-    'died', sum(died), 'prevented', sum(prevented), {", ".join(map(_sum, TIMES))})::text
+SELECT queue, job_type, {_list(*map(_runs, RunState))} AS outcomes,
+    sum(slo_runs)::bigint AS slo_runs, sum(slo_met)::bigint AS slo_met,
+    sum(retries)::bigint AS retries, sum(died)::bigint AS died,
+    sum(prevented)::bigint AS prevented, {", ".join(map(_histogram, TIMES))}
 """
 READ = f"""
 {SUMS}
@@ -106,14 +111,12 @@ def take_recent(seconds: float) -> Totals:
 
 def _read(period: int, since: datetime | None) -> tuple[TypeTotals, ...]:
     parameters = {"period": period, "since": since or "-infinity"}
-    return tuple(
-        _totals(queue, job_type, json.loads(row))
-        for queue, job_type, row in fetch(READ, parameters)
-    )
+    return tuple(map(_totals, fetch_named(READ, parameters)))
 
 
-def _totals(queue: str, job_type: str, row: dict[str, Any]) -> TypeTotals:
+def _totals(row: dict[str, Any]) -> TypeTotals:
     for time in TIMES:
         counts, seconds = row[time]
         row[time] = Histogram(tuple(counts), seconds)
-    return TypeTotals(queue=queue, job_type=job_type, **row)
+    outcomes = zip(RunState, row.pop("outcomes"), strict=True)
+    return TypeTotals(**row, outcomes={str(outcome): runs for outcome, runs in outcomes if runs})

@@ -49,7 +49,7 @@ SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = {KEY} AND NOT gra
 """
 
 # A statement of this role waits between its snapshot and the lock of the row. The grants come last:
-# an autovacuum that waits for their rows of pg_class holds its table, which ALTER TABLE would wait for.
+# an autovacuum that waits for their rows of pg_class holds its table, for which ALTER TABLE waits.
 VISITOR = """
 CREATE ROLE {name};
 ALTER TABLE django_jobs_job ENABLE ROW LEVEL SECURITY;

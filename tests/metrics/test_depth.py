@@ -18,7 +18,7 @@ Rows = dict[tuple[str, str], tuple[int, int | None]]
 @pytest.fixture
 def _few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scrape finds the table large, and of its sample no page."""
-    monkeypatch.setattr(gauges, "BOUNDS", {**gauges.BOUNDS, "pages": 0, "most": 200})
+    monkeypatch.setattr(gauges, "BOUNDS", {**gauges.BOUNDS, "pages": 0, "most": 200, "head": 200})
 
 
 def jobs() -> Rows:

@@ -67,7 +67,7 @@ def test_numbers_that_other_code_stored_without_a_part_are_taken_again() -> None
     """As in a deploy, while old and new code serve."""
     read_gauges()
     noop.enqueue()
-    run_sql("UPDATE django_jobs_storedmetrics SET values = values - 'queues'")
+    run_sql("UPDATE django_jobs_storedmetrics SET values = values::jsonb - 'queues'")
     assert ready(read_gauges()) == 1
 
 

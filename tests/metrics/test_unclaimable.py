@@ -51,6 +51,26 @@ def test_a_worker_of_an_older_release_counts_as_reading_all_versions() -> None:
 
 
 @pytest.mark.django_db
+def test_workers_that_differ_in_one_type_or_version_are_told_apart() -> None:
+    names = [f"app.type_{number}" for number in range(80)]
+    for number in range(3):
+        register_worker(f"alike-{number}", job_types=dict.fromkeys(names, 1))
+    enqueue_many("app.noop", [{}] * 2)
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.another'")
+    assert len(take_snapshot().unknown_job_types) == 1
+    register_worker(
+        "another", job_types=dict.fromkeys([*names[:40], "app.another", *names[41:]], 1)
+    )
+    assert take_snapshot().unknown_job_types == ()
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.type_9', payload_version = 2")
+    assert len(take_snapshot().unread_versions) == 1
+    # The other way round: the versions of two types change places.
+    register_worker("newer", job_types=dict.fromkeys(names, 1) | {names[25]: 2})
+    register_worker("newest", job_types=dict.fromkeys(names, 1) | {names[9]: 2})
+    assert take_snapshot().unread_versions == ()
+
+
+@pytest.mark.django_db
 def test_an_unknown_type_is_reported_once_for_all_versions() -> None:
     enqueue_many("app.noop", [{}] * 2)
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone', payload_version = id % 2 + 1")
