@@ -41,6 +41,7 @@ class Supply:
     still admit: 0 for a paused one; one that has no row limits nothing. ``tenants`` and ``queues``
     have the same for those with a limit. ``room`` is, by queue, how many jobs the workers can start
     soon. It bounds tenants, and the resources in ``metered``: what they admit has to start at once.
+    ``most`` is how many jobs one line is granted: how many it has is not known.
     """
 
     keys: dict[str, int] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class Supply:
     queues: dict[str, float] = field(default_factory=dict)
     room: dict[str, float] = field(default_factory=dict)
     metered: frozenset[str] = frozenset()
+    most: int = MOST_AT_ONCE
 
     def copy(self) -> Supply:
         return Supply(
@@ -58,6 +60,7 @@ class Supply:
             dict(self.queues),
             dict(self.room),
             self.metered,
+            self.most,
         )
 
     def is_metered(self, gates: Gates) -> bool:
@@ -67,7 +70,7 @@ class Supply:
     def left(self, line: Line) -> int:
         """How many jobs of a line may be admitted, not counting the room."""
         gates = line.gates
-        least = min(MOST_AT_ONCE, self.queues.get(line.queue, inf))
+        least = min(self.most, self.queues.get(line.queue, inf))
         if gates.key is not None:
             least = min(least, gates.limit - self.keys.get(gates.key, 0))
         if gates.tenant is not None:

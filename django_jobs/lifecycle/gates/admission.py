@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import transaction
 
-from ...domain.admission import FairShares, Line, Share, share_out
+from ...domain.admission import MOST_AT_ONCE, FairShares, Line, Share, share_out
 from ...logs import log_event
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import IN_LINE
@@ -30,8 +30,9 @@ STOPPED_SECONDS = 2
 """The server ends the session of a process that stops for longer within an admission, because no
 other process admits meanwhile. Not in a transaction of the caller, such as that of a test."""
 
-ROUNDS = 3
-"""How often to share out what lines left that had fewer jobs than they got."""
+ROUNDS = 20
+"""How often to share out what lines left that had fewer jobs than they got, or whose jobs are
+quarantined."""
 
 TAKE_TURN = "pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission'))"
 """True if no other transaction is admitting. Then none does until this one ends."""
@@ -211,9 +212,10 @@ def _share_out_to(
                     queue, tenant = share_of(line)
                     admission.metered_jobs += count
                     shares.charge(queue, tenant, weights.get(tenant, 1.0), count)
-        if admitted == grants:
+        if admitted == grants and supply.most == MOST_AT_ONCE:
             break
-        eager = [line for line in eager if admitted.get(line.text, 0) == grants.get(line.text)]
+        supply.most = _most_of_next(supply.most, grants, admitted)
+        eager = [line for line in eager if admitted.get(line.text, 0) == grants.get(line.text, 0)]
     shares.advance()
     if not is_whole:
         asked = {share_of(line) for line in lines if supply.is_metered(line.gates)}
@@ -235,6 +237,14 @@ def _share_out_to(
     state.budgets.save()
     if spent:
         spend(spent)
+
+
+def _most_of_next(most: int, grants: Mapping[str, int], admitted: Mapping[str, int]) -> int:
+    """How many jobs the next round grants to one line: about twice what the lines of this one had,
+    so that a few lines that are nearly empty do not keep out all others."""
+    if admitted == grants:
+        return min(2 * most, MOST_AT_ONCE)
+    return min(max(2 * sum(admitted.values()) // len(grants), 1), MOST_AT_ONCE)
 
 
 def share_of(line: Line) -> Share:

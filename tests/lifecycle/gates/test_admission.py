@@ -202,6 +202,38 @@ def test_a_quarantined_type_is_passed_over_and_keeps_its_place() -> None:
     assert statuses()[0] == "ready"
 
 
+def test_a_line_of_quarantined_jobs_leaves_the_slots_to_the_lines_behind_it() -> None:
+    resource(max_concurrency=10)
+    for _ in range(12):
+        refund_payment.using(priority=10).enqueue(1)
+    behind = charge_account.using(resources="stripe")
+    behind.enqueue_many([{"account_id": number} for number in range(20)])
+    quarantines.quarantine(refund_payment.name)
+    admit()
+    ready = Job.objects.filter(status="ready")
+    assert set(ready.values_list("job_type", flat=True)) == {charge_account.name}
+    assert ready.count() == 10
+
+
+def test_quarantined_tenants_do_not_use_up_the_room() -> None:
+    for number in range(30):
+        bill_tenant.enqueue(f"a{number}")
+    quarantines.quarantine(bill_tenant.name)
+    for _ in range(5):
+        refund_payment.using(tenant="b", resources=()).enqueue(1)
+    admit({"default": 4})
+    assert list(Job.objects.filter(status="ready").values_list("tenant", flat=True)) == ["b"] * 4
+
+
+def test_lines_of_one_job_share_a_resource_that_each_could_fill() -> None:
+    resource(max_concurrency=100)
+    options = {"concurrency": Concurrency("{account}", limit=50), "resources": "stripe"}
+    with declared(handler, **options) as job_type:
+        job_type.enqueue_many([{"account": str(number)} for number in range(150)])
+    admit()
+    assert Job.objects.filter(status="ready").count() == 100
+
+
 def settle_one_running() -> None:
     running = Job.objects.get(status="running")
     operations.cancel([running.pk])
