@@ -116,7 +116,7 @@ class Admitter:
         self._look_at = self._again_at = self._looked_at = 0.0
         self._shares = FairShares()
         self._after = ""
-        self._metered = self._admitted = False
+        self._metered = self._admitted = self._waits_for_claims = False
         self._arrived: LoneGate | None = None
         self._spent = 0.0
         self._rests_until = 0.0
@@ -142,6 +142,8 @@ class Admitter:
         """Note what a round claimed. It leaves the next ones what was admitted beyond it, unless it
         found fewer jobs than it had room for."""
         self._ahead = max(self._ahead - jobs, 0) if is_full else 0
+        if jobs and self._waits_for_claims:
+            self._waits_for_claims, self.next_at = False, 0.0
 
     def look_soon(self) -> None:
         """Look at the lines after the next poll, because a job may have come, and after the poll
@@ -206,7 +208,8 @@ class Admitter:
         self._spent += now - started
         self._admitted |= bool(found.queues)
         self._ahead += found.metered_jobs
-        if found.last or (self._metered and not found.closed):
+        self._waits_for_claims = found.full and not found.last
+        if found.last or (self._metered and not found.closed and not found.full):
             self.next_at = now
         else:
             self.next_at = NEVER if found.tokens_in is None else now + found.tokens_in

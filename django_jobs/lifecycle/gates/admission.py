@@ -101,7 +101,8 @@ class Admission:
 
     ``queues`` have jobs that it made ready. ``last`` is the line to continue behind; empty at the
     end. ``metered``: lines wait that are admitted only as workers can start their jobs, and
-    ``metered_jobs`` of them were. ``closed``: none was, although there was room. ``tokens_in`` is
+    ``metered_jobs`` of them were. ``closed``: none was, although there was room. ``full``: none was,
+    because what is ready takes all of it. ``tokens_in`` is
     the seconds until a rate has a token for one of the lines; None if none waits for that. ``ours``
     is False if another process was admitting. ``changes`` are the breakers that it changed.
     """
@@ -112,6 +113,7 @@ class Admission:
     metered: bool = False
     metered_jobs: int = 0
     closed: bool = False
+    full: bool = False
     tokens_in: float | None = None
     changes: list[breakers.Change] = field(default_factory=list)
 
@@ -224,15 +226,17 @@ def _share_out_to(
     if not admission.last:
         shares.looked_at_all()
     admission.closed = bool(free) and free == metered and not admission.queues
+    admission.full = bool(metered) and not free and not admission.queues
     used = {name for line in lines for name in line.gates.resources}
     spent: dict[str, float] = {}
     for name in used & state.buckets.keys():
+        bucket = state.buckets[name]
         starts = before[name] - supply.resources[name]
-        tokens = state.buckets[name].tokens - starts
-        if starts:
-            spent[name] = starts
+        tokens = bucket.tokens - starts
+        if starts or bucket.excess is not None:
+            spent[name] = starts + (bucket.excess or 0.0)
         if tokens < 1:
-            wait = (1 - tokens) / state.buckets[name].pace
+            wait = (1 - tokens) / bucket.pace
             admission.tokens_in = min(wait, admission.tokens_in or wait)
     state.budgets.save()
     if spent:

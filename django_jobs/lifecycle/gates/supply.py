@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import floor, inf
 
+from ... import registry
 from ...domain.admission import Line, Supply
 from ...domain.breaker import PROBES, BreakerState
 from ...domain.retry_budget import retries_allowed
@@ -35,7 +36,7 @@ GROUP BY tenant
     "ready": """
 SELECT 'ready', queue, count(*) FROM django_jobs_job_live
 WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
-  AND queue = ANY(%(queues)s::text[])
+  AND queue = ANY(%(queues)s::text[]) AND job_type = ANY(%(types)s::text[])
 GROUP BY queue
 """,
     "queue": """
@@ -57,8 +58,18 @@ SELECT 'queue', queue, count(*) FROM (
 GROUP BY queue
 """,
 }
-"""What is taken of the gates, by queue the jobs with a tenant that are ready, and what is taken of
-the limits of queues."""
+"""What is taken of the gates, by queue the jobs with a tenant that are ready, of types that this
+worker knows, and what is taken of the limits of queues."""
+
+# What the metered resources of the lines have made ready takes room as well, until it is claimed.
+# Jobs with a tenant are counted above, and those of other types are claimed by other workers.
+READY_METERED = """
+SELECT queue, count(*) FROM django_jobs_job_live
+WHERE resources IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
+  AND tenant IS NULL AND resources ?| %(names)s::text[] AND queue = ANY(%(queues)s::text[])
+  AND job_type = ANY(%(types)s::text[])
+GROUP BY queue
+"""
 
 # By the database's clock.
 TOKENS = """least(
@@ -66,14 +77,17 @@ TOKENS = """least(
         coalesce(tokens, burst, ceil(rate))
         + rate / rate_seconds * greatest(
             date_part('epoch', statement_timestamp() - refilled_at), 0))"""
-# Each with the jobs that use it.
+# Each with the jobs that use it. A ready job has its token, and may start at any time: with it and
+# the tokens that are left, no more than the burst may. If the clock went back, ``refilled_at`` is
+# set to it at once: no token would come until the clock is there again.
 RESOURCES = f"""
 SELECT name, max_concurrency, coalesce(taken.jobs, 0), paused_at IS NOT NULL, over_limit,
     breaker_state, breaker_failures IS NOT NULL OR breaker_state <> 'closed',
-    {TOKENS}, rate / rate_seconds,
+    {TOKENS}, coalesce(burst, ceil(rate)) - coalesce(taken.ready, 0), rate / rate_seconds,
+    coalesce(refilled_at > statement_timestamp(), false),
     retry_budget, coalesce(recent_starts * {FADED}, 0), coalesce(recent_retries * {FADED}, 0)
 FROM django_jobs_resource LEFT JOIN (
-    SELECT used.name, count(*) AS jobs
+    SELECT used.name, count(*) AS jobs, count(*) FILTER (WHERE job.status = 'ready') AS ready
     FROM django_jobs_job_live AS job, jsonb_array_elements_text(job.resources) AS used (name)
     WHERE job.resources IS NOT NULL AND job.status IN ('ready', 'running')
     GROUP BY used.name
@@ -94,10 +108,12 @@ UPDATE django_jobs_resource SET over_limit = NOT over_limit WHERE name = ANY(%(n
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The tokens of a rate, and how many come in a second."""
+    """The tokens of a rate, and how many come in a second. ``excess`` tokens of its row are beyond
+    the burst; None if the row is right."""
 
     tokens: float
     pace: float
+    excess: float | None = None
 
 
 TenantLimits = tuple[float, float | None]
@@ -134,7 +150,14 @@ def supply_of(
     full = list(limits.queues)
     needed = {"key": keys, "tenant": list(limited), "ready": queues, "queue": full}
     asked = [TAKEN[kind] for kind in needed if needed[kind]]
-    parameters = {"keys": keys, "tenants": list(limited), "queues": queues, "limited": full}
+    types = list(registry.versions())
+    parameters = {
+        "keys": keys,
+        "tenants": list(limited),
+        "queues": queues,
+        "types": types,
+        "limited": full,
+    }
     taken: dict[str, dict[str, int]] = {kind: {} for kind in needed}
     for kind, name, count in fetch("UNION ALL".join(asked), parameters) if asked else ():
         taken[kind][name] = count
@@ -146,8 +169,15 @@ def supply_of(
         supply.tenants[name] = limit - taken["tenant"].get(name, 0)
     for queue, most in limits.queues.items():
         supply.queues[queue] = most - taken["queue"].get(queue, 0)
-    uses_resources = any(one.resources for one in gates)
-    return supply, _count_resources(supply) if uses_resources else ResourceState()
+    used = {name for one in gates for name in one.resources}
+    if not used:
+        return supply, ResourceState()
+    state = _count_resources(supply)
+    if metered := sorted(used & supply.metered):
+        among = {"names": metered, "queues": list(room), "types": types}
+        for queue, count in fetch(READY_METERED, among):
+            supply.room[queue] -= count
+    return supply, state
 
 
 def _count_resources(supply: Supply) -> ResourceState:
@@ -159,15 +189,18 @@ def _count_resources(supply: Supply) -> ResourceState:
         rows = fetch(RESOURCES, {})
     hanging = breakers.hanging() if any(row[5] == BreakerState.HALF_OPEN for row in rows) else {}
     metered, changed = set(), []
-    for name, most, used, paused, over_limit, breaker, has_breaker, tokens, pace, *retries in rows:
+    for name, most, used, paused, over_limit, breaker, has_breaker, *rate_and_retries in rows:
+        tokens, held, pace, is_ahead, *retries = rate_and_retries
         slots: float = inf if most is None else most - used
         if breaker == BreakerState.HALF_OPEN:
             slots = min(slots, PROBES - used + hanging.get(name, 0))
         if paused or breaker == BreakerState.OPEN:
             slots = 0
         if tokens is not None:
-            state.buckets[name] = Bucket(tokens, pace)
-            slots = min(slots, floor(tokens))
+            within = min(tokens, max(held, 0.0))
+            is_right = within == tokens and not is_ahead
+            state.buckets[name] = Bucket(within, pace, None if is_right else tokens - within)
+            slots = min(slots, floor(within))
         supply.resources[name] = max(slots, 0)
         budget, *recent = retries
         if budget is not None and budget < 1:

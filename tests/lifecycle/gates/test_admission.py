@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -137,8 +138,55 @@ def test_a_rate_spends_a_token_for_each_start_and_refills_by_the_clock() -> None
     assert 0 < found.tokens_in <= 5
     assert not admit().queues
     Resource.objects.update(refilled_at="2020-01-01T00:00Z")
+    claim_ready(register_worker())
     admit()
-    assert statuses().count("ready") == 6  # the burst again, and no more
+    assert statuses().count("ready") == 3  # the burst again, and no more
+
+
+def test_what_was_admitted_and_not_claimed_keeps_its_tokens() -> None:
+    """Others may be ahead of it in the queue. All of it starts once they have ended."""
+    resource(rate=2.0, rate_seconds=10.0, burst=3)
+    for number in range(20):
+        refund_payment.enqueue(number)
+    for _ in range(4):
+        Resource.objects.update(refilled_at="2020-01-01T00:00Z")
+        admit()
+    assert statuses().count("ready") == 3
+    claim_ready(register_worker(), limit=1)
+    for _ in range(4):
+        admit()
+    assert statuses().count("ready") == 2  # the tokens that came in meanwhile are lost
+    assert Resource.objects.get().tokens == pytest.approx(0, abs=0.1)
+
+
+def test_what_a_metered_resource_has_made_ready_takes_room() -> None:
+    resource(rate=1_000.0)
+    for number in range(20):
+        refund_payment.enqueue(number)
+    for _ in range(3):
+        found = admit({"default": 4})
+    assert statuses().count("ready") == 4
+    assert found.full
+    claim_ready(register_worker(), limit=3)
+    assert not admit({"default": 4}).full
+    assert statuses().count("ready") == 4
+
+
+def test_ready_jobs_of_types_of_other_workers_take_no_room() -> None:
+    for number in range(4):
+        bill_tenant.enqueue(f"a{number}")
+    admit({"default": 4})
+    Job.objects.update(job_type="another.type")
+    bill_tenant.enqueue("b")
+    assert not admit({"default": 4}).full
+    assert statuses().count("ready") == 5
+
+
+def test_a_rate_goes_on_after_the_clock_of_the_database_went_back() -> None:
+    resource(rate=1_000.0, burst=1, tokens=0.5)
+    Resource.objects.update(refilled_at=Now() + timedelta(minutes=5))
+    refund_payment.enqueue(1)
+    until(lambda: admit().queues, what="a token comes in")
 
 
 def test_an_admission_loses_no_part_of_a_token() -> None:

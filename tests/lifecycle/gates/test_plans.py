@@ -100,12 +100,21 @@ def test_a_poll_looks_at_one_blocked_job() -> None:
 @pytest.mark.django_db
 def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
     keys = [f"key:{number}" for number in range(400)]
-    parameters = {"keys": keys, "tenants": ["t"], "queues": ["default"], "limited": ["default"]}
+    parameters = {
+        "keys": keys,
+        "tenants": ["t"],
+        "queues": ["default"],
+        "types": ["app.noop"],
+        "limited": ["default"],
+    }
     plan = explain("UNION ALL".join(supply.TAKEN.values()), parameters)
     taken = {f"django_jobs_taken_{gate}" for gate in ("key", "tenant", "resource")}
     assert indexes(plan) <= {*taken, "django_jobs_running"}
     assert read(plan) <= 800
     plan = explain(supply.RESOURCES, {})
+    assert indexes(plan) == {"django_jobs_taken_resource"}
+    assert read(plan) <= 100
+    plan = explain(supply.READY_METERED, {**parameters, "names": ["stripe"]})
     assert indexes(plan) == {"django_jobs_taken_resource"}
     assert read(plan) <= 100
 
