@@ -82,6 +82,8 @@ ALONE = {
 alone. That of a key captures the limit, of up to nine digits. Names of queues and of resources have
 no quotation marks."""
 
+JUST_WAITS = ',"wait",['
+"""In the text of gates whose jobs do nothing but wait for their key."""
 NO_TENANT = "[null,"
 """How the texts of gates begin that have no tenant."""
 

@@ -17,7 +17,7 @@ from django.db import models
 from psycopg.adapt import Transformer
 
 from ..domain.decisions import Facts
-from ..domain.gates import NO_TENANT, Gates, parse
+from ..domain.gates import JUST_WAITS, NO_TENANT, Gates, parse
 from ..domain.tags import of_text
 from ..models import Job
 from ..models.database import jobs_connection
@@ -271,8 +271,10 @@ class ClaimedJob(NamedTuple):
 
     @property
     def hands_over(self) -> bool:
-        """Whether its slots pass to the next job of its line. Tenants take turns instead."""
-        return self.gates is not None and self.gates.startswith(NO_TENANT)
+        """Whether its slots pass to the next job of its line. Tenants take turns instead, and a job
+        that may replace others, or be discarded, is looked at first."""
+        gates = self.gates
+        return gates is not None and gates.startswith(NO_TENANT) and JUST_WAITS in gates
 
     @property
     def shares_gates(self) -> bool:

@@ -264,13 +264,19 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
 
 def _write_and_hand_over(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
     rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided))
-    queues = [queue for id_, queue in rows if id_ is None]
-    hand_over.queues.update(queues)
+    opened = [(queue, shared) for id_, queue, shared in rows if id_ is None]
+    hand_over.queues.update(queue for queue, _ in opened)
     # A line of a key alone keeps its slots or has no use for them: the other lines of that key, if
     # there are any, wait for the next poll.
-    shared = sum(one.ending.job.shares_gates for one in decided)
-    hand_over.freed |= shared > len(queues)
-    return {id_ for id_, _ in rows if id_ is not None}
+    free = sum(one.ending.job.shares_gates for one in decided)
+    hand_over.freed |= free > sum(shared for _, shared in opened)
+    hand_over.freed |= any(_is_moved(one) for one in decided)
+    return {id_ for id_, _, _ in rows if id_ is not None}
+
+
+def _is_moved(settled: Settled) -> bool:
+    """Whether it goes on in another queue."""
+    return settled.decision is not None and settled.decision.queue is not None
 
 
 def _is_kept(settled: Settled) -> bool:

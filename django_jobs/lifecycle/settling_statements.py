@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..domain.gates import JUST_WAITS
 from ..domain.run_cost import RunCost
 from ..models.resource import LIMITS_MORE_THAN_SLOTS
 from .job_columns import AT_THE_GATES, IN_LINE, IN_LIVE, as_array
@@ -79,7 +80,7 @@ UPDATED = f""", updated AS (
     WHERE job.id = s.id AND job.attempt = s.attempt AND job.worker_id = s.worker
       AND job.{IN_LIVE} AND (job.cancel_requested_at IS NULL OR s.cancel_no_matter)
     RETURNING job.id, job.attempt, job.available_at, job.claimed_at, job.started_at,
-        job.status, job.gates, job.tenant, job.resources, job.queue
+        job.status, job.gates, job.tenant, job.resources, job.queue, s.queue IS NOT NULL AS moved
 )"""
 RUNS = """django_jobs_run (
     job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
@@ -100,12 +101,15 @@ INSERT INTO {RUNS}"""
 # The slot of an ended job passes to the best blocked one of its line, which counts nothing and
 # locks no key: 0.83 of the drain without keys, where counting after each settle fell to 0.27. Not
 # between tenants, which take turns, and not for resources with a rate or a breaker, or with more
-# jobs than they should have, and not in a paused queue: there each job needs an admission.
+# jobs than they should have, and not in a paused queue: there each job needs an admission. So it
+# does where the next job may be one too many (``on_conflict``), or where the ended one went to
+# another queue and its gates are those of another line.
 SETTLE_AND_HAND_OVER = f"""
 {ENDINGS}{UPDATED}, written AS (
 INSERT INTO {RUNS}), freed AS MATERIALIZED (
     SELECT u.gates, u.resources, count(*) AS slots FROM updated AS u
-    WHERE u.gates IS NOT NULL AND u.tenant IS NULL AND u.status <> 'ready'
+    WHERE u.gates IS NOT NULL AND u.tenant IS NULL AND u.status <> 'ready' AND NOT u.moved
+      AND strpos(u.gates, '{JUST_WAITS}') > 0
       AND u.queue NOT IN (SELECT name FROM django_jobs_queue WHERE paused_at IS NOT NULL)
     GROUP BY u.gates, u.resources
 ), heirs AS MATERIALIZED (
@@ -123,9 +127,9 @@ INSERT INTO {RUNS}), freed AS MATERIALIZED (
 ), opened AS (
     UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
     WHERE job.id = ANY(ARRAY(SELECT id FROM heirs))
-    RETURNING job.queue
+    RETURNING job.queue, job.resources IS NOT NULL AS shared
 )
-SELECT job_id, NULL FROM written UNION ALL SELECT NULL, queue FROM opened
+SELECT job_id, NULL, NULL FROM written UNION ALL SELECT NULL, queue, shared FROM opened
 """
 
 # Of the jobs of a batch that were to wait, those that may start at once.

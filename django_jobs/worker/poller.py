@@ -118,6 +118,7 @@ class Admitter:
         self._after = ""
         self._metered = self._admitted = self._waits_for_claims = False
         self._arrived: LoneGate | None = None
+        self._conflicts = False
         self._spent = 0.0
         self._rests_until = 0.0
         self._handed = HandOver()
@@ -157,6 +158,7 @@ class Admitter:
         thread. An admission that is under way may overwrite the time; the poll that lingers then
         looks."""
         self.look_soon()
+        self._conflicts = self._conflicts or gate is None
         if self.next_at > time.monotonic():
             self._arrived, self.next_at = gate, 0.0
 
@@ -192,12 +194,10 @@ class Admitter:
                     self.next_at = started
                 if came.queues or not came.rest:
                     return came.queues
+            self._conflicts = self._conflicts and self._after != ""
             found = admit(room, self._shares, after=self._after)
         except REFUSALS as refusal:
-            # Jobs without gates are claimed even so.
-            error = ErrorReport.of(refusal).summary
-            emit_throttled("admission_failed", logging.ERROR, error=error)
-            self.next_at, self.is_done = time.monotonic() + FAILED_SECONDS, True
+            self._note_failed(refusal)
             return set()
         now = time.monotonic()
         if not found.ours:
@@ -219,3 +219,27 @@ class Admitter:
                 self._rests_until = now + REST * self._spent
             self._spent, self._admitted = 0.0, False
         return found.queues
+
+    def resolve_conflicts(self) -> None:
+        """Look at the lines of a process without room, if jobs have come that may do more than wait
+        for their key: they may be discarded, or stop the one that runs."""
+        started = time.monotonic()
+        if not self._conflicts or started < self._rests_until:
+            return
+        self._conflicts, after = False, None
+        try:
+            while after != "":
+                found = admit({}, self._shares, after=after or "")
+                after = found.last
+                self._conflicts = self._conflicts or not found.ours
+        except REFUSALS as refusal:
+            self._note_failed(refusal)
+        spent = time.monotonic() - started
+        if spent > LONG_SECONDS:
+            self._rests_until = started + (1 + REST) * spent
+
+    def _note_failed(self, refusal: Exception) -> None:
+        """Jobs without gates are claimed even so."""
+        error = ErrorReport.of(refusal).summary
+        emit_throttled("admission_failed", logging.ERROR, error=error)
+        self.next_at, self.is_done = time.monotonic() + FAILED_SECONDS, True

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
+from django_jobs import Concurrency
 from django_jobs.domain.gates import Gates, LoneGate
 from django_jobs.lifecycle.notifying import THROTTLE_SECONDS, blocked_hint, read_blocked
 from django_jobs.models import Job, Queue, Resource
 from django_jobs.worker.poller import LINGER_SECONDS, NEVER, Admitter, Poller
 from tests.app import jobs
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
-from tests.factories import listening, run_sql
+from tests.factories import declared, listening, register_worker, run_sql
+
+
+def run() -> None:
+    """What a declared type of these tests calls."""
 
 
 @pytest.mark.django_db
@@ -102,6 +107,30 @@ def test_a_job_that_came_for_a_free_key_is_admitted_in_one_statement(
     # What waits at other gates is looked at next, without a poll.
     assert admitter.admit({"default": 5}) == ({"default"} if also_another_gate else set())
     assert not Job.objects.filter(status="blocked").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_conflicts_are_resolved_by_a_process_without_room(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[Any]],
+) -> None:
+    with declared(run, concurrency=Concurrency("k", on_conflict="discard")) as job_type:
+        job_type.enqueue()
+        admitter = Admitter(1.0)
+        admitter.look_now(None)
+        admitter.admit({"default": 1})
+        register_worker()
+        second = job_type.enqueue()
+        admitter.look_now(LoneGate.KEY)
+        with django_assert_num_queries(0):
+            admitter.resolve_conflicts()
+        admitter.look_now(None)
+        free = charge_account.enqueue(7)
+        admitter.resolve_conflicts()
+        with django_assert_num_queries(0):
+            admitter.resolve_conflicts()
+    second.refresh_from_db()
+    free.refresh_from_db()
+    assert (second.status, free.status) == ("cancelled", "blocked")
 
 
 ARRIVALS: dict[LoneGate, Callable[[], Job]] = {

@@ -101,10 +101,10 @@ class Admission:
 
     ``queues`` have jobs that it made ready. ``last`` is the line to continue behind; empty at the
     end. ``metered``: lines wait that are admitted only as workers can start their jobs, and
-    ``metered_jobs`` of them were. ``closed``: none was, although there was room. ``full``: none was,
-    because what is ready takes all of it. ``tokens_in`` is
-    the seconds until a rate has a token for one of the lines; None if none waits for that. ``ours``
-    is False if another process was admitting. ``changes`` are the breakers that it changed.
+    ``metered_jobs`` of them were. ``closed``: none was, although there was room. ``full``: none
+    was, because what is ready takes all of it. ``tokens_in`` is the seconds until a rate has a
+    token for one of the lines; None if none waits for that. ``ours`` is False if another process
+    was admitting. ``changes`` are the breakers that it changed.
     """
 
     ours: bool = True
@@ -124,7 +124,8 @@ def admit(
     """Make blocked jobs ready whose gates have room, in up to ``lines`` lines behind ``after``.
 
     ``room`` has, for each queue of this worker, how many jobs it can start now. Tenants, and
-    resources with a rate, a breaker or a retry budget, admit no more than that.
+    resources with a rate, a breaker or a retry budget, admit no more than that. Without any room,
+    nothing is made ready: conflicts are resolved, and breakers changed.
     """
     admission, looked_at = _admit(room, shares, after, lines)
     for change in admission.changes:
@@ -147,7 +148,7 @@ def _admit(
         rows = [row[1:] for row in rows if row[1] is not None]
         admission = Admission(last=rows[-1][0] if len(rows) == most else "")
         lines, opened, limits = _read(rows)
-        if opened:
+        if opened and room:
             is_whole = after == admission.last == ""
             _share_out_to(opened, limits, room, shares, admission, is_whole=is_whole)
         else:  # it was called because a job ended, perhaps the last one that tried

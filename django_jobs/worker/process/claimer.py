@@ -191,6 +191,7 @@ class Claimer:
             return SETBACK_SECONDS
         rooms = [(pool, room) for pool in self._pools if (room := self._claims.room(pool)) > 0]
         if not rooms:
+            self._admitter.resolve_conflicts()
             return self._options.poll
         may_be_over = self._options.burst and len(rooms) == len(self._pools)  # none is full
         now = time.monotonic()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pytest_django.fixtures import DjangoAssertNumQueries
 
+from django_jobs import Concurrency
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Lost, Outcome, Released, Snoozed, Succeeded
@@ -15,9 +18,14 @@ from django_jobs.lifecycle.settling import Ending, HandOver, settle
 from django_jobs.models import Job, Resource
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.app.jobs import noop
-from tests.factories import claim_ready, register_worker
+from tests.factories import claim_ready, declared, register_worker
 
 pytestmark = pytest.mark.django_db
+
+
+def run() -> None:
+    """What declared types of these tests call."""
+
 
 FAILED = Failed(error=ErrorReport.plain("Error", "no"))
 
@@ -122,6 +130,41 @@ def test_a_quarantined_job_gets_no_slot() -> None:
     quarantines.quarantine(charge_account.name)
     settle([Ending(one, Succeeded()) for one in held])
     assert not ready()
+
+
+def test_a_job_that_goes_on_in_another_queue_gives_its_slot_to_its_old_line() -> None:
+    charge_account.enqueue(7)
+    waiting = charge_account.enqueue(7)
+    charge_account.using(queue="bulk").enqueue(7)
+    hand_over = settled(replace(FAILED, queue="bulk", retry_after=600.0))
+    assert hand_over.freed
+    assert not ready()
+    admit({"default": 100}, FairShares())
+    assert ready() == [waiting.pk]
+
+
+@pytest.mark.parametrize("policy", ["discard", "cancel_running", "replace_waiting"])
+def test_no_slot_passes_to_a_job_that_may_be_one_too_many(policy: str) -> None:
+    with declared(run, name="conflicting", concurrency=Concurrency("k", on_conflict=policy)) as one:
+        one.enqueue()
+        admit({"default": 100}, FairShares())
+        held = claim_ready(register_worker())
+        one.enqueue()
+        one.enqueue()
+        hand_over = HandOver()
+        settle([Ending(each, Succeeded()) for each in held], hand_over=hand_over)
+    assert hand_over.freed
+    assert not ready()
+
+
+def test_a_slot_without_an_heir_is_noted_beside_one_that_was_handed_over() -> None:
+    Resource.objects.create(name="stripe", max_concurrency=1)
+    refund_payment.enqueue(1)
+    charge_account.enqueue(7)
+    charge_account.enqueue(7)
+    hand_over = settled(Succeeded())
+    assert hand_over.queues == {"default"}
+    assert hand_over.freed
 
 
 def test_a_settle_with_gates_is_one_statement(
