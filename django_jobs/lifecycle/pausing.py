@@ -1,10 +1,13 @@
-"""ready -> blocked: the jobs of a paused queue give up the slots that they hold."""
+"""ready -> blocked: jobs that nobody claims, because their queue is paused or no worker serves it,
+give up the slots that they hold."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..models.database import fetch
+from django.db import transaction
+
+from ..models.database import fetch, jobs_connection
 from .notifying import GATES, notify_after_commit
 
 # Each part reads an index of the jobs that hold slots. One that a worker is claiming is locked and
@@ -34,7 +37,28 @@ RETURNING job.id
 """
 
 
-def give_up_slots(queues: Collection[str]) -> None:
-    """Block the ready jobs of these queues that have gates, in the transaction of the pause."""
-    if queues and fetch(GIVE_UP_SLOTS, {"queues": list(queues)}):
+SERVED = """
+SELECT jsonb_array_elements_text(queues) AS queue FROM django_jobs_worker
+WHERE status = 'running' AND lease_expires_at > statement_timestamp()
+"""
+"""The queues that running workers serve."""
+CLOSED = f"""
+SELECT name FROM django_jobs_queue
+WHERE paused_at IS NOT NULL OR name NOT IN ({SERVED})
+"""
+
+
+def give_up_slots(queues: Collection[str]) -> int:
+    """Block the ready jobs of these queues that have gates, in the transaction of the caller.
+    Returns how many."""
+    blocked = len(fetch(GIVE_UP_SLOTS, {"queues": list(queues)})) if queues else 0
+    if blocked:
         notify_after_commit(GATES)
+    return blocked
+
+
+def give_up_slots_of_closed() -> int:
+    """The same for all queues that are paused, or that no running worker serves: a job became ready
+    there when a worker gave it back or was lost, or during the pause. Returns how many."""
+    with transaction.atomic(using=jobs_connection().alias):
+        return give_up_slots([name for (name,) in fetch(CLOSED, {})])

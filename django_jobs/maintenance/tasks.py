@@ -6,6 +6,7 @@ from ..conf import conf
 from ..domain.maintenance import MaintenanceTask
 from ..lifecycle import pruning, reaping, run_totals
 from ..lifecycle.operations import quarantines, workflows
+from ..lifecycle.pausing import give_up_slots_of_closed
 from ..lifecycle.signalling import send_job_signals
 from . import backlog_samples, bulk_operations
 from .dead_letters import prune_dead_letters
@@ -50,6 +51,9 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             every=bulk_operations.EVERY_SECONDS,
             batch=2,
             run_once=bulk_operations.run_chunk,
+        ),
+        MaintenanceTask(
+            name="slots", every=sweep, batch=1_000_000, run_once=give_up_slots_of_closed
         ),
         MaintenanceTask(name="pressure", every=sweep, batch=1_000, run_once=watch_pressure),
     ]

@@ -18,6 +18,7 @@ from ...domain.admission import MOST_AT_ONCE, FairShares, Line, Share, share_out
 from ...logs import log_event
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import IN_LINE
+from ..pausing import SERVED
 from . import breakers
 from .conflicts import resolve
 from .retry_budgets import RetryBudgets
@@ -62,10 +63,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates > line.gates
         ORDER BY job.gates, job.rank, job.id LIMIT 1
     ) AS next
-), served AS MATERIALIZED (
-    SELECT jsonb_array_elements_text(queues) AS queue FROM django_jobs_worker
-    WHERE status = 'running' AND lease_expires_at > statement_timestamp()
-)
+), served AS MATERIALIZED ({SERVED})
 SELECT turn.ours, line.gates, line.rank, line.queue, line.tenant,
     (SELECT ARRAY[weight, CASE WHEN paused_at IS NULL THEN max_concurrency ELSE 0 END]
      FROM django_jobs_tenant WHERE name = line.tenant),

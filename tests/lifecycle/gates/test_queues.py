@@ -12,7 +12,8 @@ from django_jobs.domain.gates import LoneGate
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates import admission, arrivals
 from django_jobs.lifecycle.operations import jobs as operations
-from django_jobs.lifecycle.settling import Ending, HandOver, settle
+from django_jobs.lifecycle.pausing import give_up_slots_of_closed
+from django_jobs.lifecycle.settling import Ending, HandOver, give_back, settle
 from django_jobs.models import Job, Queue, Resource, Worker
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.app.jobs import noop
@@ -44,6 +45,29 @@ def test_a_paused_queue_takes_no_slot_from_others() -> None:
     operations.resume(["bulk"])
     admit(default=100, bulk=100)
     assert statuses(*waiting) == ["ready", "blocked", "blocked"]
+
+
+@pytest.mark.parametrize("why", ["paused", "not served"])
+def test_jobs_that_became_ready_in_a_closed_queue_give_up_their_slots(why: str) -> None:
+    """A worker that drains gives back what it has not started, also in a paused queue."""
+    Resource.objects.create(name="stripe", max_concurrency=1)
+    worker = register_worker()
+    held = refund_payment.using(queue="bulk").enqueue(1)
+    other = refund_payment.enqueue(9)
+    admit(default=100, bulk=100)
+    claimed = claim_ready(worker, queue="bulk")
+    if why == "paused":
+        register_worker("other", queues=["default", "bulk"])
+        operations.pause(["bulk"])
+    give_back([(one.id, one.attempt, one.worker) for one in claimed])
+    assert statuses(held, other) == ["ready", "blocked"]
+    Worker.objects.filter(pk=worker).update(queues=["default"])
+    with listening() as notes:
+        assert give_up_slots_of_closed() == 1
+        assert give_up_slots_of_closed() == 0
+    assert notes
+    admit(default=100)
+    assert statuses(held, other) == ["blocked", "ready"]
 
 
 def test_jobs_that_are_ready_give_up_their_slots_if_their_queue_is_paused() -> None:
