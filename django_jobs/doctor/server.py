@@ -28,6 +28,7 @@ MOST_SKEW = 1.0
 USED_UP = 0.9
 
 # The limits of a role and a database count all of their sessions, in all of the server's databases.
+# Without pg_monitor the type of other roles' sessions is null; those of the server have no user.
 LIMITS = """
 SELECT current_setting('max_connections')::integer
         - current_setting('superuser_reserved_connections')::integer
@@ -35,7 +36,8 @@ SELECT current_setting('max_connections')::integer
     (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database())
         AS database,
     (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = session_user) AS role,
-    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'
+        OR backend_type IS NULL AND usesysid IS NOT NULL AND datid IS NOT NULL) AS used
 """
 FLEET = """
 SELECT name, host, threads, async_slots > 0 AS on_loop FROM django_jobs_worker

@@ -14,8 +14,8 @@ OLD_TRANSACTIONS = 1_000_000
 """A slot has no time. A busy fleet needs some hours for as many transactions."""
 
 # Of this database alone: only its snapshots hold back vacuum in its tables. A walsender has no
-# database, and holds back all of them by the feedback of its standby. A vacuum holds back no other
-# one.
+# database, and holds back all of them by the feedback of its standby; the server does not say since
+# when. A vacuum holds back no other one.
 SESSIONS = """
 SELECT pid, usename AS role, application_name AS application, client_addr::text AS address, state,
     backend_type, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
@@ -26,7 +26,8 @@ WHERE (datname = current_database() OR backend_type = 'walsender')
   AND pid <> pg_backend_pid() AND leader_pid IS NULL
   AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)
   AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
-  AND clock_timestamp() - xact_start >= make_interval(secs => %(old)s)
+  AND (clock_timestamp() - xact_start >= make_interval(secs => %(old)s)
+       OR backend_type = 'walsender' AND age(backend_xmin) >= %(transactions)s)
 ORDER BY xact_start
 LIMIT 5
 """
@@ -60,9 +61,20 @@ SEES_SESSIONS = "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), quote_ident(c
 
 def examine_sessions() -> Iterator[Finding]:
     """Sessions with an old transaction; without the right, those of the own role."""
-    for row in fetch_named(SESSIONS, {"old": OLD_SECONDS}):
+    for row in fetch_named(SESSIONS, {"old": OLD_SECONDS, "transactions": OLD_TRANSACTIONS}):
         row["query"] = beginning_of(row["query"] or "")
         who = f"role {row['role']}" + (f", {row['application']}" if row["application"] else "")
+        if row["seconds"] is None:
+            yield found(
+                "D111",
+                f"Session {row['pid']} ({who}) sends to a standby, and a query there holds a "
+                f"snapshot: {row['transactions']:,} transactions began since, and vacuum keeps all "
+                "rows that died since.",
+                "End the query on the standby, or bound it there by max_standby_streaming_delay "
+                "with hot_standby_feedback off.",
+                **row,
+            )
+            continue
         yield found(
             "D111",
             f"Session {row['pid']} ({who}) has a transaction open for {age(row['seconds'])}; "

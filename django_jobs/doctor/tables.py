@@ -20,6 +20,9 @@ FEWEST_DEAD = 20_000
 # override the server's.
 TABLES = """
 SELECT leaf.relname AS name, leaf.reltuples::bigint AS rows, leaf.reloptions AS options,
+    EXISTS (SELECT FROM pg_options_to_table(leaf.reloptions)
+            WHERE option_name = 'autovacuum_enabled' AND NOT option_value::boolean)
+        AS autovacuum_off,
     coalesce(stat.n_dead_tup, 0) AS dead, coalesce(stat.n_live_tup, 0) AS live,
     extract(epoch FROM clock_timestamp() - greatest(stat.last_autovacuum, stat.last_vacuum))::float8
         AS vacuumed_seconds,
@@ -87,7 +90,7 @@ def examine_tables() -> Iterator[Finding]:
 
 def _table(table: dict[str, Any]) -> Iterator[Finding]:
     name, options = table["name"], table["options"] or []
-    if any(option in ("autovacuum_enabled=false", "autovacuum_enabled=off") for option in options):
+    if table["autovacuum_off"]:
         yield found(
             "D103",
             f"Autovacuum is off for {name}, so its dead rows are never removed.",

@@ -40,8 +40,10 @@ def ready_up_to(most: str, name: str = "queue.name") -> str:
 
 
 # The oldest ready job is at the head of its queue or, where priorities differ, expected among the
-# first thousand.
-OLDEST_SECONDS = """(SELECT extract(epoch FROM clock_timestamp() - min(head.available_at))::float8
+# first thousand. As numbers, because a time may be infinite, and bounded, because JSON has no
+# infinity.
+OLDEST_SECONDS = """(SELECT max(least(greatest(date_part('epoch', clock_timestamp())
+        - date_part('epoch', head.available_at), 0), 1e9))
      FROM (
         SELECT job.available_at FROM django_jobs_job AS job
         WHERE job.status = 'ready' AND job.queue = queue.name

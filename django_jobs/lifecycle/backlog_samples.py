@@ -11,6 +11,7 @@ from django.db import OperationalError, transaction
 from ..domain.forecast import Rates, drain_seconds, rates_of
 from ..models.database import execute, fetch, is_canceled, jobs_connection
 from .backlog import MOST_COUNTED, ready_up_to
+from .pruning import queues_without_successes
 
 SECONDS_KEPT = 6 * 3600
 RATE_SECONDS = 300
@@ -70,8 +71,8 @@ WHERE taken_at < now() - make_interval(secs => %(kept)s::float8)
 # The rates are those since the oldest sample of the last minutes, or after the last pause. They
 # reach to the last sample if the ready jobs are too many to be counted now. Runs are those that are
 # counted, which is some seconds ago. The error is the median of all forecasts that came true since,
-# or that are overdue. Samples know the end to a minute, so shorter forecasts would measure that
-# minute.
+# or that are overdue; a pause was not foreseen, so those that it delayed are left out. Samples know
+# the end to a minute, so shorter forecasts would measure that minute.
 PAST = f"""
 WITH totals AS (
     SELECT queue, sum(runs)::bigint AS runs FROM django_jobs_runtotal WHERE period = 0
@@ -86,19 +87,22 @@ WITH totals AS (
         ORDER BY worker_id LIMIT %(most)s) AS job
     GROUP BY queue
 ), judged AS (
-    SELECT queue, count(*) AS forecasts,
+    SELECT sample.queue, count(*) AS forecasts,
         percentile_cont(0.5) WITHIN GROUP (
             ORDER BY abs(drain_seconds - actual) / greatest(actual, 1)) AS error_ratio
-    FROM django_jobs_backlogsample CROSS JOIN LATERAL (
+    FROM django_jobs_backlogsample AS sample JOIN django_jobs_queue AS line
+        ON line.name = sample.queue CROSS JOIN LATERAL (
         SELECT date_part('epoch', coalesce(drained_at, now()) - taken_at) AS actual) AS taken
     WHERE drain_seconds >= {JUDGED_SECONDS}
-      AND (drained_at IS NOT NULL OR actual > drain_seconds)
-    GROUP BY queue
+      AND (drained_at IS NOT NULL OR actual > drain_seconds AND line.paused_at IS NULL)
+      AND (line.resumed_at IS NULL OR line.resumed_at NOT BETWEEN taken_at
+           AND coalesce(drained_at, now()))
+    GROUP BY sample.queue
 )
 SELECT queue.name, coalesce(totals.runs, 0), coalesce(running.jobs, 0), counted.lately,
     date_part('epoch', now() - sample.taken_at), sample.ready, sample.running, sample.runs,
     date_part('epoch', now() - last.taken_at), last.ready, last.running, last.runs,
-    coalesce(judged.forecasts, 0), judged.error_ratio
+    coalesce(judged.forecasts, 0), judged.error_ratio, queue.retention ->> 'succeeded'
 FROM django_jobs_queue AS queue
 CROSS JOIN counted
 LEFT JOIN totals ON totals.queue = queue.name
@@ -120,6 +124,7 @@ class Past(NamedTuple):
     """What is known of a queue: its runs, whether they were counted lately, its running jobs, its
     oldest and its last sample of the last five minutes after any pause, and how far its past
     forecasts were off. The ready jobs of a sample are None if they were too many to count.
+    ``retention`` is what the queue says of successes, as text.
     """
 
     runs: int
@@ -135,6 +140,16 @@ class Past(NamedTuple):
     last_runs: int | None
     forecasts: int
     error_ratio: float | None
+    retention: str | None = None
+
+    @property
+    def leaves_runs(self) -> bool:
+        """Whether its successes leave runs, without which no rate is known."""
+        if self.retention is None:
+            return not queues_without_successes([""], {})
+        number = self.retention.replace(".", "", 1).isdigit()
+        own = {"": float(self.retention) if number else self.retention}
+        return not queues_without_successes([""], own)
 
     @property
     def is_young(self) -> bool:
@@ -145,8 +160,8 @@ class Past(NamedTuple):
     def rates(self, ready: int | None) -> Rates | None:
         """The rates of a queue that has ``ready`` ready jobs now, or if that is None, those up to
         its last sample. None if there is no sample of half a minute before, if a sample is old or
-        was not counted to its end, or if runs are no longer counted."""
-        if not self.counted:
+        was not counted to its end, or if runs are no longer counted, or are not left."""
+        if not (self.counted and self.leaves_runs):
             return None
         if ready is not None:
             return self._rates_until(ready, self.running, self.runs, 0.0)
@@ -188,7 +203,9 @@ class Past(NamedTuple):
     @property
     def claims(self) -> int | None:
         """How many jobs were claimed since the sample; None if that is not known."""
-        if self.running_before is None or self.runs_before is None or not self.counted:
+        if self.running_before is None or self.runs_before is None:
+            return None
+        if not (self.counted and self.leaves_runs):
             return None
         return max(self.running - self.running_before + self.runs - self.runs_before, 0)
 

@@ -70,6 +70,8 @@ WITH share AS MATERIALIZED (
     ) AS one GROUP BY 1, 2
 ), known AS MATERIALIZED (
     SELECT each_state.*, read = 1 OR CASE
+        WHEN status IN ('ready', 'dead') AND queue NOT IN (SELECT name FROM django_jobs_queue)
+            THEN false  -- they were not looked for
         WHEN status = 'ready' THEN counted < front
         WHEN status = 'dead' THEN counted < each
         WHEN status IN ('scheduled', 'running')

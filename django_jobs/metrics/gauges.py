@@ -7,7 +7,6 @@ from typing import Any
 
 from ..domain.retry_budget import ALWAYS
 from ..domain.schedules import ON_TIME_SECONDS
-from ..domain.states import RunState
 from ..lifecycle.backlog_samples import FRESH_SECONDS
 from ..lifecycle.pruning import queues_without_successes
 from ..lifecycle.run_totals import SINCE_THE_BEGINNING
@@ -39,9 +38,6 @@ and what it returns: rows of a part, and tenants."""
 ALL_TIME = {"period": SINCE_THE_BEGINNING}
 """Which totals of runs are read: a counter counts from the beginning."""
 
-OUTCOMES = [state.value for state in RunState]
-"""Those of attempts."""
-
 BUSIEST_TYPES = """
 SELECT queue, job_type, count(*) OVER () AS pairs
 FROM django_jobs_runtotal WHERE period = %(period)s
@@ -66,15 +62,16 @@ PARTS = {
                 ORDER BY available_at LIMIT %(most)s) AS job
             JOIN django_jobs_queue AS of_job ON of_job.name = job.queue GROUP BY 1),
         ahead AS MATERIALIZED (
-            SELECT queue, count(*) AS read, min(available_at) AS since, count(*) FILTER (WHERE
-                available_at < now() - make_interval(secs => slo_seconds)) AS late
+            SELECT queue, count(*) AS read, max(least(greatest(date_part('epoch', clock_timestamp())
+                - date_part('epoch', available_at), 0), 1e9)) AS oldest,
+                count(*) FILTER (WHERE available_at
+                    < now() - make_interval(secs => slo_seconds)) AS late
             FROM front GROUP BY 1)
         SELECT queue.name AS queue, (queue.paused_at IS NOT NULL)::int AS paused,
             queue.max_concurrency, queue.max_backlog, queue.slo_seconds,
             queue.retention -> 'succeeded' AS retention,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END AS slo_target,
-            coalesce(date_part('epoch', clock_timestamp() - ahead.since), 0)
-                AS oldest_ready_seconds,
+            coalesce(ahead.oldest, 0) AS oldest_ready_seconds,
             coalesce(greatest(date_part('epoch', clock_timestamp())
                 - date_part('epoch', overdue.since), 0), 0) AS overdue_scheduled_seconds,
             (SELECT greatest(drain_seconds - date_part('epoch', now() - taken_at), 0) FROM (
@@ -161,10 +158,14 @@ PARTS = {
     "resources": f"""
         SELECT name AS resource, max_concurrency, rate / rate_seconds AS rate,
             (paused_at IS NOT NULL)::int AS paused, retry_budget,
-            CASE WHEN retry_budget IS NOT NULL THEN coalesce(recent_retries * {FADED}
-                / greatest(retry_budget * recent_starts * {FADED}, {ALWAYS}), 0)
-            END AS retry_budget_used, taken, waiting
-        FROM busiest_resource ORDER BY name""",
+            CASE WHEN retry_budget < 1 THEN coalesce(retries / nullif(retries + floor(greatest(
+                (retry_budget * starts - retries) / nullif(1 - retry_budget, 0),
+                {ALWAYS} - retries, 0)), 0), 0)
+            WHEN retry_budget IS NOT NULL THEN 0 END AS retry_budget_used, taken, waiting
+        FROM busiest_resource CROSS JOIN LATERAL (
+            SELECT coalesce(recent_starts * {FADED}, 0) AS starts,
+                coalesce(recent_retries * {FADED}, 0) AS retries) AS recent
+        ORDER BY name""",
     "breakers": """
         SELECT name AS resource, state, (breaker_state = state)::int AS is_in
         FROM busiest_resource CROSS JOIN unnest(ARRAY['closed', 'open', 'half_open']) AS state
@@ -242,5 +243,5 @@ def _add_runs(gauges: Gauges) -> None:
     gauges["runs"] = [
         {"queue": pair["queue"], "job_type": pair["job_type"], "outcome": outcome, "runs": runs}
         for pair in gauges["times"]
-        for outcome, runs in zip(OUTCOMES, pair["outcomes"], strict=True)
+        for outcome, runs in pair["outcomes"].items()
     ]

@@ -57,8 +57,9 @@ SELECT line.gates, (
         ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted)
 FROM unnest(%(lines)s::text[]) AS line (gates)
 """
-# The resources with the most jobs, for a scrape. What was not reached is null: it may not be 0.
-BUSIEST_RESOURCES = f"""
+# The resources with the most jobs, for a scrape. What was not reached is null: it may not be 0. The
+# list of resources is the end of the gates; a text of another form, written by hand, has none.
+BUSIEST_RESOURCES = rf"""
 waiting_line AS MATERIALIZED ({LINES.replace("%(most)s", "%(lines)s")}),
 taken_job AS MATERIALIZED (
     SELECT resources FROM django_jobs_job_live
@@ -73,7 +74,9 @@ taken_job AS MATERIALIZED (
             WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
             ORDER BY job.gates, job.rank, job.id
             LIMIT greatest(%(head)s / (SELECT count(*) FROM waiting_line), 1)) AS counted)
-        FROM waiting_line AS line, jsonb_array_elements_text(line.gates::jsonb -> 5) AS one (name)
+        FROM waiting_line AS line, jsonb_array_elements_text(
+            substring(line.gates FROM '(\[("[^"\\[:cntrl:]]*"(,"[^"\\[:cntrl:]]*")*)?\])\]$')::jsonb
+        ) AS one (name)
     ) AS use GROUP BY 1
 ), busiest_resource AS MATERIALIZED (
     SELECT resource.*,

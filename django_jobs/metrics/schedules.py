@@ -23,7 +23,8 @@ SELECT
        AND head.next_due_at <= clock_timestamp()
      ORDER BY head.next_due_at LIMIT 1) AS most_overdue,
     (SELECT CASE WHEN min(next_due_at) IS NOT NULL
-            THEN greatest(extract(epoch FROM clock_timestamp() - min(next_due_at))::float8, 0) END
+            THEN least(greatest(date_part('epoch', clock_timestamp())
+                - date_part('epoch', min(next_due_at)), 0), 1e9) END
      FROM django_jobs_schedule
      WHERE enabled AND paused_at IS NULL AND error = '' AND NOT stale) AS overdue_seconds,
     (SELECT extract(epoch FROM clock_timestamp() - max(schedules_seen_at))::float8

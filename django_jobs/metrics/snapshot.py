@@ -17,12 +17,22 @@ from .schedules import MAX_LAG, SchedulesSnapshot, problem_of_schedules, take_sc
 from .slo import SloSnapshot, take_objectives
 from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
+# Steps from one queue to the next in the index, so that queues whose row was deleted are found.
 QUEUES = f"""
-SELECT queue.name, queue.paused_at IS NOT NULL AS paused, queue.paused_reason,
-    queue.max_concurrency, queue.max_backlog,
-    {ready_up_to("greatest(queue.max_backlog, %(most)s)")} AS ready,
+WITH RECURSIVE found AS (
+    (SELECT queue FROM django_jobs_job_live WHERE status = 'ready' ORDER BY queue, rank, id LIMIT 1)
+    UNION ALL
+    SELECT next.queue FROM found CROSS JOIN LATERAL (
+        SELECT job.queue FROM django_jobs_job_live AS job
+        WHERE job.status = 'ready' AND job.queue > found.queue
+        ORDER BY job.queue, job.rank, job.id LIMIT 1) AS next
+)
+SELECT queue.name, line.paused_at IS NOT NULL AS paused,
+    coalesce(line.paused_reason, '') AS paused_reason, line.max_concurrency, line.max_backlog,
+    {ready_up_to("greatest(line.max_backlog, %(most)s)")} AS ready,
     {OLDEST_SECONDS} AS oldest_ready_seconds
-FROM django_jobs_queue AS queue
+FROM (SELECT name FROM django_jobs_queue UNION SELECT queue FROM found) AS queue
+LEFT JOIN django_jobs_queue AS line ON line.name = queue.name
 ORDER BY queue.name
 """
 

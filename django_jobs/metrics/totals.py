@@ -18,7 +18,7 @@ def _list(*values: str) -> str:
 
 
 def _runs(outcome: RunState) -> str:
-    return f"coalesce(sum(runs) FILTER (WHERE outcome = '{outcome.value}'), 0)"
+    return f"'{outcome}', coalesce(sum(runs) FILTER (WHERE outcome = '{outcome}'), 0)"
 
 
 def _histogram(time: str) -> str:
@@ -29,7 +29,7 @@ def _histogram(time: str) -> str:
 # Lists in JSON, which Python reads faster than arrays. PostgreSQL makes them faster by way of the
 # text of an array: 7 instead of 9 ms for 200 pairs.
 SUMS = f"""
-SELECT queue, job_type, {_list(*map(_runs, RunState))} AS outcomes,
+SELECT queue, job_type, json_build_object({", ".join(map(_runs, RunState))}) AS outcomes,
     sum(slo_runs)::bigint AS slo_runs, sum(slo_met)::bigint AS slo_met,
     sum(retries)::bigint AS retries, sum(died)::bigint AS died,
     sum(prevented)::bigint AS prevented, {", ".join(map(_histogram, TIMES))}
@@ -118,5 +118,5 @@ def _totals(row: dict[str, Any]) -> TypeTotals:
     for time in TIMES:
         counts, seconds = row[time]
         row[time] = Histogram(tuple(counts), seconds)
-    outcomes = zip(RunState, row.pop("outcomes"), strict=True)
-    return TypeTotals(**row, outcomes={str(outcome): runs for outcome, runs in outcomes if runs})
+    row["outcomes"] = {outcome: runs for outcome, runs in row["outcomes"].items() if runs}
+    return TypeTotals(**row)

@@ -313,6 +313,18 @@ class Migration(migrations.Migration):
                         condition=models.Q(("on_full__in", ["raise", "drop_lowest"])),
                         name="django_jobs_queue_on_full",
                     ),
+                    models.CheckConstraint(
+                        condition=models.Q(("slo_target__range", (0.01, 0.99999))),
+                        name="django_jobs_queue_slo_target",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("slo_seconds__isnull", True),
+                            ("slo_seconds__range", (0.001, 31622400.0)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_queue_slo_seconds",
+                    ),
                 ],
             },
         ),

@@ -22,6 +22,9 @@ QUEUE_NAME = RegexValidator(
 )
 LONGEST_NAME = 100
 SLO_TARGET = 0.99
+SLO_TARGETS = (0.01, 0.99999)
+SLO_SECONDS = (0.001, LONGEST_TIMEOUT)
+"""What is allowed. At a share of 1 each late job would burn an endless budget."""
 A_QUEUE_NAME = f"1 to {LONGEST_NAME} letters, digits, dots, hyphens and underscores"
 
 
@@ -135,14 +138,14 @@ class Queue(NamedRow):
         _("start within"),
         null=True,
         blank=True,
-        validators=[MinValueValidator(0.001), MaxValueValidator(LONGEST_TIMEOUT)],
+        validators=[MinValueValidator(SLO_SECONDS[0]), MaxValueValidator(SLO_SECONDS[1])],
         help_text=_("Seconds after its due time within which a job should start. Empty: none."),
     )
     slo_target = models.FloatField(
         _("share of jobs"),
         default=SLO_TARGET,
         db_default=SLO_TARGET,
-        validators=[MinValueValidator(0.01), MaxValueValidator(0.99999)],
+        validators=[MinValueValidator(SLO_TARGETS[0]), MaxValueValidator(SLO_TARGETS[1])],
         help_text=_("The share of the jobs that should start in time, such as 0.99."),
     )
     created_at = TimestampField(_("created at"), auto_now_add=True)
@@ -160,6 +163,15 @@ class Queue(NamedRow):
             models.CheckConstraint(
                 condition=models.Q(on_full__in=[choice.value for choice in OnFull]),
                 name="django_jobs_queue_on_full",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(slo_target__range=SLO_TARGETS),
+                name="django_jobs_queue_slo_target",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(slo_seconds__isnull=True)
+                | models.Q(slo_seconds__range=SLO_SECONDS),
+                name="django_jobs_queue_slo_seconds",
             ),
         )
 

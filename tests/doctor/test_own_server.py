@@ -75,20 +75,39 @@ def test_a_forgotten_prepared_transaction_is_found(own: Cluster) -> None:
     assert not found(own, "D112")
 
 
-def test_a_slot_whose_standby_is_gone_is_found(own: Cluster) -> None:
-    """The standby's feedback is sent as a standby sends it; then its connection is lost."""
-    own.execute("SELECT pg_create_physical_replication_slot('standby')")
-    assert not found(own, "D113")
+def standby(own: Cluster, slot: str = "") -> psycopg.pq.PGconn:
+    """A connection that sends the feedback of a standby with a long query, as a standby sends
+    it."""
     ((xmin,),) = own.fetch("SELECT pg_current_xact_id()::text")
     url = urlsplit(own.url)
     replica = url._replace(query="&".join(filter(None, (url.query, "replication=true")))).geturl()
     sender = psycopg.pq.PGconn.connect(replica.encode())
     assert sender.status == psycopg.pq.ConnStatus.OK, sender.error_message
     ((at,),) = own.fetch("SELECT pg_current_wal_lsn()::text")
-    sender.send_query(f"START_REPLICATION SLOT standby PHYSICAL {at}".encode())
+    sender.send_query(f"START_REPLICATION {slot} PHYSICAL {at}".encode())
     sender.get_result()
     sender.put_copy_data(struct.pack("!cqIIII", b"h", 0, int(xmin), 0, 0, 0))
     sender.flush()
+    return sender
+
+
+def test_a_standby_whose_query_holds_back_vacuum_is_found(own: Cluster) -> None:
+    sender = standby(own)
+    held = "SELECT backend_xmin IS NOT NULL FROM pg_stat_activity WHERE backend_type = 'walsender'"
+    while own.fetch(held) != [(True,)]:
+        pass
+    for _ in range(3):
+        own.fetch("SELECT pg_current_xact_id()")
+    (session,) = found(own, "D111")
+    assert "sends to a standby" in session["problem"]
+    assert session["facts"]["seconds"] is None
+    sender.finish()
+
+
+def test_a_slot_whose_standby_is_gone_is_found(own: Cluster) -> None:
+    own.execute("SELECT pg_create_physical_replication_slot('standby')")
+    assert not found(own, "D113")
+    sender = standby(own, "SLOT standby")
     held = "SELECT xmin IS NOT NULL FROM pg_replication_slots"
     while own.fetch(held) != [(True,)]:
         pass

@@ -21,6 +21,7 @@ from django_jobs.doctor.server import (
 )
 from django_jobs.lifecycle.workers import renew
 from django_jobs.models import Worker
+from django_jobs.models.database import fetch
 from tests.factories import register_worker, run_sql
 from tests.faults.pooler import Pooler, missing
 
@@ -136,6 +137,16 @@ def test_the_clocks_of_the_hosts_of_live_workers_are_compared() -> None:
     assert "host testhost, of the workers b and c, is 90.0 s behind" in behind.problem
     assert behind.facts == {"host": "testhost", "skew_seconds": -90.0, "workers": ["b", "c"]}
     assert "host otherhost, of the worker d, is 4.0 s ahead of" in ahead.problem
+
+
+@pytest.mark.django_db
+def test_connections_of_other_roles_are_counted_without_the_right_to_see_more() -> None:
+    ((*_, used),) = fetch(server.LIMITS, {})
+    run_sql(
+        "CREATE ROLE sees_little; GRANT sees_little TO CURRENT_USER; SET LOCAL ROLE sees_little"
+    )
+    ((*_, seen),) = fetch(server.LIMITS, {})
+    assert seen >= used > 0
 
 
 @pytest.mark.django_db

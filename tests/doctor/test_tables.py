@@ -49,9 +49,10 @@ def test_dead_rows_far_beyond_the_threshold_are_found_until_a_vacuum(unvacuumed:
 
 
 @pytest.mark.django_db
-def test_a_table_without_autovacuum_is_found_until_the_command_is_run() -> None:
+@pytest.mark.parametrize("value", ["false", "OFF", "0", "no"])
+def test_a_table_without_autovacuum_is_found_until_the_command_is_run(value: str) -> None:
     assert not findings(examine_tables, "D103")
-    run_sql("ALTER TABLE django_jobs_job_live SET (autovacuum_enabled = false)")
+    run_sql(f"ALTER TABLE django_jobs_job_live SET (autovacuum_enabled = {value})")
     (off,) = findings(examine_tables, "D103")
     assert off.facts == {"table": "django_jobs_job_live"}
     assert off.severity == "error"

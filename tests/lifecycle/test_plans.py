@@ -642,6 +642,15 @@ def test_a_scrape_estimates_what_is_too_much_to_count(monkeypatch: pytest.Monkey
     assert jobs["emails", "ready"]["jobs"] == 0
 
 
+@pytest.mark.django_db
+def test_a_scrape_estimates_the_jobs_of_a_queue_without_a_row() -> None:
+    Queue.objects.filter(name="bulk").delete()
+    jobs = {(row["queue"], row["state"]): row for row in gauges.read_gauges()["jobs"]}
+    for state in ("ready", "dead"):
+        assert jobs["bulk", state]["jobs"] == pytest.approx(0.1 * MANY, rel=0.5)
+        assert jobs["bulk", state]["estimated"]
+
+
 def fill_totals() -> None:
     """Those of 50 job types in each hour of eight days and in each minute of three hours."""
     run_sql(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from datetime import timedelta
 from io import StringIO
 
 import pytest
 from django.core.management import call_command
+from django.db.models.functions import Now
+from pytest_django import Settings
 
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
@@ -285,6 +288,30 @@ def test_a_forecast_that_is_overdue_is_judged_by_now() -> None:
     assert found.error_ratio == pytest.approx(0.6, rel=0.01)
 
 
+def test_forecasts_that_a_pause_delayed_are_not_judged() -> None:
+    sample(taken=5000, drain=600, drained=4300)
+    sample(taken=3000, drain=600, drained=500)
+    sample(taken=2900, drain=600)
+    Queue.objects.filter(name="default").update(resumed_at=Now() - timedelta(seconds=1000))
+    assert of_default().forecasts == 1
+    Queue.objects.filter(name="default").update(paused_at=Now(), resumed_at=None)
+    assert of_default().forecasts == 2
+
+
+def test_nothing_is_foretold_where_successes_leave_no_run(settings: Settings) -> None:
+    enqueue_many("app.noop", [{}] * 40)
+    fold_runs()
+    sample_backlogs()
+    pass_time(60)
+    for kept, is_known in (("0", False), (0, False), ("1d", True), (5.5, True)):
+        Queue.objects.filter(name="default").update(retention={"succeeded": kept})
+        assert (of_default().claimed_per_second is not None) == is_known
+    Queue.objects.filter(name="default").update(retention=None)
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "RETENTION": {"succeeded": 0}}
+    assert of_default().claimed_per_second is None
+    assert shown_of_default() == ["default", "-", "-", "-", "-", "-"]
+
+
 def test_short_forecasts_are_not_judged_by_the_time_between_samples() -> None:
     for number in range(50):
         sample(taken=1000 + number, drain=0.5, drained=940 + number)
@@ -354,7 +381,7 @@ def test_the_sample_of_a_queue_is_found_by_the_key() -> None:
     )
     run_sql("ANALYZE django_jobs_backlogsample")
     nodes = explain(PAST, {"seconds": 330, "most": 1000})
-    by_key = ("django_jobs_backlogsample_1", "django_jobs_backlogsample_2")
+    by_key = ("django_jobs_backlogsample", "django_jobs_backlogsample_1")
     scans = [node for node in nodes if node.get("Alias") in by_key]
     assert len(scans) == 2
     assert all("Index" in node["Node Type"] for node in scans)

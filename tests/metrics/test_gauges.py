@@ -126,10 +126,13 @@ def test_before_the_first_numbers_are_there_a_scrape_is_refused() -> None:
     [
         (None, 50, 9, None),
         (0.0, 50, 9, 0.9),
-        (0.2, 100, 9, 0.45),
-        (0.2, 100, 19.5, 0.975),
+        (0.2, 100, 9, 9 / 22),
+        (0.2, 100, 19.5, 1),
+        (0.2, 5_000, 950, 950 / 1_012),
+        (0.2, 1_000, 185, 185 / 203),
         (0.5, 8, 10, 1),
         (0.2, None, None, 0),
+        (1.0, 100, 99, 0),
     ],
 )
 def test_a_retry_budget_is_used_up_when_no_retry_may_start(
@@ -139,6 +142,6 @@ def test_a_retry_budget_is_used_up_when_no_retry_may_start(
     row.counted_at = None if starts is None else datetime(2100, 1, 1, tzinfo=UTC)
     row.save()
     (resource,) = read_gauges()["resources"]
-    assert resource["retry_budget_used"] == used
-    if used is not None:
-        assert (used > 0.9) == (retries_allowed(budget or 0, starts or 0, retries or 0) == 0)
+    assert resource["retry_budget_used"] == pytest.approx(used)
+    if budget is not None and budget < 1:
+        assert (used == 1) == (retries_allowed(budget, starts or 0, retries or 0) == 0)

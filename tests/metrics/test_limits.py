@@ -9,6 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from django_jobs.lifecycle.operations import limits as operations
 from django_jobs.metrics import gauges, limits
+from django_jobs.metrics.gauges import read_gauges
 from django_jobs.metrics.limits import LimitState, Usage, read_usages, take_limits
 from django_jobs.models import Resource, Tenant
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
@@ -86,6 +87,8 @@ def test_a_line_that_cannot_be_read_is_left_out() -> None:
             [odd, refund_payment.enqueue(2).pk],
         )
     assert read_usages().resources == {"stripe": Usage(0, 1)}
+    (stripe,) = read_gauges()["resources"]
+    assert (stripe["taken"], stripe["waiting"]) == (0, 1)
 
 
 @pytest.mark.parametrize(

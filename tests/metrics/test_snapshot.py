@@ -9,7 +9,7 @@ from django_jobs import enqueue_many
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.metrics import snapshot
-from django_jobs.metrics.snapshot import QueueSnapshot, take_snapshot
+from django_jobs.metrics.snapshot import QueueSnapshot, problem, take_snapshot
 from django_jobs.models import Queue
 from tests.app.jobs import noop
 from tests.factories import claim_ready, make_dead, register_worker, run_sql
@@ -84,6 +84,23 @@ def test_a_deleted_queue_is_listed_while_it_has_jobs() -> None:
     noop.using(queue="bulk", delay=100).enqueue()
     Queue.objects.filter(name="bulk").delete()
     assert queue_named("bulk").scheduled == 1
+
+
+@pytest.mark.django_db
+def test_ready_jobs_of_a_deleted_queue_are_counted_and_cannot_be_claimed() -> None:
+    register_worker()
+    noop.using(queue="bulk").enqueue_many([{}] * 3)
+    Queue.objects.filter(name="bulk").delete()
+    seen = take_snapshot()
+    assert queue_named("bulk").ready == seen.unclaimable == 3
+    assert "no live worker serves: bulk" in (problem(seen) or "")
+
+
+@pytest.mark.django_db
+def test_ages_of_infinite_times_are_numbers() -> None:
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET available_at = '-infinity'")
+    assert queue_named("default").oldest_ready_seconds == 1e9
 
 
 @pytest.mark.django_db

@@ -94,6 +94,18 @@ def test_a_name_that_a_command_line_cannot_take_is_refused(name: str) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    "values", [{"slo_target": 1.0}, {"slo_seconds": 1e300}, {"slo_seconds": float("nan")}]
+)
+def test_an_objective_that_breaks_its_numbers_is_refused_by_the_database_too(
+    values: dict[str, float],
+) -> None:
+    (name,) = values
+    with pytest.raises(IntegrityError, match=f"django_jobs_queue_{name}"), transaction.atomic():
+        Queue.objects.update(**values)
+
+
+@pytest.mark.django_db
 def test_a_limit_of_nothing_is_refused_by_the_database_too() -> None:
     with pytest.raises(IntegrityError, match="django_jobs_queue_concurrency"), transaction.atomic():
         Queue.objects.create(name="stuck", max_concurrency=0)
