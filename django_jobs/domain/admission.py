@@ -102,8 +102,8 @@ class FairShares:
     behind is next. A tenant that was idle begins at the present, so it saves up nothing.
 
     If there are more lines than one look reads, those who wait elsewhere are remembered until all
-    lines were looked at. A tenant that has the lines of a whole look to itself then gets no further
-    than the others.
+    lines were looked at. Tenants that have the lines of a whole look to themselves then get no
+    further than the others.
     """
 
     def __init__(self) -> None:
@@ -128,11 +128,12 @@ class FairShares:
             self._waiting[queue, tenant] = time
         self._latest[queue] = max(self._latest[queue], time - 1 / weight)
 
-    def until_others(self, queue: str, tenant: str, weight: float) -> float:
-        """How many jobs a tenant may start before one that waits elsewhere is further behind."""
-        others = [at for (of, name), at in self._waiting.items() if of == queue and name != tenant]
-        behind = min(others, default=inf) - self.time_of(queue, tenant)
-        return max(behind * weight + 1, 0.0)
+    def time_elsewhere(self, queue: str, here: Collection[str]) -> float:
+        """The virtual time of the tenant that is furthest behind of those that wait, but not
+        ``here``: until then, these may start jobs."""
+        waiting = self._waiting.items()
+        others = (at for (of, name), at in waiting if of == queue and name not in here)
+        return min(others, default=inf)
 
     def looked_at(self, tenants: Iterable[Share], waiting: Collection[Share]) -> None:
         """Note a look at some of all lines: whose they were, and who is ``waiting`` for room."""
@@ -190,12 +191,8 @@ def _share_room(
 ) -> None:
     behind = [(shares.time_of(queue, tenant), tenant) for tenant in tenants]
     heapq.heapify(behind)
-    alone = behind[0][1] if len(behind) == 1 else None
-    most = inf
-    if alone is not None:
-        most = shares.until_others(queue, alone, weights.get(alone, 1.0))
-    while behind and left.room.get(queue, 0) >= 1 and most >= 1:
-        most -= 1
+    until = shares.time_elsewhere(queue, tenants)
+    while behind and left.room.get(queue, 0) >= 1 and behind[0][0] <= until:
         time, tenant = behind[0]
         lines = tenants[tenant]
         while lines and left.left(lines[0]) < 1:

@@ -82,3 +82,17 @@ def test_a_tenant_with_more_lines_than_a_look_reads_gets_no_larger_share(room: i
     begin = order.index("small")  # until its line was looked at, nobody knew of it
     counts = Counter(order[begin : begin + 80])
     assert counts["small"] == pytest.approx(40, abs=max(room, 4))
+
+
+@pytest.mark.parametrize("room", [4, 20])
+def test_two_tenants_with_many_lines_get_no_larger_share_than_those_with_one(room: int) -> None:
+    each = Concurrency("{tenant_id}:{number}")
+    with declared(handler, name="test.many", tenant="{tenant_id}", concurrency=each) as many:
+        for name in ("large-a", "large-b"):
+            many.enqueue_many([{"tenant_id": name, "number": number} for number in range(120)])
+        enqueue(**{f"small-{number}": 40 for number in range(8)})
+        order = work(230, room, lines=30)
+    begin = next(place for place, tenant in enumerate(order) if tenant.startswith("small"))
+    counts = Counter(order[begin : begin + 100])
+    large = counts["large-a"] + counts["large-b"]
+    assert large == pytest.approx(20, abs=4)
