@@ -232,8 +232,8 @@ def _share_out_to(
         bucket = state.buckets[name]
         starts = before[name] - supply.resources[name]
         tokens = bucket.tokens - starts
-        if starts or bucket.excess is not None:
-            spent[name] = starts + (bucket.excess or 0.0)
+        if starts or bucket.excess:
+            spent[name] = starts + bucket.excess
         if tokens < 1:
             wait = (1 - tokens) / bucket.pace
             admission.tokens_in = min(wait, admission.tokens_in or wait)

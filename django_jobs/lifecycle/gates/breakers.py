@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from ...domain.breaker import Breaker, BreakerState, change
-from ...models.database import fetch
+from ...models.database import execute, fetch
 from ...signals import worker_event
 
 # Failures that occurred before the last change are not counted. The counts stop where the rule is
@@ -53,6 +53,16 @@ RETURNING name
 """
 
 
+# The clock of the database went back, as after a failover. No token would come, no retry be forgotten
+# and no breaker change until it is there again.
+SET_BACK = """
+UPDATE django_jobs_resource SET refilled_at = least(refilled_at, clock_timestamp()),
+    counted_at = least(counted_at, clock_timestamp()),
+    breaker_changed_at = least(breaker_changed_at, clock_timestamp())
+WHERE greatest(refilled_at, counted_at, breaker_changed_at) > clock_timestamp()
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A breaker that an admission changed."""
@@ -75,8 +85,12 @@ class Change:
 
 def change_all() -> list[Change]:
     """Change the breakers for which it is time. Only one admission at a time may call it."""
+    rows = fetch(COUNTED, {})
+    if any(row[5] is not None and row[5] < 0 for row in rows):
+        set_back()
+        rows = fetch(COUNTED, {})
     changes = []
-    for name, state, most, window, open_for, seconds, failures, successes in fetch(COUNTED, {}):
+    for name, state, most, window, open_for, seconds, failures, successes in rows:
         breaker = Breaker(
             state=BreakerState(state),
             most=most,
@@ -94,6 +108,11 @@ def change_all() -> list[Change]:
         if fetch(CHANGE, parameters):
             changes.append(Change(name, after, reason))
     return changes
+
+
+def set_back() -> None:
+    """Let what resources count from begin now, where it lies in the future."""
+    execute(SET_BACK, {})
 
 
 def hanging() -> dict[str, int]:

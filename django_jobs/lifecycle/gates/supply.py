@@ -78,13 +78,14 @@ TOKENS = """least(
         + rate / rate_seconds * greatest(
             date_part('epoch', statement_timestamp() - refilled_at), 0))"""
 # Each with the jobs that use it. A ready job has its token, and may start at any time: with it and
-# the tokens that are left, no more than the burst may. If the clock went back, ``refilled_at`` is
-# set to it at once: no token would come until the clock is there again.
+# the tokens that are left, no more than the burst may. The second column tells whether the clock
+# went back.
 RESOURCES = f"""
-SELECT name, max_concurrency, coalesce(taken.jobs, 0), paused_at IS NOT NULL, over_limit,
+SELECT name,
+    coalesce(greatest(refilled_at, counted_at, breaker_changed_at) > statement_timestamp(), false),
+    max_concurrency, coalesce(taken.jobs, 0), paused_at IS NOT NULL, over_limit,
     breaker_state, breaker_failures IS NOT NULL OR breaker_state <> 'closed',
     {TOKENS}, coalesce(burst, ceil(rate)) - coalesce(taken.ready, 0), rate / rate_seconds,
-    coalesce(refilled_at > statement_timestamp(), false),
     retry_budget, coalesce(recent_starts * {FADED}, 0), coalesce(recent_retries * {FADED}, 0)
 FROM django_jobs_resource LEFT JOIN (
     SELECT used.name, count(*) AS jobs, count(*) FILTER (WHERE job.status = 'ready') AS ready
@@ -108,12 +109,12 @@ UPDATE django_jobs_resource SET over_limit = NOT over_limit WHERE name = ANY(%(n
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The tokens of a rate, and how many come in a second. ``excess`` tokens of its row are beyond
-    the burst; None if the row is right."""
+    """The tokens of a rate, and how many come in a second. ``excess`` are those of its row that are
+    beyond the burst."""
 
     tokens: float
     pace: float
-    excess: float | None = None
+    excess: float = 0.0
 
 
 TenantLimits = tuple[float, float | None]
@@ -184,13 +185,16 @@ def _count_resources(supply: Supply) -> ResourceState:
     """Add what each resource has left, and note which ones have more jobs than their limit."""
     state = ResourceState()
     rows = fetch(RESOURCES, {})
-    if any(row[6] for row in rows) and (changes := breakers.change_all()):
+    if any(row[1] for row in rows):
+        breakers.set_back()
+        rows = fetch(RESOURCES, {})
+    if any(row[7] for row in rows) and (changes := breakers.change_all()):
         state.changes = changes
         rows = fetch(RESOURCES, {})
-    hanging = breakers.hanging() if any(row[5] == BreakerState.HALF_OPEN for row in rows) else {}
+    hanging = breakers.hanging() if any(row[6] == BreakerState.HALF_OPEN for row in rows) else {}
     metered, changed = set(), []
-    for name, most, used, paused, over_limit, breaker, has_breaker, *rate_and_retries in rows:
-        tokens, held, pace, is_ahead, *retries = rate_and_retries
+    for name, _, most, used, paused, over_limit, breaker, has_breaker, *rate_and_retries in rows:
+        tokens, held, pace, *retries = rate_and_retries
         slots: float = inf if most is None else most - used
         if breaker == BreakerState.HALF_OPEN:
             slots = min(slots, PROBES - used + hanging.get(name, 0))
@@ -198,8 +202,7 @@ def _count_resources(supply: Supply) -> ResourceState:
             slots = 0
         if tokens is not None:
             within = min(tokens, max(held, 0.0))
-            is_right = within == tokens and not is_ahead
-            state.buckets[name] = Bucket(within, pace, None if is_right else tokens - within)
+            state.buckets[name] = Bucket(within, pace, excess=tokens - within)
             slots = min(slots, floor(within))
         supply.resources[name] = max(slots, 0)
         budget, *recent = retries

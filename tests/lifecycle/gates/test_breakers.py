@@ -210,6 +210,22 @@ def test_as_many_successes_as_may_try_at_once_close_it() -> None:
     assert not Job.objects.filter(status="blocked").exists()
 
 
+def test_it_goes_on_after_the_clock_of_the_database_went_back() -> None:
+    limits.open_breaker(["stripe"])
+    later(-300)
+    for number in range(PROBES):
+        refund_payment.enqueue(number)
+    admit()
+    later(30)
+    admit()
+    assert state() == "half_open"
+    later(-300)
+    admit()
+    end(claim_ready(register_worker()), Succeeded())
+    admit()
+    assert state() == "closed"
+
+
 def test_it_closes_with_nobody_waiting() -> None:
     held = half_opened()
     Job.objects.filter(status__in=("blocked", "ready")).delete()
