@@ -53,8 +53,8 @@ RETURNING name
 """
 
 
-# The clock of the database went back, as after a failover. No token would come, no retry be forgotten
-# and no breaker change until it is there again.
+# The clock of the database went back, as after a failover. No token would come, no retry be
+# forgotten and no breaker change until it is there again.
 SET_BACK = """
 UPDATE django_jobs_resource SET refilled_at = least(refilled_at, clock_timestamp()),
     counted_at = least(counted_at, clock_timestamp()),
