@@ -83,12 +83,14 @@ class HandOver:
     """What a settle did for jobs that were blocked.
 
     ``queues`` have jobs that it made ready. ``freed``: slots were left that another line may need.
-    With ``compares`` all are left, so that an admission gives them to the best of all lines.
+    With ``compares`` all are left, and otherwise those of the ``compared`` gates, so that an
+    admission gives them to the best of all lines.
     """
 
     queues: set[str] = field(default_factory=set)
     freed: bool = False
     compares: bool = False
+    compared: Collection[str] = ()
 
 
 @dataclass(slots=True)
@@ -250,7 +252,10 @@ def _give_back(fences: dict[str, Any]) -> list[int]:
 def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
     unkept = [one for one in decided if not _is_kept(one)]
     if not unkept:
-        if not hand_over.compares and any(one.ending.job.hands_over for one in decided):
+        if not hand_over.compares and any(
+            one.ending.job.hands_over and one.ending.job.gates not in hand_over.compared
+            for one in decided
+        ):
             return _write_and_hand_over(decided, hand_over)
         hand_over.freed |= any(one.ending.job.gates is not None for one in decided)
         return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
@@ -263,14 +268,17 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
 
 
 def _write_and_hand_over(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
-    rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided))
+    compared = {"compared": list(hand_over.compared)}
+    rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided) | compared)
     opened = [(queue, shared) for id_, queue, shared in rows if id_ is None]
     hand_over.queues.update(queue for queue, _ in opened)
     # A line of a key alone keeps its slots or has no use for them: the other lines of that key, if
     # there are any, wait for the next poll.
     free = sum(one.ending.job.shares_gates for one in decided)
     hand_over.freed |= free > sum(shared for _, shared in opened)
-    hand_over.freed |= any(_is_moved(one) for one in decided)
+    hand_over.freed |= any(
+        one.ending.job.gates in hand_over.compared or _is_moved(one) for one in decided
+    )
     return {id_ for id_, _, _ in rows if id_ is not None}
 
 

@@ -53,8 +53,10 @@ LOCKED_SECONDS = 1.0
 """Seconds between two tries for locked rows, and between two checks of an idle connection."""
 
 COMPARE_SECONDS = 1.0
-"""Seconds for which slots pass to the next job of their line. Then they go to the best of all
+"""Seconds for which the slots of a line pass to its next job. Then they go to the best of all
 lines, for which an admission looks at these."""
+MOST_LINES = 10_000
+"""Lines of which that time is known. With more of them it begins anew for all."""
 
 
 class Settler:
@@ -86,7 +88,8 @@ class Settler:
         self._dropped: frozenset[int] = frozenset()
         self._something = threading.Event()
         self._enough = threading.Event()
-        self._retry_locked_at = self._compared_at = 0.0
+        self._retry_locked_at = 0.0
+        self._compared_at: dict[str, float] = {}
         self._finishing = False
 
     def add(self, ending: Ending, entry: StartedJob) -> None:
@@ -257,7 +260,7 @@ class Settler:
         if self.unkept_queues:
             for ending in endings:
                 ending.kept = ending.job.queue not in self.unkept_queues
-        handed = HandOver(compares=self._compares(endings))
+        handed = HandOver(compared=self._compared(endings))
         settled = self._retry(
             lambda: settle_with_fallback(endings, handed), "settle", self._lease_is_lost
         )
@@ -271,16 +274,21 @@ class Settler:
             self.awaited.notify(settled or ())
         close_others()
 
-    def _compares(self, endings: Sequence[Ending]) -> bool:
-        """Whether the slots of these are compared: handed over within its line each time, a slot
-        would never come to a better job of another line."""
-        if all(ending.job.gates is None for ending in endings):
-            return False
+    def _compared(self, endings: Sequence[Ending]) -> set[str]:
+        """The gates of those whose slots are compared: handed over within its line each time, a
+        slot would never come to a better job of another line."""
+        lines = {gates for ending in endings if (gates := ending.job.gates) is not None}
+        if not lines:
+            return set()
+        if len(self._compared_at) > MOST_LINES:
+            self._compared_at.clear()
         now = time.monotonic()
-        if now - self._compared_at < COMPARE_SECONDS:
-            return False
-        self._compared_at = now
-        return True
+        compared = set()
+        for gates in lines:
+            if now - self._compared_at.setdefault(gates, now) >= COMPARE_SECONDS:
+                self._compared_at[gates] = now
+                compared.add(gates)
+        return compared
 
     def _retry(self, work: Callable[[], R], what: str, give_up: Callable[[], bool]) -> R | None:
         return retry_while_disconnected(work, what=what, give_up=give_up, deadline=self.deadline)

@@ -147,7 +147,8 @@ def test_a_hand_over_reads_as_many_jobs_as_it_opens(worker: int, count: int) -> 
     held = claiming.claimed_by(worker)[:count]
     endings = [Ending(job, Succeeded(), started=time.monotonic()) for job in held]
     decided = [Settled(ending, _decide(ending, None)) for ending in endings]
-    plan = explain(settling.SETTLE_AND_HAND_OVER, settling.parameters(decided))
+    parameters = settling.parameters(decided) | {"compared": ["another line"]}
+    plan = explain(settling.SETTLE_AND_HAND_OVER, parameters)
     assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
     assert read(plan) <= count
 

@@ -165,6 +165,17 @@ def test_the_newest_job_of_a_key_replaces_those_in_other_queues() -> None:
     assert statuses(*jobs) == ["ready", "cancelled", "cancelled", "blocked"]
 
 
+def test_only_the_lines_that_are_compared_keep_their_slots_free() -> None:
+    handed = [charge_account.enqueue(7) for _ in range(2)]
+    compared = [charge_account.enqueue(8) for _ in range(2)]
+    admit()
+    held = claim_ready(register_worker())
+    hand_over = HandOver(compared={compared[0].gates or ""})
+    settle([Ending(one, Succeeded()) for one in held], hand_over=hand_over)
+    assert hand_over.freed
+    assert statuses(handed[1], compared[1]) == ["ready", "blocked"]
+
+
 def test_slots_that_are_compared_go_to_the_best_job_of_all_lines() -> None:
     Resource.objects.create(name="stripe", max_concurrency=2)
     bulk = [refund_payment.enqueue(number) for number in range(6)]

@@ -9,8 +9,10 @@ import pytest
 from django.db import OperationalError
 
 from django_jobs import cancel
+from django_jobs.domain.admission import FairShares
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Outcome, Succeeded
+from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
 from django_jobs.lifecycle.settling import NO_RESULT, Ending, HandOver, Settled
 from django_jobs.lifecycle.settling_rows import give_back_unlocked, settle_with_fallback
@@ -22,6 +24,7 @@ from django_jobs.worker.process import settler as module
 from django_jobs.worker.process.cancels import Cancels
 from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.statement_timeout import StatementTimedOut, StatementTimeout
+from tests.app.gate_jobs import charge_account
 from tests.app.jobs import noop
 from tests.factories import (
     another_connection,
@@ -240,3 +243,19 @@ def test_a_receiver_finds_its_other_database_again_after_an_outage(
         job_finished.disconnect(export)
     # A job is let go before its signals are sent, so a third one may have ended meanwhile.
     assert len(set(sessions)) == len(sessions)
+
+
+def test_the_slots_of_each_line_are_compared_once_a_second_whatever_else_ends(
+    settler: Settler,
+) -> None:
+    register = register_worker()
+    for account in range(3):
+        charge_account.enqueue(account)
+    admit({"default": 10}, FairShares())
+    first, second, other = (Ending(job, NO_RESULT) for job in claim_ready(register))
+    assert settler._compared([first, second]) == set()
+    settler._compared_at = {gates: at - 1.0 for gates, at in settler._compared_at.items()}
+    assert settler._compared([other]) == set()  # it has just been seen
+    assert settler._compared([first]) == {first.job.gates}
+    assert settler._compared([first]) == set()
+    assert settler._compared([second, other]) == {second.job.gates}
