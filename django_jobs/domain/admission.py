@@ -164,21 +164,37 @@ def share_out(
 
     Of lines that need the same slots the one with the best rank goes first. The room of a queue is
     shared between its tenants by ``weights``; a tenant without one has 1. Lines without a tenant
-    count as one tenant.
+    count as one tenant. If one of these lines goes first, so does all that its queue has room for.
     """
     left = supply.copy()
     granted: dict[str, int] = {}
+    plain: list[Line] = []
     metered: dict[str, dict[str, list[Line]]] = defaultdict(lambda: defaultdict(list))
+    best: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
     for line in sorted(lines, key=lambda line: line.rank):
-        gates = line.gates
-        if left.is_metered(gates):
-            metered[line.queue][gates.tenant or ""].append(line)
-        elif (count := left.left(line)) > 0:
+        if not left.is_metered(line.gates):
+            plain.append(line)
+            continue
+        metered[line.queue][line.gates.tenant or ""].append(line)
+        for name in _names(line):
+            best[line.queue].setdefault(name, line.rank)
+    for line in plain:
+        names = _names(line)
+        for queue, ranks in best.items():
+            if queue in metered and any(ranks.get(name, inf) < line.rank for name in names):
+                _share_room(queue, metered.pop(queue), left, shares, weights, granted)
+        if (count := left.left(line)) > 0:
             granted[line.text] = count
             left.take(line, count)
     for queue, tenants in metered.items():
         _share_room(queue, tenants, left, shares, weights, granted)
     return granted
+
+
+def _names(line: Line) -> list[tuple[str, str]]:
+    """What other lines may want too: its key and its resources."""
+    names = [("resource", name) for name in line.gates.resources]
+    return names if line.gates.key is None else [*names, ("key", line.gates.key)]
 
 
 def _share_room(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,3 +120,27 @@ def test_an_idle_tenant_saves_up_nothing_and_its_share_goes_to_the_others() -> N
     both = [tenant("busy"), tenant("idle")]
     granted = share_out(both, Supply(room={"default": 100}), shares, {})
     assert granted[tenant("idle").text] in (50, 51)
+
+
+@given(st.booleans(), st.sampled_from(["resource", "key"]))
+def test_of_lines_with_and_without_a_tenant_the_best_rank_goes_first(
+    tenant_first: bool, shared: str
+) -> None:
+    if shared == "resource":
+        plain = Gates(queue="default", resources=("stripe",))
+    else:
+        plain = Gates(queue="default", key="k", limit=10)
+    owned = replace(plain, tenant="acme")
+    lines = [line(plain, 2.0), line(owned, 1.0 if tenant_first else 3.0)]
+    supply = Supply(resources={"stripe": 10}, room={"default": 6})
+    granted = share_out(lines, supply, FairShares(), {})
+    expected = {owned.text: 6, plain.text: 4} if tenant_first else {plain.text: 10}
+    assert granted == expected
+
+
+def test_a_line_that_shares_nothing_takes_no_turn_from_tenants() -> None:
+    free = Gates(queue="default", key="k", limit=3)
+    owned = Gates(queue="default", tenant="acme", resources=("stripe",))
+    supply = Supply(resources={"stripe": 1}, room={"default": 6})
+    granted = share_out([line(free, 1.0), line(owned, 2.0)], supply, FairShares(), {})
+    assert granted == {free.text: 3, owned.text: 1}
