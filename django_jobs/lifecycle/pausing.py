@@ -29,6 +29,7 @@ WITH held AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
     WHERE id = ANY(ARRAY(SELECT id FROM held)) AND status = 'ready' AND gates IS NOT NULL
     ORDER BY id
+    LIMIT %(most)s
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_job_live AS job SET status = 'blocked'
@@ -48,17 +49,23 @@ WHERE paused_at IS NOT NULL OR name NOT IN ({SERVED})
 """
 
 
-def give_up_slots(queues: Collection[str]) -> int:
-    """Block the ready jobs of these queues that have gates, in the transaction of the caller.
-    Returns how many."""
-    blocked = len(fetch(GIVE_UP_SLOTS, {"queues": list(queues)})) if queues else 0
+BATCH = 10_000
+"""Jobs that one sweep blocks. Then another follows at once."""
+
+
+def give_up_slots(queues: Collection[str], most: int | None = None) -> int:
+    """Block the ready jobs of these queues that have gates, or ``most`` of them, in the transaction
+    of the caller. Returns how many."""
+    parameters = {"queues": list(queues), "most": most}
+    blocked = len(fetch(GIVE_UP_SLOTS, parameters)) if queues else 0
     if blocked:
         notify_after_commit(GATES)
     return blocked
 
 
 def give_up_slots_of_closed() -> int:
-    """The same for all queues that are paused, or that no running worker serves: a job became ready
-    there when a worker gave it back or was lost, or during the pause. Returns how many."""
+    """The same for up to 10,000 jobs of all queues that are paused, or that no running worker
+    serves: a job became ready there when a worker gave it back or was lost, or during the pause.
+    Returns how many."""
     with transaction.atomic(using=jobs_connection().alias):
-        return give_up_slots([name for (name,) in fetch(CLOSED, {})])
+        return give_up_slots([name for (name,) in fetch(CLOSED, {})], BATCH)

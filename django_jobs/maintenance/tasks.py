@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..conf import conf
 from ..domain.maintenance import MaintenanceTask
-from ..lifecycle import pruning, reaping, run_totals
+from ..lifecycle import pausing, pruning, reaping, run_totals
 from ..lifecycle.operations import quarantines, workflows
-from ..lifecycle.pausing import give_up_slots_of_closed
 from ..lifecycle.signalling import send_job_signals
 from . import backlog_samples, bulk_operations
 from .dead_letters import prune_dead_letters
@@ -53,7 +52,7 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             run_once=bulk_operations.run_chunk,
         ),
         MaintenanceTask(
-            name="slots", every=sweep, batch=1_000_000, run_once=give_up_slots_of_closed
+            name="slots", every=sweep, batch=pausing.BATCH, run_once=pausing.give_up_slots_of_closed
         ),
         MaintenanceTask(name="pressure", every=sweep, batch=1_000, run_once=watch_pressure),
     ]
