@@ -14,7 +14,7 @@ from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
 from ..domain.gates import LoneGate
 from ..lifecycle import promoting
-from ..lifecycle.gates.admission import admit
+from ..lifecycle.gates.admission import Admission, admit
 from ..lifecycle.gates.arrivals import admit_arrivals
 from ..lifecycle.notifying import THROTTLE_SECONDS
 from ..lifecycle.settling import HandOver
@@ -105,7 +105,12 @@ class Poller:
 
 class Admitter:
     """Looks at all lines every ``interval`` seconds, twice after a hint, and while jobs wait only
-    for room in this process. Times are of ``time.monotonic()``."""
+    for room in this process. Times are of ``time.monotonic()``.
+
+    With more lines than one look reads, the next round begins behind those that were given
+    something last: begun with the first each time, it would give them every slot that they share
+    with others. Tenants take turns by their shares, so where some wait it begins with the first.
+    """
 
     def __init__(self, interval: float) -> None:
         self.next_at = NEVER
@@ -115,7 +120,8 @@ class Admitter:
         self._interval = interval
         self._look_at = self._again_at = self._looked_at = 0.0
         self._shares = FairShares()
-        self._after = ""
+        self._after = self._began_at = self._given_up_to = ""
+        self._goes_on = False
         self._metered = self._admitted = self._waits_for_claims = False
         self._arrived: LoneGate | None = None
         self._conflicts = False
@@ -172,7 +178,8 @@ class Admitter:
             self.next_at = max(now, self._rests_until)
             self.is_done = False
         elif not gated:
-            self.next_at, self._after = NEVER, ""
+            self.next_at, self._goes_on = NEVER, False
+            self._after = self._began_at = self._given_up_to = ""
             self._metered = self._handed.freed = False
             self.is_done = True
 
@@ -194,7 +201,7 @@ class Admitter:
                     self.next_at = started
                 if came.queues or not came.rest:
                     return came.queues
-            self._conflicts = self._conflicts and self._after != ""
+            self._conflicts = self._conflicts and self._goes_on
             found = admit(room, self._shares, after=self._after)
         except REFUSALS as refusal:
             self._note_failed(refusal)
@@ -203,22 +210,36 @@ class Admitter:
         if not found.ours:
             self.next_at = now + BUSY_SECONDS
             return set()
-        self._metered = found.metered or (self._metered and self._after != "")
-        self._after = found.last
+        self._metered = found.metered or (self._metered and self._goes_on)
         self._spent += now - started
         self._admitted |= bool(found.queues)
         self._ahead += found.metered_jobs
-        self._waits_for_claims = found.full and not found.last
-        if found.last or (self._metered and not found.closed and not found.full):
+        self._go_on(found)
+        self._waits_for_claims = found.full and not self._goes_on
+        if self._goes_on or (self._metered and not found.closed and not found.full):
             self.next_at = now
         else:
             self.next_at = NEVER if found.tokens_in is None else now + found.tokens_in
-        if not found.last:
+        if not self._goes_on:
             self.is_done = not self._admitted and found.tokens_in is None
             if self._spent > LONG_SECONDS and not self._admitted:
                 self._rests_until = now + REST * self._spent
             self._spent, self._admitted = 0.0, False
         return found.queues
+
+    def _go_on(self, found: Admission) -> None:
+        """Choose where the next look begins, and whether it belongs to this round."""
+        if found.queues:
+            self._given_up_to = found.last
+        self._after, self._goes_on = found.last, found.last != ""
+        if self._goes_on:
+            return
+        if self._began_at and not self._admitted:
+            self._began_at, self._goes_on = "", True  # the lines before where it began
+            return
+        if self._metered or not self._admitted:
+            self._given_up_to = ""
+        self._after = self._began_at = self._given_up_to
 
     def resolve_conflicts(self) -> None:
         """Look at the lines of a process without room, if jobs have come that may do more than wait

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ import pytest
 from django_jobs import Concurrency
 from django_jobs.domain.gates import Gates, LoneGate
 from django_jobs.lifecycle.notifying import THROTTLE_SECONDS, blocked_hint, read_blocked
+from django_jobs.lifecycle.settling import HandOver
 from django_jobs.models import Job, Queue, Resource
+from django_jobs.worker import poller as module
 from django_jobs.worker.poller import LINGER_SECONDS, NEVER, Admitter, Poller
 from tests.app import jobs
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
@@ -107,6 +111,27 @@ def test_a_job_that_came_for_a_free_key_is_admitted_in_one_statement(
     # What waits at other gates is looked at next, without a poll.
     assert admitter.admit({"default": 5}) == ({"default"} if also_another_gate else set())
     assert not Job.objects.filter(status="blocked").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_slot_that_is_free_comes_to_lines_of_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "admit", partial(module.admit, lines=3))
+    Resource.objects.create(name="stripe", max_concurrency=1)
+    register_worker()
+    for number in range(27):
+        refund_payment.using(concurrency_key=f"key {number % 9}").enqueue(number)
+    admitter = Admitter(1.0)
+    given = []
+    for _ in range(9):
+        admitter.hand_over(HandOver(freed=True))
+        while not Job.objects.filter(status="ready").exists():
+            admitter.admit({"default": 5})
+        while admitter.next_at <= time.monotonic():
+            admitter.admit({"default": 5})
+        ended = Job.objects.filter(status="ready")
+        given += [int((job.concurrency_key or "")[4:]) // 3 for job in ended]
+        ended.delete()
+    assert Counter(given) == {0: 3, 1: 3, 2: 3}
 
 
 @pytest.mark.django_db(transaction=True)
