@@ -43,6 +43,10 @@ FAILED_SECONDS = 1.0
 BUSY_SECONDS = 0.002
 """Seconds until the next try if another process was admitting."""
 
+FULL_SECONDS = 0.02
+"""Seconds until the next look if what is ready takes all room or all tokens. A claim of this process
+is followed by a look at once; others may claim it too."""
+
 
 class Poller:
     """Polls at least every ``poll`` seconds, when the next known scheduled job is due, and twice
@@ -216,7 +220,9 @@ class Admitter:
         self._ahead += found.metered_jobs
         self._go_on(found)
         self._waits_for_claims = found.full and not self._goes_on
-        if self._goes_on or (self._metered and not found.closed and not found.full):
+        if self._waits_for_claims:
+            self.next_at = now + FULL_SECONDS
+        elif self._goes_on or (self._metered and not found.closed):
             self.next_at = now
         else:
             self.next_at = NEVER if found.tokens_in is None else now + found.tokens_in

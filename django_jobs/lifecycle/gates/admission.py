@@ -100,9 +100,9 @@ class Admission:
     ``queues`` have jobs that it made ready. ``last`` is the line to continue behind; empty at the
     end. ``metered``: lines wait that are admitted only as workers can start their jobs, and
     ``metered_jobs`` of them were. ``closed``: none was, although there was room. ``full``: none
-    was, because what is ready takes all of it. ``tokens_in`` is the seconds until a rate has a
-    token for one of the lines; None if none waits for that. ``ours`` is False if another process
-    was admitting. ``changes`` are the breakers that it changed.
+    was, because what is ready takes all of it, or all tokens. ``tokens_in`` is the seconds until a
+    rate has a token for one of the lines; None if none waits for that. ``ours`` is False if another
+    process was admitting. ``changes`` are the breakers that it changed.
     """
 
     ours: bool = True
@@ -234,7 +234,9 @@ def _share_out_to(
         tokens = bucket.tokens - starts
         if starts or bucket.excess:
             spent[name] = starts + bucket.excess
-        if tokens < 1:
+        if bucket.is_held:
+            admission.full = admission.full or not admission.queues
+        elif tokens < 1:
             wait = (1 - tokens) / bucket.pace
             admission.tokens_in = min(wait, admission.tokens_in or wait)
     state.budgets.save()

@@ -110,11 +110,12 @@ UPDATE django_jobs_resource SET over_limit = NOT over_limit WHERE name = ANY(%(n
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """The tokens of a rate, and how many come in a second. ``excess`` are those of its row that are
-    beyond the burst."""
+    beyond the burst. ``is_held``: ready jobs have the whole burst, so none comes before a claim."""
 
     tokens: float
     pace: float
     excess: float = 0.0
+    is_held: bool = False
 
 
 TenantLimits = tuple[float, float | None]
@@ -202,7 +203,7 @@ def _count_resources(supply: Supply) -> ResourceState:
             slots = 0
         if tokens is not None:
             within = min(tokens, max(held, 0.0))
-            state.buckets[name] = Bucket(within, pace, excess=tokens - within)
+            state.buckets[name] = Bucket(within, pace, tokens - within, is_held=held < 1)
             slots = min(slots, floor(within))
         supply.resources[name] = max(slots, 0)
         budget, *recent = retries

@@ -152,6 +152,8 @@ def test_what_was_admitted_and_not_claimed_keeps_its_tokens() -> None:
         Resource.objects.update(refilled_at="2020-01-01T00:00Z")
         admit()
     assert statuses().count("ready") == 3
+    found = admit()
+    assert (found.full, found.tokens_in) == (True, None)  # a claim comes first
     claim_ready(register_worker(), limit=1)
     for _ in range(4):
         admit()
