@@ -44,8 +44,8 @@ BUSY_SECONDS = 0.002
 """Seconds until the next try if another process was admitting."""
 
 FULL_SECONDS = 0.02
-"""Seconds until the next look if what is ready takes all room or all tokens. A claim of this process
-is followed by a look at once; others may claim it too."""
+"""Seconds until the next look if what is ready takes all room or all tokens. A claim of this
+process is followed by a look at once; others may claim it too."""
 
 
 class Poller:
