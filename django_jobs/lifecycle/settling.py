@@ -268,23 +268,16 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
 
 
 def _write_and_hand_over(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
-    compared = {"compared": list(hand_over.compared)}
-    rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided) | compared)
+    rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided) | {"compared": [*hand_over.compared]})
     opened = [(queue, shared) for id_, queue, shared in rows if id_ is None]
     hand_over.queues.update(queue for queue, _ in opened)
     # A line of a key alone keeps its slots or has no use for them: the other lines of that key, if
     # there are any, wait for the next poll.
     free = sum(one.ending.job.shares_gates for one in decided)
     hand_over.freed |= free > sum(shared for _, shared in opened)
-    hand_over.freed |= any(
-        one.ending.job.gates in hand_over.compared or _is_moved(one) for one in decided
-    )
+    hand_over.freed |= any(one.ending.job.gates in hand_over.compared for one in decided)
+    hand_over.freed |= any(one.decision and one.decision.queue for one in decided)  # it moved
     return {id_ for id_, _, _ in rows if id_ is not None}
-
-
-def _is_moved(settled: Settled) -> bool:
-    """Whether it goes on in another queue."""
-    return settled.decision is not None and settled.decision.queue is not None
 
 
 def _is_kept(settled: Settled) -> bool:

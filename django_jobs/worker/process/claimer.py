@@ -1,5 +1,4 @@
-"""The thread that registers the worker, promotes and claims jobs, and sleeps until there is
-work."""
+"""The thread that registers the worker, promotes and claims jobs, and waits for work."""
 
 from __future__ import annotations
 
