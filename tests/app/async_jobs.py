@@ -21,9 +21,10 @@ _complete: asyncio.Event | None = None
 
 
 @job
-async def meet(crowd: int) -> int:
-    """Wait until so many run at once, in this process."""
+async def meet(crowd: int, path: str) -> int:
+    """Say on disk that it started, and wait until so many run at once, in this process."""
     global _here, _complete
+    mark(path)
     _complete = _complete or asyncio.Event()
     _here += 1
     if _here >= crowd:

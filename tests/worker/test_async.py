@@ -35,15 +35,16 @@ def test_a_thousand_handlers_wait_at_once_and_hold_no_thread(
     start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """The last of them comes behind jobs for threads, and these pass those that wait."""
-    enqueue_many("app.meet", [{"crowd": 1000}] * 999)
+    path = str(tmp_path / "met")
+    enqueue_many("app.meet", [{"crowd": 1000, "path": path}] * 999)
     start_worker("--async-concurrency", "1000", "--threads", "2", *arguments)
-    until(lambda: statuses("app.meet") == {"running": 999})
+    until_marked(Path(path), 999)  # a loop that is slow to start them gives the others back
     enqueue_many("app.noop", [{}] * 500)
     until(lambda: statuses("app.noop") == {"succeeded": 500})
     assert statuses("app.meet") == {"running": 999}
     (worker,) = take_snapshot().workers
     assert (worker.claimed, worker.threads, worker.async_slots) == (999, 2, 1000)
-    last = async_jobs.meet.enqueue(crowd=1000)
+    last = async_jobs.meet.enqueue(crowd=1000, path=path)
     assert until_status(last, "succeeded").result == 1000
     until(lambda: statuses("app.meet") == {"succeeded": 1000})
 
