@@ -193,7 +193,10 @@ class ConsoleAdmin(ModelAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        context = {**context, **self.page_context(request, obj)}
+        stored = obj
+        if obj is not None and request.method == "POST":  # a refused form has set what it says
+            stored = self.get_object(request, str(obj.pk)) or obj
+        context = {**context, **self.page_context(request, stored)}
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:

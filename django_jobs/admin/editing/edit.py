@@ -18,7 +18,7 @@ from ... import registry
 from ...api.editing import edit_job, edited, stored_arguments
 from ...conf import conf
 from ...exceptions import JobsError
-from ...lifecycle.editing.edits import EDITABLE, stored_job
+from ...lifecycle.editing.edits import CHANGED_MEANWHILE, EDITABLE, stored_job
 from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus
 from ..base.actions import ModelAdmin
@@ -93,7 +93,9 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     )
     confirmation = None
     rows: list[Any] = []
-    if form.is_valid():
+    if "confirmed" not in request.POST and request.POST.get("state", stored.state) != stored.state:
+        form.add_error(None, _not_changed(CHANGED_MEANWHILE))
+    elif form.is_valid():
         changes = _changes(form)
         try:
             rows = differences(stored, edited(stored, **changes), before)
@@ -121,6 +123,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         subtitle=label,
         form=form,
         confirmation=confirmation,
+        state=stored.state,
         differences=rows,
         is_dead=is_dead,
         caution=may_repeat(1) if is_dead and stored.at_most_once else "",
@@ -150,14 +153,17 @@ def _edit(
     except JobsError as error:
         return refusal_text(error)
     if result.refused:
-        why = refusal_text(result.refused[job_id])
-        return gettext("The job was not changed: %(why)s.") % {"why": why}
+        return _not_changed(result.refused[job_id])
     user = request.user.pk
     assert user is not None
     rows = Job.objects.using(conf().database).filter(pk=job_id).only("job_type")
     LogEntry.objects.log_actions(user, rows, CHANGE, f"edited: {given['reason']}")
     page.message_user(request, gettext("The job was changed."), messages.SUCCESS)
     return None
+
+
+def _not_changed(why: str) -> str:
+    return gettext("The job was not changed: %(why)s.") % {"why": refusal_text(why)}
 
 
 def _time(seconds: float) -> datetime | None:

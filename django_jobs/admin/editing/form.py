@@ -20,7 +20,8 @@ from ...domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ...lifecycle.scope import Scope
 from ...models import Queue
 from ...separators import number_text
-from ..base.arguments import (
+from ..base.json_display import MASK
+from ..forms.arguments import (
     MORE,
     arguments_of,
     is_hidden,
@@ -30,7 +31,6 @@ from ..base.arguments import (
     takes_more,
     written,
 )
-from ..base.json_display import MASK
 from ..schedules.form import HIDDEN, site_zone
 
 
@@ -44,6 +44,19 @@ class MomentWidget(forms.SplitDateTimeWidget):
             date_format="%Y-%m-%d",
             time_format="%H:%M:%S",
         )
+
+
+class DueField(forms.SplitDateTimeField):
+    """A time that comes twice when clocks go back is the first of the two. Django refuses it, and
+    with it each edit of a job that is due then."""
+
+    def compress(self, data_list: Any) -> datetime | None:
+        if len(data_list) == 2 and all(data_list):
+            at = timezone.make_aware(datetime.combine(*data_list))
+            first, second = (at.replace(fold=fold).utcoffset() for fold in (0, 1))
+            if first is not None and second is not None and first > second:
+                return at
+        return super().compress(data_list)
 
 
 class JobForm(forms.Form):
@@ -112,7 +125,7 @@ class JobForm(forms.Form):
             help_text=_("From -100 to 100. Jobs with a higher priority start sooner."),
             widget=forms.NumberInput(attrs={"class": "vIntegerField"}),
         )
-        self.fields["run_at"] = forms.SplitDateTimeField(
+        self.fields["run_at"] = DueField(
             label=_("Due"),
             required=False,
             widget=MomentWidget(),
@@ -137,7 +150,7 @@ class JobForm(forms.Form):
         cleaned["payload"] = None
         if self.errors or self.stored is None:
             return cleaned
-        payload = payload_of(self.arguments, cleaned, self.stored)
+        payload = payload_of(self.arguments, self, self.stored)
         try:
             payload |= more_payload(cleaned.get(MORE, ""), self.arguments, self.stored)
         except ValidationError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
@@ -19,6 +18,7 @@ from ...models import BreakerState, Resource
 from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
 from ..base.model_admin import allowed_by, section
+from ..forms.edit_form import EditForm
 from ..operator_actions import ReasonForm
 from .limit_admin import LimitAdmin, name_section
 from .live import live_resource
@@ -111,8 +111,7 @@ CLOSE_BREAKER = OperatorAction(
 )
 
 
-# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
-class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]
+class ResourceForm(EditForm):
     """Refuses limits that would let no job start."""
 
     class Meta:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
@@ -21,6 +20,7 @@ from ...separators import number_text
 from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
 from ..base.model_admin import allowed_by, section
+from ..forms.edit_form import EditForm
 from ..operator_actions import ReasonForm
 from .limit_admin import LimitAdmin, name_section
 from .live import live_tenant
@@ -65,8 +65,7 @@ RESUME = OperatorAction(
 )
 
 
-# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
-class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
+class TenantForm(EditForm):
     """Refuses a share that is none, and what cannot be the tenant of a job."""
 
     class Meta:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from django import forms
@@ -14,6 +14,7 @@ from ...domain.backoff import Backoff
 from ...domain.ranking import STRICT_WEIGHT
 from ...models import Queue
 from ...separators import number_text
+from ..forms.edit_form import EditForm
 from .rule_fields import BACKOFF, LONGEST_TEXT, RETENTION, RULES, STATUSES, RuleFields
 
 BACKOFF_EXAMPLE = '{"curve": "fixed", "base": 5}'
@@ -37,8 +38,7 @@ def _age(label: Any) -> forms.CharField:
     return forms.CharField(label=label, required=False, max_length=LONGEST_TEXT)
 
 
-# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
-class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
+class QueueForm(EditForm):
     """Refuses settings that would otherwise fail in a worker."""
 
     backoff_curve = forms.ChoiceField(label=_("Backoff"), choices=CURVES, required=False)
@@ -96,6 +96,9 @@ class QueueForm(forms.ModelForm):  # type: ignore[type-arg]
             if field := self.fields.get(f"retention_{status}"):
                 text = _("Such as 12h, 7d or 0; None: for ever. Empty: %(value)s, by the setting.")
                 field.help_text = text % {"value": RETENTION.of_settings(status)}
+
+    def columns(self) -> Iterable[str]:
+        return {*super().columns(), *(rule.column for rule in RULES)}
 
     @property
     def changed_columns(self) -> Sequence[str]:

@@ -15,8 +15,8 @@ from ...lifecycle.operations import schedules as schedule_operations
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
 from ..base.actions import OperatorAction, by_id, by_name
+from ..forms.sent_once import NUMBER, number_field
 from ..operator_actions import ReasonForm
-from ..sent_once import NUMBER, number_field
 
 
 class RunForm(forms.Form):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import lru_cache
 from itertools import groupby
@@ -23,7 +23,7 @@ from ...domain.cron import UnknownTimezone, check_timezone
 from ...domain.schedules import Rule
 from ...exceptions import JobsError, PayloadError, QueueFull
 from ...models import Queue, Schedule
-from ..base.arguments import (
+from ..forms.arguments import (
     MORE,
     arguments_of,
     is_hidden,
@@ -33,6 +33,7 @@ from ..base.arguments import (
     takes_more,
     written,
 )
+from ..forms.edit_form import EditForm
 
 Choices = list[tuple[Any, Any]]
 HIDDEN = _("Hidden. Leave empty to keep the current value.")
@@ -93,8 +94,7 @@ class DatesFormField(forms.CharField):
         return sorted(dates)
 
 
-# ModelForm is generic in the stubs only; at run time Django's class takes no parameter.
-class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
+class ScheduleForm(EditForm):
     """A schedule of one job type. ``form_for`` makes one with the fields of its arguments."""
 
     chosen: ClassVar[JobType[..., Any] | None] = None
@@ -177,10 +177,14 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         if MORE in self.fields and others:
             self.initial[MORE] = written(others)
 
+    def columns(self) -> Iterable[str]:
+        payload = {"payload", "payload_version"} if self.with_arguments else set()
+        return {*super().columns(), *payload}
+
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
         if self.with_arguments and self.chosen is not None and not self.errors:
-            payload = payload_of(self.arguments, self.cleaned_data, self.stored)
+            payload = payload_of(self.arguments, self, self.stored)
             if MORE in self.fields:
                 try:
                     text = self.cleaned_data[MORE]

@@ -21,8 +21,8 @@ from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Schedule, Tick
 from ...models.schedule import LONGEST_NAME
 from ...models.timestamps import TimestampSubquery
-from ..base.arguments import MORE, arguments_of, takes_more
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..forms.arguments import MORE, arguments_of, takes_more
 from ..layout.console_page import console_path
 from ..lists.filters import JobTypeFilter
 from ..lists.schedule_filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter

@@ -19,7 +19,8 @@ from ...exceptions import JobsError
 from ...lifecycle.operations.jobs import demand
 from ...models import WorkflowRun
 from ..base.actions import ModelAdmin
-from ..base.arguments import (
+from ..base.formatting import list_url
+from ..forms.arguments import (
     MORE,
     JsonObjectText,
     arguments_of,
@@ -28,9 +29,8 @@ from ..base.arguments import (
     payload_of,
     takes_more,
 )
-from ..base.formatting import list_url
+from ..forms.sent_once import NUMBER, key_of_form, made_by_hand, number_field
 from ..layout.console_page import console_page
-from ..sent_once import NUMBER, key_of_form, made_by_hand, number_field
 
 PERMISSION = "django_jobs.start_workflow"
 CHOSEN = "workflow"
@@ -64,7 +64,7 @@ class StartForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if not self.errors:
-            cleaned["arguments"] = payload_of(self._arguments, cleaned, {})
+            cleaned["arguments"] = payload_of(self._arguments, self, {})
             try:
                 cleaned["arguments"] |= more_payload(cleaned.get(MORE, ""), self._arguments, {})
             except ValidationError as error:

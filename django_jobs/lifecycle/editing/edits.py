@@ -36,6 +36,8 @@ MOST_KEPT = 10_000
 
 EDITABLE = (JobState.SCHEDULED, JobState.BLOCKED, JobState.READY, JobState.DEAD)
 
+CHANGED_MEANWHILE = gettext_noop("it was changed meanwhile")
+
 # ``state`` is the same as long as nothing changed that an edit can change.
 STATE = """md5(concat_ws('|', job.status = 'dead', job.queue, job.priority,
     date_part('epoch', job.available_at), job.payload_version, job.payload::text))"""
@@ -193,7 +195,7 @@ def _edit(
         if stored.status == JobState.DEAD:
             demand(actor, "django_jobs.replay_job")
         if state is not None and stored.state != state:
-            raise OperationRefused(gettext_noop("it was changed meanwhile"))
+            raise OperationRefused(CHANGED_MEANWHILE)
         edited = prepare(stored)
         if not scope.has(edited.queue, stored.job_type):
             raise OperationRefused(OUTSIDE)

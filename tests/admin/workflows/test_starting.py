@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.urls import reverse
 
 from django_jobs import registry
-from django_jobs.admin.base.arguments import MORE, arguments_of
+from django_jobs.admin.forms.arguments import MORE, arguments_of
 from django_jobs.admin.workflows.starting import start_by_hand
 from django_jobs.api.workflows.workflow import Workflow
 from django_jobs.models import Job, WorkflowDefinition, WorkflowRun

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...api.job_type import JobType
-from .json_display import masked
+from ..base.json_display import masked
 
 if typing.TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -100,17 +100,18 @@ def more_field() -> forms.Field:
 
 
 def payload_of(
-    arguments: list[Argument], cleaned: Mapping[str, Any], stored: Mapping[str, Any]
+    arguments: list[Argument], form: forms.BaseForm, stored: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The payload of a valid form. An empty field means the handler's default, or for a
-    hidden value the one in ``stored``."""
+    """The payload of a valid form. What the user left alone stays as it is in ``stored``, also
+    where the form would have another type for it; a hidden value was shown empty. A field that was
+    emptied means the handler's default."""
     payload: dict[str, Any] = {}
     for argument in arguments:
-        typed = cleaned.get(argument.key)
-        if typed not in BLANK:
-            payload[argument.name] = argument.read(typed)
-        elif argument.name in stored and _stays(argument.name, stored[argument.name]):
+        typed = form.cleaned_data.get(argument.key)
+        if argument.name in stored and argument.key not in form.changed_data:
             payload[argument.name] = stored[argument.name]
+        elif typed not in BLANK:
+            payload[argument.name] = argument.read(typed)
         elif not argument.has_default:
             payload[argument.name] = None
     return payload
@@ -134,11 +135,6 @@ def more_payload(text: str, arguments: list[Argument], stored: Mapping[str, Any]
 def is_hidden(name: str, value: Any) -> bool:
     """Whether an argument's value is or contains a secret."""
     return bool(masked({name: value}) != {name: value})
-
-
-def _stays(name: str, value: Any) -> bool:
-    """Whether an empty field keeps the stored value, because it was shown empty."""
-    return value in BLANK or is_hidden(name, value)
 
 
 def written(value: Any) -> str:
@@ -240,7 +236,7 @@ def _chosen(kind: Any) -> Built:
 def _text(kind: Any) -> Built:
     field = forms.CharField(strip=False, widget=forms.TextInput(attrs={"class": "vTextField"}))
     # Browsers send the line breaks of a longer text with carriage returns.
-    return field, lambda text: text.replace("\r\n", "\n"), _same
+    return field, lambda text: text.replace("\r\n", "\n"), _as_text
 
 
 def _whole(kind: Any) -> Built:
@@ -273,6 +269,10 @@ _BUILDERS: dict[Any, Callable[[Any], Built]] = {
     float: _number,
     **dict.fromkeys(MOMENTS, _moment),
 }
+
+
+def _as_text(value: Any) -> Any:
+    return value if value is None else str(value)
 
 
 def _same(value: Any) -> Any:

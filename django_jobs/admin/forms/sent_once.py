@@ -13,8 +13,8 @@ from django.contrib import messages
 from django.contrib.admin.models import ADDITION, LogEntry
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
-from .base.actions import ModelAdmin
-from .base.formatting import change_url
+from ..base.actions import ModelAdmin
+from ..base.formatting import change_url
 
 NUMBER = "form_number"
 KEPT_SECONDS = 3600.0
