@@ -25,7 +25,7 @@ from ...models import Job, Quarantine, Queue, Resource, Schedule, Tenant
 from ...separators import number_text
 from ..layout.console_page import console_page
 from ..layout.time_limit import is_timed_out, time_limit
-from .formatting import change_url, link, refusal_text
+from .formatting import NAMED, change_url, link, refusal_text, refusals_text
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -38,7 +38,6 @@ ADMIN_BULK_LIMIT = 10_000
 """Rows that one action on "all matching" may change."""
 CHUNK = 1_000
 LOGGED_ONE_BY_ONE = 100
-NAMED = 5
 PREVIEWED = 10
 
 
@@ -135,9 +134,15 @@ def run_action(
     form = action.form(request.POST) if confirmed else _empty_form(page, request, choice, action)
     if not confirmed or not form.is_valid():
         return _question(page, request, choice, action, form)
-    for other in action.alternatives:
-        if request.POST.get("instead") == other.name and other.offered(page, request, choice):
+    if instead := request.POST.get("instead"):
+        other = next((one for one in action.alternatives if one.name == instead), None)
+        if other is not None and other.offered(page, request, choice):
             return other.go(page, request, choice, form.cleaned_data)
+        # The rows are others now. The action would change them all at once.
+        text = _("Nothing was changed. “%(way)s” is no longer offered for what was chosen.")
+        way = instead if other is None else other.label
+        page.message_user(request, text % {"way": way}, messages.ERROR)
+        return _question(page, request, choice, action, form)
     _act(page, request, choice, action, form.cleaned_data)
     if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
         # A replayed job is no longer a dead letter, so its page there is gone.
@@ -309,19 +314,7 @@ def _show_result(
         if not result.done:
             page.message_user(request, _("No rows were changed."), messages.WARNING)
         return
-    count = len(result.refused)
-    named = [f"#{id_}: {refusal_text(why)}" for id_, why in list(result.refused.items())[:NAMED]]
-    text = ngettext(
-        "%(count)s was not changed. %(named)s",
-        "%(count)s were not changed. %(named)s",
-        count,
-    ) % {"count": number_text(count), "named": "; ".join(named)}
-    if count > NAMED:
-        rest = count - NAMED
-        text += "; " + ngettext("and %(rest)s more", "and %(rest)s more", rest) % {
-            "rest": number_text(rest)
-        }
-    page.message_user(request, text, messages.WARNING)
+    page.message_user(request, refusals_text(result.refused), messages.WARNING)
 
 
 def _counted(text: _StrOrPromise, number: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, pgettext
+from django.utils.translation import gettext_noop, ngettext, pgettext
 
 from ...domain.durations import duration_text
 from ...models import Worker
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 NOTHING = "-"
+NAMED = 5
+"""Rows of an answer that are named."""
 
 REFUSED_STATES = (
     gettext_noop("it is waiting"),
@@ -155,6 +157,23 @@ def ago(at: datetime | None, now: datetime) -> str:
 def refusal_text(why: object) -> str:
     """Why something was refused, in the reader's language. A text with values in it stays."""
     return _(str(why))
+
+
+def refusals_text(refused: Mapping[int, object]) -> str:
+    """How many rows were refused, with the reasons of the first ones."""
+    count = len(refused)
+    named = [f"#{id_}: {refusal_text(why)}" for id_, why in list(refused.items())[:NAMED]]
+    text = ngettext(
+        "%(count)s was not changed. %(named)s",
+        "%(count)s were not changed. %(named)s",
+        count,
+    ) % {"count": number_text(count), "named": "; ".join(named)}
+    if count > NAMED:
+        rest = count - NAMED
+        text += "; " + ngettext("and %(rest)s more", "and %(rest)s more", rest) % {
+            "rest": number_text(rest)
+        }
+    return text
 
 
 def moment_and_age(at: datetime | None, now: datetime) -> str:

@@ -11,6 +11,7 @@ from django.contrib.admin.models import ADDITION, LogEntry
 
 from django_jobs.admin.base import actions
 from django_jobs.admin.operations.background import SAME, SPAN_OF
+from django_jobs.lifecycle.operations import dead_letters
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, DeadLetter, Job
 from tests.admin.walking import Page, change_url, list_url
@@ -96,6 +97,25 @@ def test_the_whole_list_is_every_job(page: Page) -> None:
     assert go(page, "").terms == {"all": True}
     run_chunk()
     assert set(Job.objects.values_list("status", flat=True)) == {"cancelled"}
+
+
+@pytest.mark.parametrize("instead", ["background", "plan", "<b>"])
+def test_a_way_that_is_no_longer_offered_changes_nothing_and_is_asked_again(
+    page: Page, instead: str
+) -> None:
+    dead = [make_dead() for _ in range(4)]
+    given = {"select_across": 1, "max_id": dead[-1].pk, "instead": instead, "reason": "mended"}
+    if instead == "background":  # is offered for more than three
+        dead_letters.dismiss([dead[0].pk])
+    query = "?q=error:boom"  # an operation has no such term
+    answer = page.confirm(DeadLetter, "replay_jobs", 0, query=query, **given)
+    text = answer.content.decode()
+    assert answer.status_code == 200
+    assert "Nothing was changed. “" in text
+    assert "” is no longer offered for what was chosen." in text
+    assert 'value="mended"' in text
+    assert "<b>" not in text
+    assert not Job.objects.filter(status="ready").exists()
 
 
 @pytest.mark.parametrize("priority", ["101", "-101", "1e3", "1; DROP TABLE"])
