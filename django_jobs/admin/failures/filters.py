@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...lifecycle.dead_letters import queues_with_dead
+from ...lifecycle.scope import Scope, scope_of
 from ...models import Job
 from ..access.errors import class_alone, may_see_errors, without_secrets
 from ..base.formatting import shortened
@@ -42,12 +43,13 @@ class FingerprintFilter(TypedFilter):
 
 
 def error_of(fingerprint: str, user: Any) -> str:
-    """An error with this fingerprint, as ``user`` may see it. Without a dead job that has it, the
-    fingerprint."""
+    """An error with this fingerprint, as ``user`` may see it. The fingerprint, if no dead job in
+    the user's scope has it."""
     if not fingerprint:
         return gettext("no error")
     dead = Job.objects.using(conf().database).dead().filter(queue__in=queues_with_dead())
-    errors = dead.filter(fingerprint=fingerprint).values_list("last_error", flat=True)
+    seen = dead.filter((scope_of(user) or Scope()).of(queue="queue", job_type="job_type"))
+    errors = seen.filter(fingerprint=fingerprint).values_list("last_error", flat=True)
     error = "".join(errors[:1])
     shown = without_secrets if may_see_errors(user) else class_alone
     return shortened(shown(error)) if error else fingerprint

@@ -119,6 +119,22 @@ def test_lists_pages_and_searches_have_the_rows_of_the_scope_alone(
 
 
 @pytest.mark.usefixtures("emails")
+def test_a_question_names_no_error_of_a_job_outside_of_the_scope(
+    page_of: Callable[..., Page],
+) -> None:
+    def asked(fingerprint: str) -> str:
+        query = f"?fingerprint={fingerprint}"
+        return str(olga.ask(DeadLetter, "replay_jobs", mine.pk, query=query).content.decode())
+
+    other, mine = dead("bulk"), dead("emails")
+    Job.objects.filter(pk=other.pk).update(last_error="ValueError: customer 8231")
+    olga = page_of(*ALL, "view_deadletter", "view_job_error")
+    assert "failure ValueError: boom." in asked(mine.fingerprint)
+    Job.objects.filter(pk=other.pk).update(fingerprint="8c1f0e6a2b47d95e")
+    assert "failure 8c1f0e6a2b47d95e." in asked("8c1f0e6a2b47d95e")
+
+
+@pytest.mark.usefixtures("emails")
 def test_pages_about_everything_are_refused(page_of: Callable[..., Page]) -> None:
     page = page_of(*ALL, *CHANGES)
     whole = page_of(*ALL, *CHANGES, name="otto")
