@@ -26,6 +26,7 @@ newest AS MATERIALIZED (
     SELECT dead.* FROM unnest(%(queues)s::text[]) AS one (queue) CROSS JOIN LATERAL (
         SELECT {columns} FROM django_jobs_job AS job
         WHERE {DEAD_OF_GROUP}
+          AND job.finished_at >= %(since)s::timestamptz
         ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC, job.finished_at DESC
         LIMIT {most}
     ) AS dead
@@ -131,10 +132,12 @@ def newest_failure(job_type: str, fingerprint: str, queues: Sequence[str]) -> Ne
     return NewestFailure(**rows[0]) if rows else None
 
 
-def code_versions(job_type: str, fingerprint: str, queues: Sequence[str]) -> list[CodeVersion]:
+def code_versions(
+    job_type: str, fingerprint: str, queues: Sequence[str], since: datetime | None = None
+) -> list[CodeVersion]:
     """The versions in which the newest dead jobs of a group died, the latest first. Versions whose
     workers were deleted are missing."""
-    rows = fetch(VERSIONS, _parameters(job_type, fingerprint, queues))
+    rows = fetch(VERSIONS, _parameters(job_type, fingerprint, queues, since))
     return [CodeVersion(*row) for row in rows]
 
 
@@ -158,5 +161,12 @@ def rows_of(keys: Sequence[tuple[str, str, str]]) -> list[RowDetails]:
     return [found[place] for place in range(1, len(keys) + 1)]
 
 
-def _parameters(job_type: str, fingerprint: str, queues: Sequence[str]) -> dict[str, object]:
-    return {"job_type": job_type, "fingerprint": fingerprint, "queues": list(queues)}
+def _parameters(
+    job_type: str, fingerprint: str, queues: Sequence[str], since: datetime | None = None
+) -> dict[str, object]:
+    return {
+        "job_type": job_type,
+        "fingerprint": fingerprint,
+        "queues": list(queues),
+        "since": since or "-infinity",
+    }

@@ -205,9 +205,7 @@ def take_failures(
     parameters = {
         "queue": queue,
         "most": MOST_GROUPS + 1,
-        "since": "-infinity" if span is None else read_at - span,
-        "begin": read_at - (span or curve),
-        "span": (span or curve).total_seconds(),
+        **_times(read_at, span, curve),
     }
     dead = fetch_named(DEAD_GROUPS, parameters)
     again = fetch_named(RETRIED_GROUPS, parameters) if retried else []
@@ -218,20 +216,30 @@ def take_failures(
     )
 
 
-def take_failure(job_type: str, fingerprint: str) -> Failures:
-    """One group, of all times and with the retried jobs; none if nothing has failed like this."""
+def take_failure(
+    job_type: str, fingerprint: str, *, queue: str | None = None, span: timedelta | None = None
+) -> Failures:
+    """One group with the retried jobs; none if nothing has failed like this. Its dead jobs are
+    those of one queue or of all that died in the last ``span``, or at any time."""
     read_at = database_time()
+    queues = {*Queue.objects.names(), *queues_with_dead()} if queue is None else {queue}
     parameters = {
         "job_type": job_type,
         "fingerprint": fingerprint,
-        "queues": sorted({*Queue.objects.names(), *queues_with_dead()}),
-        "since": "-infinity",
-        "begin": read_at - CURVE,
-        "span": CURVE.total_seconds(),
+        "queues": sorted(queues),
+        **_times(read_at, span, CURVE),
     }
     dead = fetch_named(ONE_DEAD_GROUP, parameters)
     retried = fetch_named(ONE_RETRIED_GROUP, parameters)
     return Failures(groups=_merged(dead, retried), read_at=read_at)
+
+
+def _times(read_at: datetime, span: timedelta | None, curve: timedelta) -> dict[str, Any]:
+    return {
+        "since": "-infinity" if span is None else read_at - span,
+        "begin": read_at - (span or curve),
+        "span": (span or curve).total_seconds(),
+    }
 
 
 def _merged(dead: Rows, retried: Rows) -> tuple[FailureGroup, ...]:

@@ -120,7 +120,7 @@ def test_each_reads_the_index_of_failures_and_a_bounded_number_of_runs(name: str
     job = fill_with_dead_jobs()
     parameters = {
         **{"job_type": job.job_type, "fingerprint": job.fingerprint, "queues": ["default"]},
-        **{"job_types": [job.job_type], "fingerprints": [job.fingerprint]},
+        **{"job_types": [job.job_type], "fingerprints": [job.fingerprint], "since": "-infinity"},
     }
     plan = explain(getattr(failure_details, name), parameters)
     assert_few_are_read(plan, {"django_jobs_dead_failure"}, failure_details.MOST_RUNS)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.sites import AdminSite
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -24,9 +25,22 @@ from ..base.actions import ModelAdmin
 from ..base.formatting import ago, link, list_url, moment_and_age
 from ..layout.console_page import console_page
 from .filters import NO_ERROR
-from .group_rows import dead_url, group_url, groups_url, number, place_of, shown, trend_of
-from .groups_page import MEDIA, SPANS
+from .group_rows import (
+    Narrowing,
+    dead_url,
+    failure_url,
+    group_url,
+    groups_url,
+    number,
+    place_of,
+    shown,
+    trend_of,
+)
+from .groups_page import MEDIA
 from .issue_link import issue_url
+
+if TYPE_CHECKING:
+    from django.utils.safestring import SafeString
 
 LONGEST_TRACEBACK = 2_000
 """Characters of its end in an issue."""
@@ -34,18 +48,27 @@ LONGEST_TRACEBACK = 2_000
 
 def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """The failure that ``type`` and ``fingerprint`` name."""
-    named = [request.GET.get(name, "").replace("\0", "") for name in ("type", "fingerprint")]
-    failures = take_failure(*named)
+    job_type, fingerprint = (
+        request.GET.get(name, "").replace("\0", "") for name in ("type", "fingerprint")
+    )
+    chosen, site = Narrowing.of(request), page.admin_site
+    failures = take_failure(job_type, fingerprint, queue=chosen.queue or None, span=chosen.length)
+    if chosen.span and not any(group.dead for group in failures.groups):
+        wider = replace(chosen, span="")
+        return HttpResponseRedirect(failure_url(site, job_type, fingerprint, wider))
+    if chosen.queue and not failures.groups:
+        return HttpResponseRedirect(failure_url(site, job_type, fingerprint))
     if not failures.groups:
-        return _gone(page, request, *named)
+        return _gone(page, request, job_type, fingerprint)
     (group,) = shown(failures.groups, request.user)
-    site, now = page.admin_site, failures.read_at
+    now = failures.read_at
+    since = None if chosen.length is None else now - chosen.length
     newest = newest_failure(group.job_type, group.fingerprint, group.queues)
     if newest:
         newest = _visible(newest, request)
-    versions = code_versions(group.job_type, group.fingerprint, group.queues)
+    versions = code_versions(group.job_type, group.fingerprint, group.queues, since)
     allowed = page.get_actions(request)
-    plan_url = _plan_url(site, group) if "replay_jobs" in allowed else ""
+    plan_url = _plan_url(site, group, chosen.queue, since) if "replay_jobs" in allowed else ""
     return console_page(
         page,
         request,
@@ -55,8 +78,9 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         parents=[(_("Failures"), groups_url(site))],
         group=group,
         sentence=_sentence(group),
-        facts=_facts(group, site, now),
-        trend=trend_of(group, SPANS["7d"][1]),
+        facts=[*_narrowed(group, site, chosen), *_facts(group, site, now)],
+        curve=chosen.curve,
+        trend=trend_of(group, chosen.curve),
         versions=[
             (one.version, number_text(one.jobs), ago(one.first, now), ago(one.last, now))
             for one in versions
@@ -65,7 +89,7 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         newest_job=newest and link(site, Job, newest.job, f"#{newest.job}"),
         newest_run=newest and newest.run and link(site, Run, newest.run, _("its run")),
         place=place_of(newest.traceback or "") if newest else "",
-        dead_url=dead_url(site, group),
+        dead_url=dead_url(site, group, chosen),
         **{name: name in allowed and group.dead > 0 for name in ("replay_jobs", "dismiss_jobs")},
         plan_url=plan_url,
         replay_label=_("Replay all at once…") if plan_url else _("Replay…"),
@@ -127,6 +151,15 @@ def _sentence(group: FailureGroup) -> str:
     ) % {"dead": dead, "retried": retried}
 
 
+def _narrowed(
+    group: FailureGroup, site: AdminSite, chosen: Narrowing
+) -> list[tuple[str, SafeString]]:
+    """What was chosen of the failure, with a link to all of it."""
+    parts = [str(one) for one in (chosen.queue, chosen.span and chosen.curve) if one]
+    link = format_html('<a href="{}">{}</a>', group_url(site, group), _("Show all"))
+    return [(_("Only"), format_html("{} · {}", ", ".join(parts), link))] if parts else []
+
+
 def _facts(group: FailureGroup, site: AdminSite, now: Any) -> list[tuple[str, str]]:
     jobs = list_url(site, Job, job_type=group.job_type)
     return [
@@ -138,12 +171,15 @@ def _facts(group: FailureGroup, site: AdminSite, now: Any) -> list[tuple[str, st
     ]
 
 
-def _plan_url(site: AdminSite, group: FailureGroup) -> str:
+def _plan_url(site: AdminSite, group: FailureGroup, queue: str, since: datetime | None) -> str:
     """The address of a plan that tries one of several jobs first."""
     if group.dead < 2 or not site.is_registered(BulkOperation):
         return ""
     plan = reverse("admin:django_jobs_replay_plan", current_app=site.name)
-    return f"{plan}?{urlencode({'type': group.job_type, 'error': group.fingerprint or NO_ERROR})}"
+    terms = {"type": group.job_type, "error": group.fingerprint or NO_ERROR, "queue": queue}
+    if since is not None:
+        terms["finished_since"] = since.isoformat()
+    return f"{plan}?{urlencode({name: one for name, one in terms.items() if one})}"
 
 
 def _quarantine_url(request: HttpRequest, site: AdminSite, group: FailureGroup) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.sites import AdminSite
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from ...metrics.failure_details import RowDetails, rows_of
 from ...metrics.failures import FailureGroup
@@ -27,6 +29,45 @@ if TYPE_CHECKING:
 
 GROUPS, GROUP = "django_jobs_failures", "django_jobs_failure_group"
 FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in (\S+)', re.MULTILINE)
+
+
+SPANS = {
+    "1h": (timedelta(hours=1), _("Last hour")),
+    "24h": (timedelta(hours=24), _("Last 24 hours")),
+    "7d": (timedelta(days=7), _("Last 7 days")),
+}
+"""The times that can be chosen. The list of dead letters has filters of the same names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """The queue and the time that were chosen; empty for all."""
+
+    queue: str = ""
+    span: str = ""
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> Narrowing:
+        """The one of an address. A time that cannot be chosen is left out."""
+        span = request.GET.get("span", "")
+        queue = request.GET.get("queue", "").replace("\0", "")
+        return cls(queue=queue, span=span if span in SPANS else "")
+
+    @property
+    def length(self) -> timedelta | None:
+        return SPANS[self.span][0] if self.span else None
+
+    @property
+    def curve(self) -> _StrOrPromise:
+        """What the curves cover."""
+        return SPANS[self.span or "7d"][1]
+
+    def filters(self, span: str = "span") -> dict[str, str]:
+        """What an address needs for it. ``span`` is the name of the time there."""
+        return {name: one for name, one in (("queue", self.queue), (span, self.span)) if one}
+
+
+ALL = Narrowing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +97,7 @@ def rows(
     groups: Sequence[FailureGroup],
     site: AdminSite,
     now: datetime,
-    span: _StrOrPromise,
+    narrowing: Narrowing,
     with_places: bool,
 ) -> list[Row]:
     """The lines of these groups, with what one more statement says of their runs. ``with_places``
@@ -65,7 +106,9 @@ def rows(
         (queue, group.job_type, group.fingerprint) for group in groups for queue in group.queues
     ]
     details = iter(one if with_places else one._replace(end="") for one in rows_of(keys))
-    return [_row(group, [next(details) for _ in group.queues], site, now, span) for group in groups]
+    return [
+        _row(group, [next(details) for _ in group.queues], site, now, narrowing) for group in groups
+    ]
 
 
 def _row(
@@ -73,7 +116,7 @@ def _row(
     details: Sequence[RowDetails],
     site: AdminSite,
     now: datetime,
-    span: _StrOrPromise,
+    narrowing: Narrowing,
 ) -> Row:
     # The oldest version and the newest place of all queues.
     versions = [(one.since, one.version) for one in details if one.since and one.version]
@@ -82,16 +125,16 @@ def _row(
     if places:
         facts.insert(0, max(places)[1])
     if versions:
-        facts.append(_("since code %(version)s") % {"version": min(versions)[1]})
+        facts.append(gettext("since code %(version)s") % {"version": min(versions)[1]})
     return Row(
         group=group,
         number=number(group.dead, group.dead_capped),
         retried=number(group.retried, group.retried_capped) if group.retried else "",
-        url=group_url(site, group),
-        dead_url=dead_url(site, group),
-        error=group.error or _("no error"),
+        url=group_url(site, group, narrowing),
+        dead_url=dead_url(site, group, narrowing),
+        error=group.error or gettext("no error"),
         facts=facts,
-        trend=trend_of(group, span),
+        trend=trend_of(group, narrowing.curve),
         first=ago(group.first, now),
         last=ago(group.last, now),
     )
@@ -99,7 +142,7 @@ def _row(
 
 def trend_of(group: FailureGroup, span: _StrOrPromise) -> Sparkline:
     """The curve of a group, with its highest point in words."""
-    title = _("%(span)s, in %(parts)s parts; most dead jobs in one: %(most)s") % {
+    title = gettext("%(span)s, in %(parts)s parts; most dead jobs in one: %(most)s") % {
         "span": span,
         "most": number(max(group.trend), group.dead_capped),
         "parts": len(group.trend),
@@ -127,19 +170,20 @@ def groups_url(site: AdminSite) -> str:
     return reverse(f"admin:{GROUPS}", current_app=site.name)
 
 
-def group_url(site: AdminSite, group: FailureGroup) -> str:
+def group_url(site: AdminSite, group: FailureGroup, narrowing: Narrowing = ALL) -> str:
     """The address of a group's page."""
-    return failure_url(site, group.job_type, group.fingerprint)
+    return failure_url(site, group.job_type, group.fingerprint, narrowing)
 
 
-def failure_url(site: AdminSite, job_type: str, fingerprint: str) -> str:
+def failure_url(
+    site: AdminSite, job_type: str, fingerprint: str, narrowing: Narrowing = ALL
+) -> str:
     """The address of the page of one failure of a job type."""
-    key = {"type": job_type, "fingerprint": fingerprint}
+    key = {"type": job_type, "fingerprint": fingerprint, **narrowing.filters()}
     return f"{reverse(f'admin:{GROUP}', current_app=site.name)}?{urlencode(key)}"
 
 
-def dead_url(site: AdminSite, group: FailureGroup) -> str:
-    """The address of the dead letters of a group."""
-    return list_url(
-        site, DeadLetter, job_type=group.job_type, fingerprint=group.fingerprint or "none"
-    )
+def dead_url(site: AdminSite, group: FailureGroup, narrowing: Narrowing) -> str:
+    """The address of the dead letters that are counted of a group."""
+    key = {"job_type": group.job_type, "fingerprint": group.fingerprint or "none"}
+    return list_url(site, DeadLetter, **key, **narrowing.filters(span="finished"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.core.paginator import Paginator
 from django.forms import Media
 from django.http import HttpRequest, HttpResponse
@@ -17,32 +15,25 @@ from ..access.errors import may_see_errors
 from ..base.actions import ModelAdmin
 from ..layout.console_page import console_page
 from ..lists.filters import MOST_CHOICES
-from .group_rows import groups_url, number, rows, shown
+from .group_rows import SPANS, Narrowing, groups_url, number, rows, shown
 from .group_search import GroupSearch
 
 MEDIA = Media(css={"all": ("django_jobs/failures.css",)})
 PER_PAGE = 50
 MOST_RETRIED = 10_000
-SPANS = {
-    "1h": (timedelta(hours=1), _("Last hour")),
-    "24h": (timedelta(hours=24), _("Last 24 hours")),
-    "7d": (timedelta(days=7), _("Last 7 days")),
-}
 ANY_TIME = _("At any time")
 
 
 def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """The groups, the largest first."""
-    queue = request.GET.get("queue", "").replace("\0", "") or None
-    span = request.GET.get("span", "")
+    chosen = Narrowing.of(request)
+    queue = chosen.queue or None
     retried = request.GET.get("retried") == "1"
     text = request.GET.get("q", "").replace("\0", "")
-    length = SPANS[span][0] if span in SPANS else None
-    failures = take_failures(queue=queue, span=length, retried=retried)
+    failures = take_failures(queue=queue, span=chosen.length, retried=retried)
     search = GroupSearch.of(text)
     found = search.matches(shown(failures.groups, request.user))
     pages = Paginator(found, PER_PAGE).get_page(request.GET.get("p"))
-    curve = SPANS[span if span in SPANS else "7d"][1]
     names = list(Queue.objects.names()[:MOST_CHOICES])
     return console_page(
         page,
@@ -51,16 +42,16 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         title=gettext("Failures"),
         media=MEDIA,
         parents=[],
-        sentence=_sentence(failures, length is not None, _retried(queue)),
+        sentence=_sentence(failures, bool(chosen.span), _retried(queue)),
         failures=failures,
         found=len(found),
         not_understood=" ".join(search.unknown),
         rows=rows(
-            list(pages), page.admin_site, failures.read_at, curve, may_see_errors(request.user)
+            list(pages), page.admin_site, failures.read_at, chosen, may_see_errors(request.user)
         ),
         pages=pages,
-        curve=curve,
-        **{"q": text, "queue": queue or "", "span": span, "retried": retried},
+        curve=chosen.curve,
+        **{"q": text, "queue": chosen.queue, "span": chosen.span, "retried": retried},
         queues=names if queue is None or queue in names else [queue, *names],
         spans=[("", ANY_TIME), *((key, label) for key, (_length, label) in SPANS.items())],
         address=groups_url(page.admin_site),

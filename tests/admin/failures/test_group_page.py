@@ -115,6 +115,41 @@ def test_a_failure_whose_jobs_were_all_replayed_says_so_and_leads_on(
     assert "All runs with this error" not in page_of("view_job").text(link)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "shown"), [("queue=emails", "emails"), ("span=1h", "Last hour")]
+)
+def test_a_failure_of_one_queue_or_time_acts_on_that_alone(
+    page: Page, chosen: str, shown: str
+) -> None:
+    other, one = dead("91c0"), dead("4f2a")
+    copies_of(one, 2, status="dead")
+    run_sql("UPDATE django_jobs_job SET queue = 'emails' WHERE id <> %s", [other.pk])
+    run_sql(
+        "UPDATE django_jobs_job SET finished_at = now() - interval '2 h' WHERE id = %s", [other.pk]
+    )
+    text = page.read(f"{address(one)}&{chosen}")
+    assert "3 dead." in text
+    assert f"<dt>Only</dt><dd>{shown} · <a" in text
+    assert "91c0" not in text
+    (plan,) = links(text, '">Replay by a plan…')
+    assert "Replay plan: 3 dead jobs" in page.read(plan)
+    (letters,) = links(text, '">Show the dead letters')
+    assert "3 dead letters" in page.read(letters)
+    (whole,) = links(text, '">Show all<')
+    assert "4 dead." in page.read(whole)
+
+
+@pytest.mark.parametrize("chosen", ["queue=bulk", "span=1h", "queue=bulk&span=1h"])
+def test_a_failure_that_a_queue_or_a_time_does_not_have_is_shown_whole(
+    page: Page, chosen: str
+) -> None:
+    one = dead()
+    run_sql("UPDATE django_jobs_job SET finished_at = now() - interval '2 h'")
+    answer = page.client.get(f"{address(one)}&{chosen}", follow=True)
+    assert "1 dead." in answer.content.decode()
+    assert answer.redirect_chain[-1][0] == address(one)
+
+
 def test_a_failure_that_is_none_is_not_found(page: Page) -> None:
     page.text(f"{ONE}?type=app.noop&fingerprint=gone", status=404)
     page.text(ONE, status=404)

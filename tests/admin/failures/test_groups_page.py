@@ -68,6 +68,10 @@ def test_the_version_is_that_of_the_oldest_job_of_all_queues(page: Page) -> None
     assert "since code old-1" in row
 
 
+def failure_query(job: Job) -> str:
+    return f"job_type={job.job_type}&fingerprint={job.fingerprint}"
+
+
 def failure_key(job: Job) -> str:
     return f"type={job.job_type}&fingerprint={job.fingerprint}"
 
@@ -100,6 +104,29 @@ def test_one_failure_is_replayed_from_the_index_with_four_clicks(page: Page) -> 
     assert Job.objects.get(pk=wanted.pk).status == "ready"
     assert Job.objects.get(pk=other.pk).status == "dead"
     assert LogEntry.objects.get().object_id == str(wanted.pk)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "narrowed"), [("queue=emails", "queue=emails"), ("span=1h", "finished=1h")]
+)
+def test_a_line_leads_to_the_jobs_that_it_counts(page: Page, chosen: str, narrowed: str) -> None:
+    other, wanted = dead(), dead(queue="emails")
+    run_sql(
+        "UPDATE django_jobs_job SET finished_at = now() - interval '2 h' WHERE id = %s", [other.pk]
+    )
+    text = page.read(f"{FAILURES}?{chosen}")
+    (row,) = rows_in(text)
+    assert row.split()[0] == "1"
+    (address,) = re.findall(r'<form method="post" action="([^"]+)"', text)
+    assert address.endswith(f"{failure_query(wanted)}&{narrowed}")
+    assert f'<a href="{address}"><strong>1<' in text
+    asked = page.client.post(
+        address, {"action": "replay_jobs", "select_across": 1, "_selected_action": 0}
+    )
+    assert "This changes 1 dead letter." in asked.content.decode()
+    group = f"{reverse('admin:django_jobs_failure_group')}?{failure_key(wanted)}"
+    assert f'href="{group}&{chosen}"' in text
+    assert f'href="{group}"' not in text
 
 
 def test_the_plan_of_a_replay_is_for_this_failure_alone(page: Page) -> None:
