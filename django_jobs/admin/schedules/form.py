@@ -14,6 +14,7 @@ from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.functional import lazy
+from django.utils.html import escape
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
@@ -221,6 +222,8 @@ def form_for(job_type: JobType[..., Any], *, with_arguments: bool) -> type[Sched
     fields: dict[str, Any] = {}
     if with_arguments:
         fields = {argument.key: argument.field for argument in arguments_of(job_type)}
+        for field in fields.values():  # has defaults of the handler; Django takes it as HTML
+            field.help_text = escape(field.help_text)
         if takes_more(job_type):
             fields[MORE] = more_field()
     members = {"chosen": job_type, "with_arguments": with_arguments, **fields}

@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils.html import escape
 
 from django_jobs.api.schedule_requests import request_of
 from django_jobs.lifecycle.operations import schedules as schedule_operations
@@ -22,7 +23,7 @@ from tests.admin.schedules.scheduling import (
     schedulable,
 )
 from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url, list_url
-from tests.factories import run_sql
+from tests.factories import declared, run_sql
 
 pytestmark = pytest.mark.django_db
 MODELS = (Schedule, Tick, Backfill)
@@ -115,6 +116,16 @@ def test_markup_in_rows_is_shown_and_not_run(page: Page) -> None:
     for text in texts:
         assert Live(text).alarms == []
         assert "<script>alert" not in text
+
+
+def test_the_default_of_a_handler_is_text_and_no_markup(page: Page) -> None:
+    def mail(tag: str = EVIL) -> None: ...
+
+    with declared(mail, schedulable=True) as job_type:
+        enqueue = f"{reverse('admin:django_jobs_job_enqueue')}?job_type={job_type.name}"
+        for text in (page.text(add_url(job_type.name)), page.text(enqueue)):
+            assert Live(text).alarms == []
+            assert f"Empty: {escape(EVIL)}." in text  # and is escaped once
 
 
 def test_the_view_permission_shows_no_button_and_allows_no_change(
