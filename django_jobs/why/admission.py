@@ -161,8 +161,11 @@ def _quarantine(job: Job, facts: Facts) -> Gate:
     )
     if row["reason"]:
         text = fill("%(text)s: %(reason)s", text=text, reason=row["reason"])
-    blocked = _("Blocked: %(text)s.")
-    if job.status != JobState.BLOCKED:
+    if job.status == JobState.BLOCKED:
+        blocked = _("Blocked: %(text)s.")
+    elif job.status == JobState.READY:
+        blocked = _("No worker claims it: %(text)s.")
+    else:
         blocked = _("A worker blocks it once it is ready: %(text)s.")
     return Gate(
         name="quarantine",

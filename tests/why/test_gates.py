@@ -422,13 +422,17 @@ def test_gates_that_cannot_be_read_hold_the_job() -> None:
     assert "gates cannot be read" in Job.objects.get().blocked_by
 
 
-def test_a_ready_job_of_a_quarantined_type_is_blocked_soon() -> None:
+def test_a_job_of_a_quarantined_type_is_not_claimed_or_is_blocked_once_it_is_ready() -> None:
     register_worker()
-    job = noop.enqueue()
-    quarantines.quarantine("app.noop", reason="leaks", by="ada", seconds=0)
-    wanted = r"A worker blocks it once it is ready: its job type is quarantined since [^:]+"
-    assert re.match(wanted, sentence(job))
-    assert holding(job) == ["quarantine"]
+    ready, later = noop.enqueue(), noop.using(delay=3600).enqueue()
+    quarantines.quarantine("app.noop", reason="leaks", by="ada", seconds=-1)
+    assert Job.objects.get(pk=ready.pk).status == "ready"
+    assert claim_ready(register_worker()) == []
+    since = r"its job type is quarantined since [^:]+"
+    assert re.match(rf"No worker claims it: {since}", sentence(ready))
+    assert holding(ready) == ["quarantine"]
+    blocked = plain(gate(later, "quarantine").sentence)
+    assert re.match(rf"A worker blocks it once it is ready: {since}", blocked)
 
 
 def test_what_others_take_now_does_not_hold_a_job_that_is_due_later() -> None:
