@@ -165,13 +165,30 @@ def run_search(text: str, user: Any) -> Search:
     return search
 
 
+def workflow_run_search(text: str, user: Any) -> Search:
+    """What ``text`` asks for on the list of workflow runs, which are found by their ids."""
+    search = Search(parsed(text, ()), user)
+    search.problems += _too_many(search.terms)
+    if search.terms.unknown:
+        problem = _(
+            "Not understood: %(terms)s. A search has ids of workflow runs; the filters have the "
+            "status and the workflow."
+        )
+        search.problems.append(problem % {"terms": ", ".join(search.terms.unknown[:5])})
+    return search
+
+
 def _only_classes() -> str:
     return _("Only the classes of errors were searched. Their texts need a permission.")
 
 
-def _unknown(terms: Terms, *others: str) -> Iterator[str]:
+def _too_many(terms: Terms) -> Iterator[str]:
     if terms.too_many:
         yield _("A search has at most %(number)s terms besides ids.") % {"number": MOST_TERMS}
+
+
+def _unknown(terms: Terms, *others: str) -> Iterator[str]:
+    yield from _too_many(terms)
     if not terms.unknown:
         return
     runs = not others

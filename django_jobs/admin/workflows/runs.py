@@ -34,7 +34,7 @@ from ..base.formatting import (
 from ..base.json_display import document, hidden, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import MOST_COUNTED, CappedCount, counted
-from ..base.search import LARGEST_ID
+from ..base.search import show, workflow_run_search
 from ..base.search_rows import OUTSIDE_HISTORY
 from ..lists.filters import StatusFilter
 from ..lists.workflow_filter import WorkflowFilter
@@ -100,11 +100,11 @@ class WorkflowRunAdmin(ConsoleAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        terms = [term.lstrip("#") for term in search_term.split()]
-        if not all(term.isascii() and term.isdigit() for term in terms):
+        search = workflow_run_search(search_term, request.user)
+        show(self, request, search)
+        if search.problems:
             return queryset.none(), False
-        numbers = [number for term in terms if (number := int(term)) <= LARGEST_ID]
-        return (queryset.filter(pk__in=numbers) if terms else queryset), False
+        return (queryset.filter(pk__in=search.numbers) if search.terms.numbers else queryset), False
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """The facts that the run has."""

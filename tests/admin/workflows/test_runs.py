@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.utils.http import urlencode
 
 from django_jobs.admin.workflows.drawing import TIMES
 from django_jobs.models import Dependency, Job, Receipt, WorkflowRun
@@ -314,6 +315,18 @@ def test_a_payload_that_cannot_be_read_breaks_nothing(page: Page, payload: str) 
     run_sql("UPDATE django_jobs_workflowrun SET payload = %s, compensations = %s", [payload] * 2)
     page.text(list_url(WorkflowRun))
     assert UNSHOWN.search(page.read(change_url(WorkflowRun, run.pk)))
+
+
+@pytest.mark.parametrize("query", ["order-7", "name:orders", "#1 status:failed"])
+def test_a_search_for_anything_but_ids_says_what_can_be_searched(page: Page, query: str) -> None:
+    run = order()
+    address = f"?{urlencode({'q': query})}"
+    text = page.read(list_url(WorkflowRun) + address)
+    assert f"Not understood: {query.removeprefix('#1 ')}. A search has ids of workflow run" in text
+    assert "0 workflow runs" in text
+    asked = page.ask(WorkflowRun, "cancel_workflow_runs", 0, query=address, select_across=1)
+    assert "Not understood: " in asked.content.decode()
+    assert change_url(WorkflowRun, run.pk) in page.read(f"{list_url(WorkflowRun)}?q=%23{run.pk}")
 
 
 def test_the_compensations_are_listed_without_their_payloads(page: Page) -> None:
