@@ -243,11 +243,7 @@ SAVES_ELSEWHERE = {
     "admin.limits.limit_admin": {"obj.save"},
     "admin.operations.background": {"LogEntry.objects.create"},
     "admin.queues.queue_admin": {"obj.save"},
-    "admin.schedules.schedule_admin": {
-        "Tick.objects.using(conf().database).filter(schedule=obj).delete",
-        "obj.delete",
-        "obj.save",
-    },
+    "admin.schedules.schedule_admin": {"obj.save", "schedule_operations.delete"},
     "api.schedules": {"Schedule.objects.using(alias).bulk_create", "row.save"},
     "api.sql_defaults": {"known.bulk_create", "known.exclude(name__in=names).delete"},
     "api.workflows.definitions": {

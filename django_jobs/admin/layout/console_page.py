@@ -36,8 +36,9 @@ CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 
 def is_unconfirmed(request: HttpRequest) -> bool:
     """Whether the request changes nothing, because it only asks for a confirmation, or changes it
-    in one transaction. A confirmed action has one for each chunk."""
-    return "confirmed" not in request.POST
+    in one transaction. A confirmed action has one for each chunk. Django's own pages confirm a
+    deletion with ``post``; it may have many rows."""
+    return "confirmed" not in request.POST and "post" not in request.POST
 
 
 def _is_read(request: HttpRequest) -> bool:

@@ -218,10 +218,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         return deletion_summary(objs)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        # One statement, before the collector would load the rows.
-        Tick.objects.using(conf().database).filter(schedule=obj).delete()
-        obj.delete(using=conf().database)
-        schedule_operations.changed()
+        schedule_operations.delete(obj, actor=request.user)
 
     # The actions
 

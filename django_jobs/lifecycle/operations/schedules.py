@@ -28,6 +28,8 @@ FORM_DIGITS = 8
 """Of the number of a form, as many as the reason of a tick keeps."""
 SAME_FORM = timedelta(hours=1)
 """For how long a form makes no other job of its schedule."""
+TICKS = 10_000
+"""Ticks that one statement deletes."""
 
 Request = Callable[[Schedule], JobRequest]
 """Returns what a schedule enqueues. Raises what an enqueue raises."""
@@ -37,6 +39,19 @@ SELECT job.id FROM django_jobs_job AS job
 WHERE job.id = ANY(ARRAY(
     SELECT job_id FROM django_jobs_tick WHERE backfill_id = %(backfill)s AND job_id IS NOT NULL))
   AND job.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+"""
+
+# Each page begins behind the last: the rows that this transaction deleted are still in the index.
+DELETE_TICKS = """
+WITH page AS MATERIALIZED (
+    SELECT id, due_at FROM django_jobs_tick
+    WHERE schedule_id = %(schedule)s AND due_at > %(after)s::timestamptz
+    ORDER BY due_at
+    LIMIT %(page)s
+), deleted AS (
+    DELETE FROM django_jobs_tick WHERE id = ANY(ARRAY(SELECT id FROM page))
+)
+SELECT max(due_at)::text FROM page
 """
 
 
@@ -63,6 +78,20 @@ def resume(ids: Iterable[int], *, actor: Actor = None) -> list[str]:
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids))
     rows = rows.exclude(paused_at=None, error="")
     return _update(rows, paused_at=None, paused_reason="", error="", resumed_at=Now())
+
+
+def delete(schedule: Schedule, *, actor: Actor = None) -> None:
+    """Delete a schedule with its ticks and backfills, in one transaction; the ticks in pages, which
+    are not read. Its jobs stay. Raises ``PermissionDenied`` if ``actor`` may not."""
+    demand(actor, "django_jobs.delete_schedule")
+    alias = conf().database
+    with transaction.atomic(using=alias):
+        after: str | None = "-infinity"
+        while after is not None:
+            page = {"schedule": schedule.pk, "after": after, "page": TICKS}
+            ((after,),) = fetch(DELETE_TICKS, page)
+        schedule.delete(using=alias)
+        changed()
 
 
 def run_now(

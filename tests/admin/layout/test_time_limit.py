@@ -16,9 +16,10 @@ from django.urls import reverse
 from django_jobs.admin.base import actions
 from django_jobs.admin.jobs.job_admin import JobAdmin
 from django_jobs.admin.layout.time_limit import time_limit
-from django_jobs.models import BulkOperation, DeadLetter, Job, JobStatus
+from django_jobs.lifecycle.operations import schedules as schedule_operations
+from django_jobs.models import BulkOperation, DeadLetter, Job, JobStatus, Schedule
 from tests.app.jobs import noop
-from tests.factories import another_connection, make_dead, run_sql
+from tests.factories import another_connection, due_schedule, make_dead, run_sql
 
 from ..walking import Page, change_url, list_url, message_of
 
@@ -179,6 +180,20 @@ def test_an_action_that_the_database_stops_says_what_was_done(
     states = dict(Job.objects.values_list("pk", "status"))
     assert states == {locked.pk: JobStatus.READY, free.pk: JobStatus.CANCELLED}
     assert [entry.object_id for entry in LogEntry.objects.all()] == [str(free.pk)]
+
+
+@pytest.mark.django_db
+def test_a_confirmed_deletion_has_no_limit(
+    page: Page, monkeypatch: pytest.MonkeyPatch, at_most: Callable[[float | None], None]
+) -> None:
+    limits: list[str] = []
+    monkeypatch.setattr(schedule_operations, "changed", lambda: limits.append(session_limit()))
+    at_most(0.5)
+    url = reverse("admin:django_jobs_schedule_delete", args=[due_schedule().pk])
+    before = session_limit()
+    assert page.client.post(url, {"post": "yes"}).status_code == 302
+    assert limits == [before]
+    assert not Schedule.objects.exists()
 
 
 @pytest.mark.django_db
