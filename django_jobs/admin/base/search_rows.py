@@ -14,7 +14,8 @@ from ...models import Job, Queue
 from ...models.database import fetch
 from ...models.run import by_last_run
 from ...separators import number_text
-from .history_list import NEWEST, all_of, older, searched
+from ..lists.newest_list import NEWEST
+from .history_list import all_of, older, searched
 from .search import SEE_ERRORS, Search
 
 HISTORY = (JobState.SUCCEEDED, JobState.CANCELLED)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
@@ -13,11 +16,24 @@ from ...models import Backfill, Job, Schedule, Tick
 from ..base.formatting import NOTHING, badge, duration, link, moment, one_line, text_column
 from ..base.model_admin import section
 from ..lists.filters import CreatedSinceFilter, OutcomeFilter
+from ..lists.newest_list import NewestList, Searched
 from .columns import OF_SCHEDULE, OUTCOMES, SHORT, OfSchedule
 from .display import on_clock, zone_of
 
 SHOWN = 20
 OF_BACKFILL = frozenset({"backfill", "backfill__exact", "backfill__id__exact"})
+
+
+class TickList(NewestList):
+    """There is no index of outcomes, because each due time would have to write it."""
+
+    def searched(self, request: HttpRequest, chosen: Mapping[str, str]) -> Searched | None:
+        if not chosen or OF_BACKFILL & request.GET.keys():  # a backfill has 10,000 at most
+            return None
+        if names := OF_SCHEDULE & request.GET.keys():
+            of_schedule = Q(**{name: request.GET[name] for name in names})
+            return Searched(rows=of_schedule, column="due_at", name=_("ticks of the schedule"))
+        return Searched(rows=Q(), column="id", name=_("ticks"))
 
 
 @admin.register(Tick)
@@ -38,6 +54,9 @@ class TickAdmin(OfSchedule):
             "reason_text",
         ),
     )
+
+    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
+        return TickList
 
     # Of one schedule, the unique pair answers; it is the only index with its due times.
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:

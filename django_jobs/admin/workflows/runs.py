@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
@@ -37,6 +39,7 @@ from ..base.paginator import MOST_COUNTED, CappedCount, counted
 from ..base.search import show, workflow_run_search
 from ..base.search_rows import OUTSIDE_HISTORY
 from ..lists.filters import StatusFilter
+from ..lists.newest_list import NewestList, Searched
 from ..lists.workflow_filter import WorkflowFilter
 from ..operator_actions import DISMISS
 from ..restarts import refused_steps
@@ -46,6 +49,17 @@ from .now import now_of
 from .picture import STATES, picture_of, state_label
 from .starting import PERMISSION, start_url, start_view
 from .steps import MOST_STEPS, Counts, counts_of, steps_of
+
+
+class WorkflowRunList(NewestList):
+    """The few runs that are running have an index, and so has the name of a workflow."""
+
+    def searched(self, request: HttpRequest, chosen: Mapping[str, str]) -> Searched | None:
+        if self.query or chosen.get("status", WorkflowState.RUNNING) == WorkflowState.RUNNING:
+            return None
+        if name := chosen.get("name"):
+            return Searched(rows=Q(name=name), column="id", name=_("runs of the workflow"))
+        return Searched(rows=Q(), column="id", name=_("workflow runs"))
 
 
 @admin.register(WorkflowRun)
@@ -78,6 +92,9 @@ class WorkflowRunAdmin(ConsoleAdmin):
 
     class Media:
         js = ("django_jobs/refresh.js",)
+
+    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
+        return WorkflowRunList
 
     def get_urls(self) -> list[Any]:
         start = self.admin_site.admin_view(lambda request: start_view(self, request))
