@@ -10,12 +10,25 @@ from django.db.models import Count, QuerySet, Sum
 from django.utils.translation import gettext as _
 
 from ...models import JobStatus, Progress, Receipt
+from ...models.database import fetch
+from ...separators import number_text
 from ..base.formatting import moment_and_age
 from ..base.json_display import LARGEST, Document, as_text, document, hidden
+from ..lists.newest_list import NEWEST
 
+MOST_COUNTED = 10_000
+"""Receipts that the page counts."""
 MOST_RECEIPTS = 50
 LONGEST_ANSWER = 10_000
 """Characters of an answer's JSON to show."""
+# For jobs with more than are counted. The index of a job's receipts is not in the order of ids.
+LATEST = """
+SELECT id FROM (
+    SELECT id, job_id FROM django_jobs_receipt ORDER BY id DESC LIMIT %(newest)s
+) AS newest
+WHERE job_id = %(job)s
+LIMIT %(most)s
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +57,14 @@ class Reported:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
     """The last report of a job, and the latest ``calls`` of its ``receipts``. ``prevented`` counts
-    the duplicate calls that all receipts prevented."""
+    the duplicate calls that all receipts prevented. ``left_out`` says which calls are shown, if not
+    all are."""
 
     reported: Reported | None
     calls: list[Call]
-    receipts: int
-    prevented: int
+    receipts: str
+    prevented: str
+    left_out: str
 
 
 def progress_of(job: Any, seen: bool) -> Progressed | None:
@@ -59,15 +74,34 @@ def progress_of(job: Any, seen: bool) -> Progressed | None:
     rows = Progress.objects.using(alias).defer("checkpoint").filter(pk=job.pk)
     row = rows.annotate(**as_text("checkpoint", LARGEST)).first()
     receipts = Receipt.objects.using(alias).filter(job_id=job.pk)
-    count, prevented = receipts.aggregate(Count("pk"), Sum("prevented")).values()
+    first = receipts.order_by().values("prevented")[: MOST_COUNTED + 1]
+    count, prevented = first.aggregate(Count("prevented"), Sum("prevented")).values()
     if row is None and not count:
         return None
+    has_more = count > MOST_COUNTED
+    calls = _calls(_latest(job) if has_more else receipts, seen, job.read_at) if count else []
     return Progressed(
         reported=None if row is None else _reported(job, row, seen),
-        calls=_calls(receipts, seen, job.read_at) if count else [],
-        receipts=count,
-        prevented=prevented or 0,
+        calls=calls,
+        receipts=number_text(min(count, MOST_COUNTED), more=has_more) if count else "",
+        prevented=number_text(prevented or 0, more=has_more),
+        left_out=_left_out(count, len(calls)),
     )
+
+
+def _latest(job: Any) -> QuerySet[Receipt]:
+    """The latest receipts of a job, as far as they are among the newest of all jobs."""
+    found = fetch(LATEST, {"job": job.pk, "newest": NEWEST, "most": MOST_RECEIPTS})
+    return Receipt.objects.using(job._state.db).filter(pk__in=[pk for (pk,) in found])
+
+
+def _left_out(count: int, shown: int) -> str:
+    if shown == count:
+        return ""
+    if shown == MOST_RECEIPTS:
+        return _("Only the latest %(most)s are shown.") % {"most": shown}
+    text = _("Only those among the newest %(number)s of all jobs are shown.")
+    return text % {"number": number_text(NEWEST)}
 
 
 def _reported(job: Any, row: Any, seen: bool) -> Reported:

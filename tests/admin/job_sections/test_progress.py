@@ -8,17 +8,22 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from django_jobs.admin.job_sections import progress
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.progress import ProgressReport, report
 from django_jobs.lifecycle.receipts import look_up, store
 from django_jobs.models import DeadLetter, Job
 from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url
-from tests.factories import enqueue_and_claim, failure, run_sql, settle_one
+from tests.factories import analyze, enqueue_and_claim, failure, plan_nodes, run_sql, settle_one
 
 pytestmark = pytest.mark.django_db
 
 HIDDEN = "Hidden: requires the permission"
+RECEIPTS = """
+INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at)
+SELECT %s, 'charge ' || n, 1, '1', now() FROM generate_series(1, 5000) AS n
+"""
 
 
 def reported(**fields: Any) -> ClaimedJob:
@@ -71,6 +76,45 @@ def test_receipts_are_listed_with_the_duplicates_that_they_prevented(
     other = page_of("view_job").read(change_url(Job, held.id))
     assert "charge 51" in other
     assert "ch_7" not in other
+
+
+def test_many_receipts_are_counted_and_searched_in_part(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MOST_COUNTED", 3)
+    monkeypatch.setattr(progress, "NEWEST", 4)
+    monkeypatch.setattr(progress, "MOST_RECEIPTS", 2)
+    held = enqueue_and_claim()
+    for number in range(6):
+        store(held, f"charge {number}", "1")
+
+    def text() -> str:
+        return " ".join(page.read(change_url(Job, held.id)).split())
+
+    assert "Calls made once: 3+. Duplicates prevented: 0+. Only the latest 2 are shown." in text()
+    assert [number for number in range(6) if f">charge {number}<" in text()] == [4, 5]
+    other = enqueue_and_claim()
+    for number in range(4):
+        store(other, f"refund {number}", "1")
+    note = "Calls made once: 3+. Duplicates prevented: 0+. Only those among the newest 4 of all"
+    assert note in text()
+    assert "charge 5" not in text()
+
+
+def test_the_plans_of_many_receipts_read_a_bounded_part(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MOST_COUNTED", 100)
+    monkeypatch.setattr(progress, "NEWEST", 100)
+    held = enqueue_and_claim()
+    run_sql(RECEIPTS, [held.id])
+    analyze("django_jobs_receipt")
+    with CaptureQueriesContext(connection) as queries:
+        page.text(change_url(Job, held.id))
+    for sql in (one["sql"] for one in queries if "django_jobs_receipt" in one["sql"]):
+        ((plan,),) = run_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}")
+        for node in plan_nodes(plan):
+            assert node["Actual Rows"] + node.get("Rows Removed by Filter", 0) <= 101
 
 
 def test_a_job_without_a_report_has_no_progress_section(page: Page) -> None:
