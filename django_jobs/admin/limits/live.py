@@ -49,7 +49,7 @@ def live_resource(row: Resource, visible: Visible) -> dict[str, Any]:
         "tiles": [*_tiles(row, details), *_meters(row, details)],
         "curve": _failures(row, details),
         "chart": _attempts(row, types, details),
-        "tables": [_holders(details, visible), _next(details, visible), *_lines(details)],
+        "tables": _of_jobs(details, visible),
         "links": [],
     }
 
@@ -61,11 +61,9 @@ def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
     return {
         **_shown(row, details),
         "tiles": [*_tiles(row, details), Tile(number_text(row.weight, "g"), _("weight"))],
-        "tables": [
-            _shares(row, details), _holders(details, visible), _next(details, visible)
-        ],
+        "tables": [_shares(row, details), *_of_jobs(details, visible)],
         "links": links if visible.sees(Job) else [],
-    }  # fmt: skip
+    }
 
 
 def _shown(row: Any, details: LimitDetails) -> dict[str, str]:
@@ -131,6 +129,15 @@ def _attempts(row: Resource, types: list[str], details: LimitDetails) -> BarChar
     minutes = [known.get(ago, nothing) for ago in range(MINUTES - 1, -1, -1)]
     title = _("Attempts of its job types, for each minute of the last hour, by outcome")
     return attempts_chart(minutes, title)
+
+
+def _of_jobs(details: LimitDetails, visible: Visible) -> list[Table]:
+    """The tables of single jobs and of lines, whose keys are often made of arguments; none for a
+    user who may not view jobs."""
+    if not visible.sees(Job):
+        return []
+    lines = [] if _is_tenant(details) else _lines(details)
+    return [_holders(details, visible), _next(details, visible), *lines]
 
 
 def _holders(details: LimitDetails, visible: Visible) -> Table:

@@ -229,13 +229,20 @@ def test_a_number_that_is_not_counted_to_its_end_has_a_plus(
     assert (now["running"], now["ready, not started"]) == ("0+", "3+")
 
 
-def test_jobs_are_links_for_those_who_may_view_them(page_of: Callable[..., Page]) -> None:
+def test_jobs_and_keys_are_shown_to_those_who_may_view_jobs(page_of: Callable[..., Page]) -> None:
     row = stripe()
+    Resource.objects.create(name="ledger")
     job = refund_payment.enqueue(1)
+    copies_of(job, 1, "blocked")
+    transfer_funds.enqueue(1, "acme")
+    secrets = f"#{job.pk}", "account:1:EUR", "acme", "default"
     text = shown(page_of("view_resource"), row)
-    assert f"#{job.pk}" in text
+    assert [one for one in secrets if one in words(text)] == []
+    assert tiles(text)["blocked in line"] == "3"
     assert "<a " not in text
     assert "<a " not in shown(page_of("view_tenant", name="otto"), Tenant.objects.create(name="a"))
+    text = shown(page_of("view_resource", "view_job", name="ada"), row)
+    assert [one for one in secrets if one not in words(text)] == []
 
 
 def test_the_page_refreshes_its_numbers_and_not_its_form(page: Page) -> None:
