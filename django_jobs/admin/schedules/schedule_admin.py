@@ -9,7 +9,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 
@@ -23,7 +23,7 @@ from ...models.schedule import LONGEST_NAME
 from ...models.timestamps import TimestampSubquery
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..forms.arguments import MORE, arguments_of, takes_more
-from ..layout.console_page import console_path
+from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import JobTypeFilter
 from ..lists.schedule_filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .actions import PAUSE, RESUME, RUN_NOW
@@ -95,21 +95,28 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     # Pages that Django's admin does not have
 
     def get_urls(self) -> list[Any]:
-        wrap = self.admin_site.admin_view
+        preview, backfill = "django_jobs_schedule_preview", "django_jobs_schedule_backfill"
         return [
             console_path(self, "calendar/", calendar_view, CALENDAR, self.has_view_permission),
-            path(
-                "preview/",
-                wrap(lambda request: preview_view(self, request)),
-                name="django_jobs_schedule_preview",
+            console_path(
+                self, "preview/", preview_view, preview, self._may_preview, is_unconfirmed
             ),
-            path(
+            console_path(
+                self,
                 "<int:pk>/backfill/",
-                wrap(lambda request, pk: backfill_view(self, request, pk)),
-                name="django_jobs_schedule_backfill",
+                backfill_view,
+                backfill,
+                self._may_backfill,
+                is_unconfirmed,
             ),
             *super().get_urls(),
         ]
+
+    def _may_preview(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request) or self.has_add_permission(request)
+
+    def _may_backfill(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request) and self.has_backfill_permission(request)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -10,7 +10,6 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -38,6 +37,7 @@ from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import MOST_COUNTED, CappedCount, counted
 from ..base.search import show, workflow_run_search
 from ..base.search_rows import OUTSIDE_HISTORY
+from ..layout.console_page import console_path
 from ..lists.filters import StatusFilter
 from ..lists.newest_list import NewestList, Searched
 from ..lists.workflow_filter import WorkflowFilter
@@ -89,6 +89,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
     has_view_permission = allowed_by("view_workflowrun")
     has_cancel_permission = allowed_by("cancel_workflowrun")
     has_retry_permission = allowed_by("retry_workflowrun")
+    has_start_permission = allowed_by("start_workflow")
 
     class Media:
         js = ("django_jobs/refresh.js",)
@@ -97,9 +98,9 @@ class WorkflowRunAdmin(ConsoleAdmin):
         return WorkflowRunList
 
     def get_urls(self) -> list[Any]:
-        start = self.admin_site.admin_view(lambda request: start_view(self, request))
+        start = "django_jobs_workflowrun_start"
         return [
-            path("start/", start, name="django_jobs_workflowrun_start"),
+            console_path(self, "start/", start_view, start, self.has_start_permission),
             *super().get_urls(),
         ]
 

@@ -84,6 +84,33 @@ def test_a_slow_page_that_is_not_of_a_model_is_stopped(
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    "page_name, sleeps",
+    [
+        ("schedule_preview", "django_jobs.admin.schedules.views.database_time"),
+        ("schedule_backfill", "django_jobs.lifecycle.operations.schedules.backfill_times"),
+        ("workflowrun_start", "django_jobs.registry.workflow"),
+    ],
+)
+def test_a_slow_form_of_a_schedule_or_a_workflow_is_stopped(
+    page: Page,
+    monkeypatch: pytest.MonkeyPatch,
+    at_most: Callable[[float | None], None],
+    page_name: str,
+    sleeps: str,
+) -> None:
+    at_most(0.5)
+    arguments = [due_schedule().pk] if page_name == "schedule_backfill" else []
+    url = reverse(f"admin:django_jobs_{page_name}", args=arguments)
+    monkeypatch.setattr(sleeps, _sleep)
+    if page_name == "workflowrun_start":
+        assert_stopped(page.client.get(url, {"workflow": "any"}))
+    else:
+        given = {"begin_0": "2026-01-01", "begin_1": "00:00", "end_0": "2026-01-02"}
+        assert_stopped(page.client.post(url, given | {"end_1": "00:00", "cron": "0 3 * * *"}))
+
+
+@pytest.mark.django_db
 def test_a_form_that_only_asks_is_stopped(
     page: Page, monkeypatch: pytest.MonkeyPatch, at_most: Callable[[float | None], None]
 ) -> None:
