@@ -104,33 +104,36 @@ def test_what_is_not_settled_by_its_worker_passes_its_slot_on(
     until(lambda: all_succeeded(4))
 
 
-NOTE_ADMISSIONS = """
-CREATE TABLE noted_admission (at timestamptz DEFAULT clock_timestamp());
-CREATE FUNCTION note_admission() RETURNS trigger LANGUAGE plpgsql AS $$
+NOTE = """
+CREATE TABLE noted_change (job_id bigint, at timestamptz DEFAULT clock_timestamp());
+CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO noted_admission DEFAULT VALUES;
+    INSERT INTO noted_change (job_id) VALUES (NEW.id);
     RETURN NULL;
 END $$;
-CREATE TRIGGER note_admission AFTER UPDATE ON django_jobs_job_live FOR EACH ROW
-    WHEN (OLD.status = 'blocked' AND NEW.status = 'ready') EXECUTE FUNCTION note_admission()
+CREATE TRIGGER note_change AFTER UPDATE ON django_jobs_job_live FOR EACH ROW
+    WHEN (OLD.status = '{before}' AND NEW.status = '{after}' AND NEW.gates IS NOT NULL)
+    EXECUTE FUNCTION note_change()
 """
 
 
 @contextmanager
-def noted_admissions() -> Iterator[Callable[[], list[float]]]:
-    """When jobs became ready, by the database's clock. A claim follows later on a busy machine."""
-    run_sql(NOTE_ADMISSIONS)
+def noted(before: str, after: str) -> Iterator[Callable[[], list[float]]]:
+    """When jobs with gates changed so, by the database's clock: each the last time, because a
+    worker may give back what it claimed and did not start."""
+    run_sql(NOTE.format(before=before, after=after))
     try:
         yield lambda: [
             at
             for (at,) in run_sql(
-                "SELECT extract(epoch FROM at)::float8 FROM noted_admission ORDER BY at"
+                "SELECT extract(epoch FROM max(at))::float8 AS last FROM noted_change"
+                " GROUP BY job_id ORDER BY last"
             )
         ]
     finally:
-        run_sql("DROP TRIGGER note_admission ON django_jobs_job_live")
-        run_sql("DROP FUNCTION note_admission()")
-        run_sql("DROP TABLE noted_admission")
+        run_sql("DROP TRIGGER note_change ON django_jobs_job_live")
+        run_sql("DROP FUNCTION note_change()")
+        run_sql("DROP TABLE noted_change")
 
 
 def test_starts_never_exceed_the_burst_and_the_rate_and_a_burst_waits_for_tokens(
@@ -138,7 +141,7 @@ def test_starts_never_exceed_the_burst_and_the_rate_and_a_burst_waits_for_tokens
 ) -> None:
     Resource.objects.create(name="stripe", rate=50.0, burst=5)
     enqueue_many("app.refund_payment", [{"payment_id": number} for number in range(55)])
-    with noted_admissions() as admissions:
+    with noted("blocked", "ready") as admissions:  # a claim follows later on a busy machine
         workers = [start_worker("--threads", "4", "--burst") for _ in range(2)]
         assert [worker.wait() for worker in workers] == [0, 0]
         starts = admissions()
@@ -146,6 +149,22 @@ def test_starts_never_exceed_the_burst_and_the_rate_and_a_burst_waits_for_tokens
     assert len(starts) == 55
     assert most_excess(starts, 50, 5) <= 1
     assert starts[-1] - starts[0] > 0.9
+
+
+def test_jobs_of_a_rate_that_waited_behind_others_do_not_start_all_at_once(
+    start_worker: Start,
+) -> None:
+    """They were admitted, with a token each, and better jobs took the threads for a while."""
+    Resource.objects.create(name="stripe", rate=25.0, burst=5)
+    enqueue_many("app.refund_payment", [{"payment_id": number} for number in range(40)])
+    enqueue_many("app.nap", [{"seconds": 0.02}] * 300, priority=50)
+    with noted("ready", "running") as claims:
+        workers = [start_worker("--threads", "2", "--burst") for _ in range(2)]
+        assert [worker.wait() for worker in workers] == [0, 0]
+        starts = claims()
+    assert all_succeeded(340)
+    assert len(starts) == 40
+    assert most_excess(starts, 25, 5) <= 1
 
 
 def test_a_paused_resource_resumes_without_a_poll(start_worker: Start) -> None:
