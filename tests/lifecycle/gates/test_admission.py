@@ -191,6 +191,28 @@ def test_a_rate_goes_on_after_the_clock_of_the_database_went_back() -> None:
     until(lambda: admit().queues, what="a token comes in")
 
 
+def test_a_rate_and_a_burst_that_are_edited_hold_from_the_next_admission() -> None:
+    row = resource(rate=0.001, burst=2)
+    for number in range(20):
+        refund_payment.enqueue(number)
+    admit()
+    assert statuses().count("ready") == 2
+    claim_ready(register_worker())
+    assert not admit().queues
+    Resource.objects.filter(pk=row.pk).update(rate=1_000.0, burst=6)
+    until(lambda: admit().queues, what="the new rate brings tokens")
+    Resource.objects.update(refilled_at="2020-01-01T00:00Z")
+    admit()
+    assert statuses().count("ready") == 6
+    Resource.objects.filter(pk=row.pk).update(rate=0.001, burst=1)
+    claim_ready(register_worker())
+    admit()
+    assert statuses().count("ready") <= 1
+    Resource.objects.filter(pk=row.pk).update(rate=None, burst=None)
+    admit()
+    assert "blocked" not in statuses()
+
+
 def test_an_admission_loses_no_part_of_a_token() -> None:
     """50/s would be 45/s if each took two milliseconds that no token comes in."""
     resource(rate=500.0, burst=1_000, tokens=0.0)

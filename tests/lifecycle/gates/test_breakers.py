@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.breaker import PROBES
-from django_jobs.domain.outcomes import Outcome, Snoozed, Succeeded, TimedOut
+from django_jobs.domain.outcomes import Lost, Outcome, Snoozed, Succeeded, TimedOut
 from django_jobs.lifecycle import pruning
 from django_jobs.lifecycle.gates import admission, breakers
 from django_jobs.lifecycle.job_columns import ClaimedJob
@@ -164,6 +164,19 @@ def test_what_fails_meanwhile_goes_behind_those_that_wait() -> None:
     settle_one(first, failure())
     waiting = Job.objects.filter(status="blocked").order_by("rank", "id")
     assert [row.pk for row in waiting][-1] == first.id
+
+
+def test_probes_that_their_worker_lost_try_again() -> None:
+    """The breaker would stay half open for ever if what they took were not free."""
+    held = half_opened()
+    end(held, Lost(reason="killed"))
+    assert state() == "half_open"
+    again = claim_ready(register_worker())
+    assert [one.id for one in again] == [one.id for one in held]
+    end(again, Succeeded())
+    admit()
+    assert state() == "closed"
+    assert claim_ready(register_worker())
 
 
 def test_half_open_it_lets_few_try_and_opens_at_the_first_failure() -> None:
