@@ -18,7 +18,7 @@ from ..base.formatting import change_url
 
 NUMBER = "form_number"
 KEPT_SECONDS = 3600.0
-"""How long a second click makes no second job, also if the first job has ended."""
+"""How long a second click makes no second job or run, also if the first has ended."""
 
 
 def number_field() -> forms.CharField:

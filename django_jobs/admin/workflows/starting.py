@@ -15,9 +15,11 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...api.workflows.workflow import Workflow
+from ...conf import conf
 from ...exceptions import JobsError
 from ...lifecycle.operations.jobs import demand
 from ...models import WorkflowRun
+from ...models.database import fetch
 from ..base.actions import ModelAdmin
 from ..base.formatting import list_url
 from ..forms.arguments import (
@@ -29,12 +31,26 @@ from ..forms.arguments import (
     payload_of,
     takes_more,
 )
-from ..forms.sent_once import NUMBER, key_of_form, made_by_hand, number_field
+from ..forms.sent_once import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from ..layout.console_page import console_page
 
 PERMISSION = "django_jobs.start_workflow"
 CHOSEN = "workflow"
 """The parameter with the name of the workflow to start."""
+NEWEST = 10_000
+"""Runs of the workflow among which a run of the same form is found."""
+# There is no index of the keys of runs that have ended.
+MADE_BY_FORM = """
+SELECT id FROM (
+    SELECT id, idempotency_key, started_at FROM django_jobs_workflowrun
+    WHERE name = %(name)s
+    ORDER BY id DESC
+    LIMIT %(newest)s
+) AS newest
+WHERE idempotency_key = %(key)s
+  AND started_at > statement_timestamp() - make_interval(secs => %(kept)s)
+LIMIT 1
+"""
 
 
 class StartForm(forms.Form):
@@ -106,14 +122,27 @@ def start_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def start_by_hand(workflow: Workflow, given: dict[str, Any], *, actor: Any) -> WorkflowRun:
-    """Start a run with the values of a valid form. Raises ``PermissionDenied`` if ``actor`` may
-    not, and what ``start()`` raises."""
+    """Start a run with the values of a valid form; or return that of the same form, marked as
+    ``deduplicated``, which may have ended. Raises ``PermissionDenied`` if ``actor`` may not, and
+    what ``start()`` raises."""
     demand(actor, PERMISSION)
+    key = given["idempotency_key"]
+    if not key and (key := key_of_form(given)) and (made := _made_by_form(workflow.name, key)):
+        return made
     chosen = workflow.using(
-        idempotency_key=given["idempotency_key"] or key_of_form(given),
+        idempotency_key=key,
         overrides=json.loads(given["overrides"]) if given["overrides"] else None,
     )
     return chosen.start(**given["arguments"])
+
+
+def _made_by_form(name: str, key: str) -> WorkflowRun | None:
+    wanted = {"name": name, "key": key, "newest": NEWEST, "kept": KEPT_SECONDS}
+    found = [pk for (pk,) in fetch(MADE_BY_FORM, wanted)]
+    run = WorkflowRun.objects.using(conf().database).filter(pk__in=found).first()
+    if run is not None:
+        run.deduplicated = True
+    return run
 
 
 def start_url(page: ModelAdmin, name: str | None = None) -> str:

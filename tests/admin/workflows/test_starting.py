@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import ADDITION, LogEntry
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
+from django.db.models.functions import Now
 from django.urls import reverse
 
 from django_jobs import registry
@@ -102,6 +104,27 @@ def test_a_form_that_is_sent_twice_starts_one_run(page: Page) -> None:
     assert "This form was sent twice. It started one run." in message_of(second)
     page.client.post(ORDER, given(form_number="e" * 32))
     assert LogEntry.objects.count() == WorkflowRun.objects.count() == 2
+
+
+@pytest.mark.usefixtures("order")
+def test_a_form_that_is_sent_again_after_its_run_ended_starts_no_other(page: Page) -> None:
+    sent = given(form_number="f" * 32)
+    first = page.client.post(ORDER, sent)
+    WorkflowRun.objects.update(status="succeeded", finished_at=Now())
+    second = page.client.post(ORDER, sent)
+    assert first.url == second.url
+    assert "This form was sent twice. It started one run." in message_of(second)
+    WorkflowRun.objects.update(started_at=Now() - timedelta(hours=1, seconds=1))
+    page.client.post(ORDER, sent)
+    assert LogEntry.objects.count() == WorkflowRun.objects.count() == 2
+
+
+@pytest.mark.usefixtures("order")
+def test_a_typed_key_is_free_once_its_run_has_ended(page: Page) -> None:
+    for _ in range(2):
+        page.client.post(ORDER, given(idempotency_key="7", form_number="f" * 32))
+        WorkflowRun.objects.update(status="succeeded", finished_at=Now())
+    assert WorkflowRun.objects.count() == 2
 
 
 @pytest.mark.usefixtures("order")
