@@ -18,10 +18,16 @@ from .step_insert import NewStep, insert_steps
 
 NOTHING: Mapping[str, Sequence[str]] = {}
 
-# The last one first, as they ended. All partitions are read: a step may have ended days ago.
+# The last one first, as they ended. All partitions are read: a step may have ended days ago. A name
+# belongs to the step that was declared. A handler may have spawned others of that name, which have
+# greater ids.
 SUCCEEDED = """
-SELECT id, step FROM django_jobs_job
-WHERE workflow_run_id = %(run)s AND step = ANY(%(steps)s::text[]) AND status = 'succeeded'
+SELECT id, step FROM (
+    SELECT DISTINCT ON (step) id, step, status, finished_at FROM django_jobs_job
+    WHERE workflow_run_id = %(run)s AND step = ANY(%(steps)s::text[])
+    ORDER BY step, id
+) AS declared
+WHERE status = 'succeeded'
 ORDER BY finished_at DESC, id DESC
 """
 BEGUN = """

@@ -6,15 +6,17 @@ import logging
 
 import pytest
 
-from django_jobs.domain.outcomes import Cancelled
+from django_jobs.domain.outcomes import Cancelled, Outcome
 from django_jobs.lifecycle.compensating import as_json, failed_compensations
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import workflows
 from django_jobs.lifecycle.operations.dead_letters import dismiss
+from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.lifecycle.step_insert import insert_steps
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Job, WorkflowRun
 from django_jobs.signals import worker_event
-from tests.factories import heard
+from tests.factories import claim_ready, heard, register_worker
 from tests.lifecycle.test_opening import DEAD, OK, finish, reread
 from tests.workflows import saga, states, step, steps_of
 
@@ -31,6 +33,18 @@ def test_a_failed_compensation_is_the_first_reason() -> None:
     run = start(NewRun(name="saga", compensations=compensations), steps_of(graph))
     finish(dict.fromkeys(["undo ok", *graph], DEAD) | {"ok": OK})
     assert (reread(run).status, reread(run).reason) == ("failed", "undo ok, f0, f1, ... failed")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("outcome", "undone"), [(OK, ["undo a"]), (DEAD, [])])
+def test_a_step_that_was_spawned_with_the_name_of_another_is_not_undone(
+    outcome: Outcome, undone: list[str]
+) -> None:
+    run = saga("a")
+    insert_steps(run.pk, steps_of({"a": ""}))
+    first, spawned = claim_ready(register_worker())
+    settle([Ending(spawned, OK), Ending(first, outcome)])
+    assert [name for name in finish({"last": DEAD}) if name != "last"] == undone
 
 
 @pytest.mark.django_db(transaction=True)
