@@ -33,7 +33,7 @@ def refusal_of(job: Any) -> str | None:
     if job.workflow_run_id is None or job.status in (JobStatus.RUNNING, JobStatus.SUCCEEDED):
         return None
     with suppress(*UNREADABLE):
-        return restart_problem(see_run(job.workflow_run_id), job.step or "")
+        return restart_problem(see_run(job.workflow_run_id), job.id)
     return None
 
 
@@ -45,10 +45,10 @@ def refused_retry(run: int) -> str | None:
     return None
 
 
-def refused_steps(run: int) -> Callable[[str | None], str | None]:
-    """Returns of a step of the run why it can be neither replayed nor skipped."""
+def refused_steps(run: int) -> Callable[[int], str | None]:
+    """Returns of a step of the run, by its id, why it can be neither replayed nor skipped."""
     try:
         seen = see_run(run)
     except UNREADABLE:
         return lambda step: None
-    return lambda step: restart_problem(seen, step or "")
+    return lambda step: restart_problem(seen, step)

@@ -242,16 +242,17 @@ def examine_compensations() -> Iterator[Finding]:
             "Correct the cause and replay their dead jobs. Or undo it by hand, and skip or "
             "dismiss these steps in the admin with that as the reason. To see and to replay them:",
             f"manage.py jobworkflow show {row['id']}",
-            *_replays(row["id"], names),
+            *_replays(row["id"], row["first"]),
             run=row["id"],
             workflow=row["name"],
             steps=names,
         )
 
 
-def _replays(run: int, steps: list[str]) -> list[str]:
-    """The command that replays these steps. One that was cancelled cannot be replayed."""
-    dead = Job.objects.using(conf().database).dead().filter(workflow_run=run, step__in=steps)
+def _replays(run: int, first: int) -> list[str]:
+    """The command that replays the dead steps of a run from this one on. One that was cancelled
+    cannot be replayed."""
+    dead = Job.objects.using(conf().database).dead().filter(workflow_run=run, pk__gte=first)
     ids = " ".join(map(str, dead.order_by("pk").values_list("pk", flat=True)[:MOST_NAMED]))
     return [f"manage.py jobreplay {ids}"] if ids else []
 

@@ -30,25 +30,25 @@ SELECT id, step FROM (
 WHERE status = 'succeeded'
 ORDER BY finished_at DESC, id DESC
 """
+# When they begin, no other step is left that could spawn. So what has the id of the first or a
+# greater one undoes something: they, and the steps that they spawn.
 BEGUN = """
 UPDATE django_jobs_workflowrun
-SET compensations = jsonb_build_object('begun', %(steps)s::text[]), ends_left = 1
+SET compensations = jsonb_build_object('begun', %(first)s::bigint), ends_left = 1
 WHERE id = %(run)s
 """
 
 # One that a person cancelled alone, or that its full queue dropped, has undone nothing either. All
 # partitions are read for these. What a person skips was undone by hand, and who cancels the run
 # cancels what would undo it.
-NOTE_FAILED = """
-WITH undo AS MATERIALIZED (
-    SELECT ARRAY(SELECT jsonb_array_elements_text(compensations -> 'begun')) AS steps,
-        cancel_requested_at IS NOT NULL AS stopped
-    FROM django_jobs_workflowrun WHERE id = %(run)s
-), failed AS MATERIALIZED (
-    SELECT job.id, job.step FROM django_jobs_job AS job
-    WHERE job.workflow_run_id = %(run)s AND job.step = ANY((SELECT steps FROM undo)::text[])
-      AND (job.status = 'dead' OR job.status = 'cancelled' AND job.skipped IS NULL
-           AND NOT (SELECT stopped FROM undo))
+HAS_NOT_UNDONE = """job.id >= (run.compensations ->> 'begun')::bigint
+    AND (job.status = 'dead' OR job.status = 'cancelled' AND job.skipped IS NULL
+         AND run.cancel_requested_at IS NULL)"""
+NOTE_FAILED = f"""
+WITH failed AS MATERIALIZED (
+    SELECT job.id, job.step
+    FROM django_jobs_job AS job JOIN django_jobs_workflowrun AS run ON run.id = job.workflow_run_id
+    WHERE run.id = %(run)s AND {HAS_NOT_UNDONE}
 )
 UPDATE django_jobs_workflowrun
 SET compensations = compensations
@@ -57,7 +57,7 @@ WHERE id = %(run)s AND EXISTS (SELECT 1 FROM failed)
 RETURNING name, ARRAY(SELECT step FROM failed ORDER BY id)
 """
 FAILED = """
-SELECT id, name, finished_at,
+SELECT id, name, finished_at, (compensations ->> 'begun')::bigint AS first,
     ARRAY(SELECT jsonb_array_elements_text(compensations -> 'failed')) AS steps
 FROM django_jobs_workflowrun
 WHERE compensations ? 'failed'
@@ -91,10 +91,10 @@ def as_json(
     )
 
 
-def begun(compensations: str | None) -> list[str] | None:
-    """The names of the steps that undo others, if they were inserted."""
+def begun(compensations: str | None) -> int | None:
+    """The id of the first step that undoes another, if they were inserted."""
     stored = json.loads(compensations or "[]")
-    return list(stored["begun"]) if isinstance(stored, dict) else None
+    return int(stored["begun"]) if isinstance(stored, dict) else None
 
 
 def compensate(run: int, compensations: str) -> bool:
@@ -118,8 +118,7 @@ def compensate(run: int, compensations: str) -> bool:
         for place, (undone, name) in enumerate(rows)
         if by_step[name]["takes"]
     }
-    insert_steps(run, steps, taken)
-    execute(BEGUN, {"run": run, "steps": [step.name for step in steps]})
+    execute(BEGUN, {"run": run, "first": insert_steps(run, steps, taken)[0]})
     return True
 
 
@@ -138,7 +137,8 @@ def _send_failed(fields: dict[str, Any]) -> None:
 
 def failed_compensations(most: int) -> list[dict[str, Any]]:
     """The newest runs of which compensations failed, and were not replayed, skipped or dismissed:
-    ``id``, ``name``, ``finished_at``, and the names of those ``steps``."""
+    ``id``, ``name``, ``finished_at``, the id of their ``first`` one, and the names of those
+    ``steps``."""
     return fetch_named(FAILED, {"most": most})
 
 

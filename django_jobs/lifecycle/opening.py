@@ -170,7 +170,7 @@ WITH input AS MATERIALIZED (
              ELSE run.reason END AS reason,
         run.cancel_requested_at IS NOT NULL AS stopped,
         CASE WHEN %(undo)s THEN run.compensations END AS compensations,
-        run.compensations -> 'begun' AS begun, run.ends_left < input.ends AS is_too_low,
+        (run.compensations ->> 'begun')::bigint AS begun, run.ends_left < input.ends AS is_too_low,
         run.status = 'running' AND (run.ends_left <= input.ends OR %(look)s) AND NOT EXISTS (
             SELECT 1 FROM django_jobs_job_live AS job
             WHERE job.workflow_run_id = run.id AND job.status <> 'dead') AS is_over
@@ -182,7 +182,7 @@ WITH input AS MATERIALIZED (
     FROM counted, LATERAL (SELECT ARRAY(
         SELECT job.step FROM django_jobs_job_live AS job
         WHERE job.workflow_run_id = counted.id AND job.status = 'dead'
-        ORDER BY coalesce(jsonb_exists(counted.begun, job.step), false) DESC, job.id
+        ORDER BY coalesce(job.id >= counted.begun, false) DESC, job.id
         LIMIT 4) AS steps OFFSET 0) AS dead
     WHERE counted.is_over AND NOT counted.stopped AND dead.steps <> '{}'
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from django.urls import reverse
@@ -14,12 +13,18 @@ from tests.admin.workflows.graphs import run_of, step
 from tests.factories import run_sql
 
 pytestmark = pytest.mark.django_db
-UNDOING: dict[str, Any] = {"compensations": {"begun": ["undo a"]}}
+
+
+def undone_run() -> tuple[WorkflowRun, Job, Job]:
+    """A run with a failed compensation, its dead step, and that compensation."""
+    run = run_of({"a": step("dead"), "undo a": step("dead", "a")}, status="failed")
+    failed, undo = Job.objects.filter(workflow_run=run).order_by("pk")
+    WorkflowRun.objects.update(compensations={"begun": undo.pk})
+    return run, failed, undo
 
 
 def test_a_dead_step_of_a_run_that_is_undone_offers_nothing_that_is_refused(page: Page) -> None:
-    run = run_of({"a": step("dead"), "undo a": step("dead", "a")}, status="failed", **UNDOING)
-    refused, undo = Job.objects.filter(workflow_run=run).order_by("pk")
+    _, refused, undo = undone_run()
     text = page.read(change_url(Job, refused.pk))
     why = "the compensations of the workflow run have begun"
     assert f"It can be neither replayed, edited nor skipped: {why}." in text
@@ -58,7 +63,7 @@ def test_the_dead_steps_among_all_that_match_are_dismissed_if_their_runs_have_en
 def test_the_page_of_a_run_that_is_undone_offers_no_retry_and_skips_compensations_alone(
     page: Page,
 ) -> None:
-    run = run_of({"a": step("dead"), "undo a": step("dead", "a")}, status="failed", **UNDOING)
+    run, _, _ = undone_run()
     text = page.read(change_url(WorkflowRun, run.pk))
     assert 'value="retry_workflow_runs"' not in text
     assert text.count('value="skip_steps"') == 1

@@ -170,7 +170,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
         refused = refused_steps(run.pk)
         skip = replace(
             SKIP_STEP,
-            applies=lambda step: SKIP_STEP.applies(step) and not refused(step.step),
+            applies=lambda step: SKIP_STEP.applies(step) and not refused(step.pk),
         )
         has_ended = run.status != WorkflowState.RUNNING
         dismiss = replace(

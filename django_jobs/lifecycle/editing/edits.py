@@ -42,10 +42,10 @@ CHANGED_MEANWHILE = gettext_noop("it was changed meanwhile")
 STATE = """md5(concat_ws('|', job.status = 'dead', job.queue, job.priority,
     date_part('epoch', job.available_at), job.payload_version, job.payload::text))"""
 LOOK = f"""
-SELECT job.status, job.job_type, job.queue, job.priority, job.payload::text, job.payload_version,
-    job.gates, job.workflow_run_id, job.step, job.idempotency_key, jsonb_typeof(job.headers),
-    job.at_most_once, date_part('epoch', job.available_at), date_part('epoch', job.expires_at),
-    {STATE}
+SELECT job.id, job.status, job.job_type, job.queue, job.priority, job.payload::text,
+    job.payload_version, job.gates, job.workflow_run_id, job.idempotency_key,
+    jsonb_typeof(job.headers), job.at_most_once, date_part('epoch', job.available_at),
+    date_part('epoch', job.expires_at), {STATE}
 FROM django_jobs_job AS job WHERE job.id = %(id)s AND job.{IN_LIVE}
 """
 LOCK = f"{LOOK}FOR NO KEY UPDATE"
@@ -104,6 +104,7 @@ class StoredJob(NamedTuple):
     """A job as it is stored. Times are in epoch seconds. ``state`` changes with all that an edit
     can change; ``headers`` is the type of their JSON."""
 
+    id: int
     status: str
     job_type: str
     queue: str
@@ -112,7 +113,6 @@ class StoredJob(NamedTuple):
     payload_version: int
     gates: str | None
     workflow_run_id: int | None
-    step: str | None
     idempotency_key: str | None
     headers: str
     at_most_once: bool

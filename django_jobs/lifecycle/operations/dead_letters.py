@@ -9,6 +9,7 @@ from django.utils.translation import gettext_noop
 
 from ...models import Job
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
+from ..compensating import HAS_NOT_UNDONE
 from ..scope import limited
 from .jobs import LOCK_JOBS, Actor, OperationResult, demand, done_by, result_of
 
@@ -30,7 +31,7 @@ DISMISS = """
 UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock.now,
     skipped = CASE WHEN EXISTS (
         SELECT FROM django_jobs_workflowrun AS run
-        WHERE run.id = job.workflow_run_id AND jsonb_exists(run.compensations -> 'begun', job.step)
+        WHERE run.id = job.workflow_run_id AND job.id >= (run.compensations ->> 'begun')::bigint
         OFFSET 0) THEN 'passed' END,
     reason = %(reason)s || ' (it was dead: ' || job.reason || ')'
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
@@ -40,17 +41,21 @@ WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead' AND NOT EXISTS (
 RETURNING job.id
 """
 # Before the dismissal, when the steps are still with the live jobs.
-FORGET_FAILED = """
+FORGET_FAILED = f"""
 UPDATE django_jobs_workflowrun AS run
 SET compensations = CASE WHEN others.failed = '[]' THEN run.compensations - 'failed'
-                         ELSE jsonb_set(run.compensations, '{failed}', others.failed) END
+                         ELSE jsonb_set(run.compensations, ARRAY['failed'], others.failed) END
 FROM (
-    SELECT run.id, (run.compensations -> 'failed') - array_agg(job.step::text) AS failed
-    FROM django_jobs_job_live AS job JOIN django_jobs_workflowrun AS run
-        ON run.id = job.workflow_run_id
-    WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead' AND run.status <> 'running'
-      AND run.compensations ? 'failed'
-    GROUP BY run.id
+    SELECT run.id, to_jsonb(ARRAY(
+        SELECT job.step FROM django_jobs_job AS job
+        WHERE job.workflow_run_id = run.id AND {HAS_NOT_UNDONE}
+          AND NOT (job.status = 'dead' AND job.id = ANY(%(ids)s::bigint[]))
+        ORDER BY job.id)) AS failed
+    FROM django_jobs_workflowrun AS run
+    WHERE run.id = ANY(ARRAY(
+        SELECT job.workflow_run_id FROM django_jobs_job_live AS job
+        WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead'))
+      AND run.status <> 'running' AND run.compensations ? 'failed'
     OFFSET 0
 ) AS others
 WHERE run.id = others.id

@@ -295,7 +295,7 @@ def replay_one(job: Job, by: str, reason: str, alias: str, scope: Scope) -> str 
 
 def _replay_step(job: Job, run_id: int, by: str, reason: str) -> str | None:
     run = see_run(run_id)
-    if problem := restart_problem(run, job.step or ""):
+    if problem := restart_problem(run, job.pk):
         return problem
     assert run is not None
     return None if restart(run, [job.pk], by, reason) else gettext_noop("it is not dead any more")

@@ -286,7 +286,7 @@ def retry_problem(run: SeenRun) -> str | None:
         return "it is succeeded"
     if run.undoing is not None:
         return gettext_noop("its compensations have begun: start a run instead")
-    return restart_problem(run, "")
+    return restart_problem(run, 0)
 
 
 def _failed_steps(run: int) -> Iterator[tuple[Job, str]]:
@@ -311,9 +311,9 @@ def _skip_one(run: int, step: str, why: str) -> str | None:
             jobs = list(_steps_named(run, step).values_list("pk", "skipped"))
             if seen is None or len(jobs) != 1:
                 return _not_one(run, step, jobs)
-            if problem := restart_problem(seen, step):
-                return problem
             ((id_, skipped),) = jobs
+            if problem := restart_problem(seen, id_):
+                return problem
             if skipped is not None:
                 return f"step {step!r} was skipped"
             if not pass_over(seen, id_, why):

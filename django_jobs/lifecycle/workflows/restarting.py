@@ -129,14 +129,14 @@ KEY_TAKEN = gettext_noop("another running run holds the idempotency key of the w
 
 @dataclass(frozen=True, slots=True)
 class SeenRun:
-    """The row of a run as it was read. ``undoing`` are the names of its compensations, if they have
-    begun."""
+    """The row of a run as it was read. ``undoing`` is the id of the first of its compensations, if
+    they have begun. They, and the steps that they spawn, have the ids from there on."""
 
     id: int
     name: str
     status: WorkflowState
     cancel_requested: bool
-    undoing: list[str] | None
+    undoing: int | None
 
 
 def see_run(run: int, statement: str = READ_RUN) -> SeenRun | None:
@@ -147,13 +147,13 @@ def see_run(run: int, statement: str = READ_RUN) -> SeenRun | None:
     return None
 
 
-def restart_problem(run: SeenRun | None, step: str) -> str | None:
-    """Why a step of the run cannot start again, or None."""
+def restart_problem(run: SeenRun | None, step: int) -> str | None:
+    """Why the step of the run with this id cannot start again, or None."""
     if run is None:
         return gettext_noop("its workflow run does not exist")
     if run.status == WorkflowState.RUNNING and run.cancel_requested:
         return gettext_noop("the workflow run is being cancelled")
-    if run.undoing is not None and step not in run.undoing:
+    if run.undoing is not None and step < run.undoing:
         return gettext_noop("the compensations of the workflow run have begun")
     return None
 

@@ -12,8 +12,12 @@ from django.db import transaction
 from django_jobs import EnqueueError, JobType, LeaseLost
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.domain.workflows import When
+from django_jobs.lifecycle.compensating import as_json, failed_compensations
+from django_jobs.lifecycle.operations.dead_letters import dismiss
+from django_jobs.lifecycle.operations.jobs import replay
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.lifecycle.workflows import results, spawning
+from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Dependency, Job, Queue, Receipt, WorkflowRun
 from django_jobs.worker.context import steps as context_steps
 from tests.app.jobs import noop
@@ -25,7 +29,7 @@ from tests.factories import (
 )
 from tests.worker.attempts import Desk
 from tests.worker.context.test_steps import Steps
-from tests.workflows import states
+from tests.workflows import states, step
 
 
 def part(number: int) -> int:
@@ -138,6 +142,27 @@ def test_a_child_that_fails_skips_then_unless_it_waits_for_the_end(
     run = WorkflowRun.objects.get()
     assert states(run)["noop"] == end
     assert (run.status, run.reason) == ("failed", "part[1] failed")
+
+
+def test_a_child_of_a_compensation_that_fails_is_a_failed_compensation(
+    graph: Steps, parts: JobType[..., Any]
+) -> None:
+    def undo() -> None:
+        this_run().spawn(parts, [{"number": -1}, {"number": 1}])
+
+    graph.add(lambda: None, "a")
+    graph.add(lambda: 1 / 0, "last", after=[0])
+    graph.add(undo, "undo a")
+    *steps, undoing = graph.new
+    run = start(NewRun(name="saga", compensations=as_json({"a": undoing})), steps)
+    graph.work()
+    assert WorkflowRun.objects.get(pk=run.pk).reason == "part[0], last failed"
+    assert [one["steps"] for one in failed_compensations(5)] == [["part[0]"]]
+    dead = [step(run, name).pk for name in ("part[0]", "last")]
+    assert replay(dead, check=lambda job: None).done == dead[:1]
+    graph.work()
+    assert not dismiss(dead).refused
+    assert failed_compensations(5) == []
 
 
 def test_no_payloads_open_then_at_once(desk: Desk, parts: JobType[..., Any]) -> None:
