@@ -87,6 +87,11 @@ def check_step_name(name: Any, where: str) -> None:
         raise WorkflowError(f"{where}: the name of a step {problem}")
 
 
+def compensation_name(step: str) -> str:
+    """The name of the step that undoes the one of this name."""
+    return f"undo {step}"
+
+
 def check_options_of_step(job_type: JobType[..., Any], where: str) -> None:
     """Raise :class:`WorkflowError` for an option of ``using()`` that a step cannot have."""
     for option, default in OPTIONS_OF_A_RUN.items():

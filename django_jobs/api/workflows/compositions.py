@@ -13,7 +13,7 @@ from ...domain.hints import did_you_mean
 from ...domain.workflows import When
 from ...exceptions import WorkflowError
 from ..job_type import JobType
-from ..steps import Step
+from ..steps import Step, check_step_name, compensation_name
 from ..validation import LONGEST_NAME
 from .arguments import StartArguments
 from .startable import Startable
@@ -140,7 +140,13 @@ class Layout:
             numbers[step.name] += 1
             several = counts[step.name] > 1
             names.append(f"{step.name}-{numbers[step.name]}" if several else step.name)
-        if twice := [name for name, count in Counter(names).items() if count > 1]:
+        every = list(names)
+        for name, step in zip(names, self._steps, strict=True):
+            check_step_name(name, step.job_type.name)
+            if step.compensate is not None:
+                every.append(compensation_name(name))
+                check_step_name(every[-1], step.compensate.name)
+        if twice := [name for name, count in Counter(every).items() if count > 1]:
             raise WorkflowError(f"two steps are named {twice[0]!r}; rename one with .named()")
         return names
 

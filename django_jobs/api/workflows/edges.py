@@ -9,7 +9,7 @@ from ...domain.graph import Circle, Document, ancestors, document_of, fingerprin
 from ...domain.hints import did_you_mean
 from ...domain.workflows import When
 from ...exceptions import WorkflowError
-from ..steps import Step
+from ..steps import Step, compensation_name
 
 Reference = Step | str
 """A step, or its name."""
@@ -25,6 +25,7 @@ class DeclaredSteps:
     def __init__(self, where: str) -> None:
         self._where = where
         self._by_name: dict[str, Step] = {}
+        self._compensations: set[str] = set()
         self._stored: tuple[Document, str] | None = None
 
     def __iter__(self) -> Iterator[Step]:
@@ -33,6 +34,8 @@ class DeclaredSteps:
     def add(self, step: Step) -> None:
         """Add a step whose edges were found by this object."""
         self._by_name[step.name] = step
+        if step.compensate is not None:
+            self._compensations.add(compensation_name(step.name))
         self._stored = None
 
     def stored(self) -> tuple[Document, str]:
@@ -48,8 +51,8 @@ class DeclaredSteps:
         return self._by_name[name]
 
     def check_free(self, name: str) -> None:
-        """Raise :class:`WorkflowError` if a step has this name."""
-        if name in self._by_name:
+        """Raise :class:`WorkflowError` if a step or a compensation has this name."""
+        if name in self._by_name or name in self._compensations:
             raise WorkflowError(
                 f"{self._where}: two steps are named {name!r}; give one of them another name="
             )

@@ -14,7 +14,7 @@ from ...lifecycle.compensating import as_json
 from ...lifecycle.job_columns import NewJobs
 from ...lifecycle.step_insert import NewStep, ready_among
 from ..job_type import JobType
-from ..steps import Step, accepts, check_arguments
+from ..steps import Step, accepts, check_arguments, compensation_name
 from .arguments import RESULT, chosen_for, missing_arguments
 from .run_options import RunOptions
 
@@ -105,7 +105,7 @@ def compensations_of(
             override = (options.overrides or {}).get(step.name, {})
             payload = chosen_for(job_type, {**arguments, **step.payload, **override})
             undoing[step.name] = NewStep(
-                name=f"undo {step.name}",
+                name=compensation_name(step.name),
                 new=new,
                 payload=job_type.encoded_payload(payload),
                 gates=job_type.gates_of(payload),

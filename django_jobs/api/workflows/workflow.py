@@ -13,7 +13,13 @@ from ...domain.numbers import is_whole
 from ...exceptions import WorkflowError
 from ..gating import defaults_of, name_rule, tenant_of
 from ..job_type import JobType
-from ..steps import Step, check_arguments, check_options_of_step, check_step_name
+from ..steps import (
+    Step,
+    check_arguments,
+    check_options_of_step,
+    check_step_name,
+    compensation_name,
+)
 from ..validation import LONGEST_NAME
 from .arguments import StartArguments
 from .definitions import definition_of
@@ -133,6 +139,7 @@ class Workflow(Startable):
         if compensate is not None:
             compensate = self._job_type(compensate, "compensate")
             check_options_of_step(compensate, where)
+            self._check_name(compensation_name(name), f"{where}: compensate")
         return self._add(
             Step(
                 name=name,
@@ -246,10 +253,10 @@ class Workflow(Startable):
                 tenant=self._tenant_rule,
             )
 
-    def _check_name(self, name: Any) -> str:
+    def _check_name(self, name: Any, where: str = "") -> str:
         """Raise :class:`WorkflowError` unless a new step can have this name; return how messages
         about it begin."""
-        check_step_name(name, str(self))
+        check_step_name(name, where or str(self))
         self._steps.check_free(name)
         return f"{self}: step {name!r}"
 

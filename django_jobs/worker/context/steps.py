@@ -13,7 +13,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from ...api.bulk_items import items_of
 from ...api.hooks import around, enqueue_event, request_with_hooks
 from ...api.job_type import JobType
-from ...api.steps import Step, check_options_of_step
+from ...api.steps import Step, check_options_of_step, check_step_name
 from ...domain.payload import key_problem
 from ...domain.workflows import When
 from ...exceptions import EnqueueError, WorkflowError
@@ -210,8 +210,10 @@ def _new_spawn(
         takes = _takes(step, own)
         job_type, payload = step.job_type, dict(step.payload)
         job_type.check_payload(payload | dict.fromkeys(takes))
+        name = f"{step.name}{_suffix(number)}"
+        check_step_name(name, "spawn(): then")
         then = NewStep(
-            name=f"{step.name}{_suffix(number)}",
+            name=name,
             new=request_with_hooks(job_type, payload),
             payload=job_type.encoded_payload(payload),
             gates=job_type.gates_of(payload),

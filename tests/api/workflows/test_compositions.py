@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -54,6 +55,18 @@ def test_chains_and_groups_stand_in_one_another() -> None:
         "e": ["c", "d"],
         "load": ["b", "e"],
     }
+
+
+def test_names_with_numbers_and_of_compensations_are_checked(workflow: Callable[..., Any]) -> None:
+    long = noop.step().named("x" * 199)
+    with pytest.raises(WorkflowError, match=r"app.noop: the name of a step has 201 characters"):
+        group(long, long).start()
+    undone = workflow().step(noop, "one", compensate=noop)
+    with pytest.raises(WorkflowError, match="two steps are named 'undo one'"):
+        chain(undone, noop.step().named("undo one")).start()
+    undone = undone.named("x" * 196)
+    with pytest.raises(WorkflowError, match=r"app.noop: the name of a step has 201 characters"):
+        chain(undone).start()
 
 
 def test_an_empty_group_is_passed() -> None:

@@ -166,6 +166,19 @@ def test_a_graph_that_cannot_work_is_refused_where_it_is_declared(
     assert [step.name for step in flow.steps] == ["charge", "other"]
 
 
+def test_a_compensation_needs_a_name_of_its_own(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(noop, "one", compensate=noop)
+    flow.step(noop, "undo two")
+    with pytest.raises(WorkflowError, match="two steps are named 'undo one'"):
+        flow.wait("undo one")
+    with pytest.raises(WorkflowError, match="two steps are named 'undo two'"):
+        flow.step(noop, "two", compensate=noop)
+    with pytest.raises(WorkflowError, match="compensate: the name of a step has 201 characters"):
+        flow.step(noop, "x" * 196, compensate=noop)
+    flow.step(noop, "x" * 196)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_jobs import EnqueueError, JobType, LeaseLost
+from django_jobs import EnqueueError, JobType, LeaseLost, WorkflowError
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.domain.workflows import When
 from django_jobs.lifecycle.compensating import as_json, failed_compensations
@@ -163,6 +163,19 @@ def test_a_child_of_a_compensation_that_fails_is_a_failed_compensation(
     graph.work()
     assert not dismiss(dead).refused
     assert failed_compensations(5) == []
+
+
+def test_then_whose_name_gets_too_long_by_its_number_is_refused_before_a_child_is_written(
+    desk: Desk, parts: JobType[..., Any]
+) -> None:
+    def spawner() -> None:
+        then = noop.step().named("x" * 200)
+        this_run().spawn(parts, numbers(1), then)
+        with pytest.raises(WorkflowError, match="then: the name of a step has 202 characters"):
+            this_run().spawn(parts, numbers(1), then)
+
+    plain(spawner, desk)
+    assert len(states(WorkflowRun.objects.get())) == 3
 
 
 def test_no_payloads_open_then_at_once(desk: Desk, parts: JobType[..., Any]) -> None:
