@@ -9,6 +9,9 @@ from dataclasses import asdict, fields
 from functools import partial
 from typing import Any
 
+from django.db import transaction
+
+from ..domain.errors import ErrorReport
 from ..domain.gates import parse
 from ..domain.workflows import When
 from ..models.database import execute, fetch, fetch_named, jobs_connection
@@ -101,11 +104,16 @@ def compensate(run: int, compensations: str) -> bool:
     """Insert the jobs that undo what succeeded, one after the other; False if there are none.
 
     ``compensations`` is what :func:`as_json` returned. A compensation that fails does not stop the
-    others. The run is locked.
+    others. The run is locked. If one of ``REFUSALS`` is raised, nothing was written.
     """
     if begun(compensations) is not None:
         return False
     by_step = {one["undoes"]: one for one in json.loads(compensations)}
+    with transaction.atomic(using=jobs_connection().alias):
+        return _insert(run, by_step)
+
+
+def _insert(run: int, by_step: Mapping[str, Any]) -> bool:
     rows = fetch(SUCCEEDED, {"run": run, "steps": list(by_step)})
     if not rows:
         return False
@@ -122,13 +130,24 @@ def compensate(run: int, compensations: str) -> bool:
     return True
 
 
+def note_refused(run: int, workflow: str, compensations: str, refusal: Exception) -> str:
+    """Send the event ``compensation_failed`` after the commit, because :func:`compensate` raised
+    this. Returns what the reason of the run says of it."""
+    _note(run, workflow, [one["name"] for one in json.loads(compensations)])
+    return f"; what undoes it could not be written: {ErrorReport.of(refusal).summary}"
+
+
+def _note(run: int, workflow: str, steps: Sequence[str]) -> None:
+    named = ", ".join(steps[:MOST_NAMED]) + (", ..." if len(steps) > MOST_NAMED else "")
+    fields = {"run": run, "workflow": workflow, "steps": named}
+    jobs_connection().on_commit(partial(_send_failed, fields), robust=True)
+
+
 def note_failed(run: int) -> None:
     """Store with a run that has just ended which of its compensations failed, and send the event
     ``compensation_failed`` after the commit, if there are any. The run is locked."""
     for name, steps in fetch(NOTE_FAILED, {"run": run}):
-        named = ", ".join(steps[:MOST_NAMED]) + (", ..." if len(steps) > MOST_NAMED else "")
-        fields = {"run": run, "workflow": name, "steps": named}
-        jobs_connection().on_commit(partial(_send_failed, fields), robust=True)
+        _note(run, name, steps)
 
 
 def _send_failed(fields: dict[str, Any]) -> None:

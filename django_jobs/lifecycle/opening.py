@@ -21,9 +21,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..domain.workflows import Fate, Skipped
-from ..models.database import ChangedMeanwhile, fetch, fetch_last, jobs_connection
+from ..models.database import REFUSALS, ChangedMeanwhile, fetch, fetch_last, jobs_connection
 from ..signals import worker_event, workflow_finished
-from .compensating import compensate, note_failed
+from .compensating import compensate, note_failed, note_refused
 from .job_columns import AT_THE_GATES, as_array
 from .notifying import BLOCKED, notify_after_commit
 
@@ -178,7 +178,8 @@ WITH input AS MATERIALIZED (
     WHERE run.id = ANY(%(runs)s::bigint[])
 ), failed AS MATERIALIZED (
     SELECT counted.id, counted.compensations, array_to_string(dead.steps[:3], ', ')
-        || CASE WHEN cardinality(dead.steps) > 3 THEN ', ...' ELSE '' END || ' failed' AS reason
+        || CASE WHEN cardinality(dead.steps) > 3 THEN ', ...' ELSE '' END
+        || ' failed' || %(note)s AS reason
     FROM counted, LATERAL (SELECT ARRAY(
         SELECT job.step FROM django_jobs_job_live AS job
         WHERE job.workflow_run_id = counted.id AND job.status = 'dead'
@@ -328,13 +329,14 @@ def count_ends(
     *,
     look: bool = False,
     undo: bool = True,
+    note: str = "",
 ) -> None:
     """Count, by run, the steps that ended and that no other one waits for, and end the runs without
     a live step. A step of the runs ``cancelled`` was cancelled. ``absent`` are the steps after
     those that ended and that did not wait. ``look`` for a live step whatever the count says.
 
     A run that failed first undoes what succeeded, if it has compensations for it, unless ``undo``
-    is false.
+    is false. ``note`` follows the reason of a run that failed.
     """
     runs = sorted(ends.keys() | cancelled)
     parameters = {
@@ -343,10 +345,11 @@ def count_ends(
         "cancelled": as_array(run in cancelled for run in runs),
         "look": look,
         "undo": undo,
+        "note": note,
     }
     rows = fetch_last([LOCK_RUNS, COUNT_ENDS], parameters)
     demand_absent(absent)
-    nothing_to_undo: dict[int, int] = {}
+    not_undone: dict[str, list[int]] = {}
     for id_, name, status, reason, compensations, undoing, is_too_low in rows:
         if is_too_low:
             fields = {"run": id_, "workflow": name}
@@ -357,10 +360,16 @@ def count_ends(
             result = {"run_id": id_, "status": status, "reason": reason}
             send = partial(workflow_finished.send_robust, name, **result)
             jobs_connection().on_commit(send, robust=True)
-        elif compensations is not None and not compensate(id_, compensations):
-            nothing_to_undo[id_] = 0
-    if nothing_to_undo:
-        count_ends(nothing_to_undo, undo=False)
+        elif compensations is not None:
+            why = ""
+            try:
+                if compensate(id_, compensations):
+                    continue
+            except REFUSALS as refusal:  # not the end of the step, which would be lost
+                why = note_refused(id_, name, compensations, refusal)
+            not_undone.setdefault(why, []).append(id_)
+    for why, failed in not_undone.items():
+        count_ends(dict.fromkeys(failed, 0), undo=False, note=why)
 
 
 def _send_miscounted(fields: dict[str, Any]) -> None:

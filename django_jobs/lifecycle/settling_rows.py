@@ -11,23 +11,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from django.db import DataError, IntegrityError, NotSupportedError, transaction
+from django.db import transaction
 
 from ..domain.decisions import Decision
 from ..domain.errors import ErrorReport
 from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
 from ..logs import log_event
-from ..models.database import fetch, jobs_connection, repeat_conflicts
+from ..models.database import REFUSALS, fetch, jobs_connection, repeat_conflicts
 from .claiming import claimed_by
 from .job_columns import IN_LIVE, Fence
 from .notifying import notify_after_commit
 from .opening import open_next
 from .settling import Ending, HandOver, Settled, ended_steps, give_back, settle
-
-REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
-"""Errors of a value. ``NotSupportedError``: a database that is not UTF8 cannot read the escapes in
-JSON."""
 
 # Reads no more of the row than it needs, and repairs the times that Python cannot read.
 END_UNSETTLEABLE = f"""

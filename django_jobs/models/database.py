@@ -11,7 +11,10 @@ from typing import Any, ParamSpec, TypeVar, cast
 import psycopg
 from django.db import (
     DatabaseError,
+    DataError,
+    IntegrityError,
     InterfaceError,
+    NotSupportedError,
     OperationalError,
     ProgrammingError,
     connections,
@@ -25,6 +28,10 @@ from ..exceptions import NotMigrated
 
 DATABASE_ERRORS = (DatabaseError, InterfaceError, psycopg.Error)
 """Django does not translate the errors that psycopg raises outside a cursor, such as in a pool."""
+
+REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionError)
+"""Errors of a value. ``NotSupportedError``: a database that is not UTF8 cannot read the escapes in
+JSON."""
 
 NO_TABLE, NO_COLUMN = "42P01", "42703"
 CONFLICTS = {"40001", "40P01"}

@@ -64,6 +64,18 @@ def test_a_failed_compensation_is_an_event_after_the_commit() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_run_whose_compensations_cannot_be_written_fails_and_says_so() -> None:
+    run = saga("x" * 196)
+    with heard(worker_event) as events:
+        finish({"last": DEAD})
+    assert (reread(run).status, states(run)["last"]) == ("failed", "dead")
+    assert step(run, "last").last_error == "ValueError: boom"
+    reason = reread(run).reason
+    assert reason.startswith("last failed; what undoes it could not be written: ")
+    assert [one["fields"]["steps"] for one in events] == ["undo " + "x" * 196]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_what_is_undone_is_no_event() -> None:
     with heard(worker_event) as events:
         saga("a")

@@ -152,6 +152,7 @@ def parameters(name: str, rows: Rows) -> dict[str, Any]:
         "ends": 1 if name == "spawning.ADD_ENDS" else [1],
         "cancelled": [False],
         "undo": True,
+        "note": "",
         "look": True,
         "reasons": [""],
         "reason": "",
