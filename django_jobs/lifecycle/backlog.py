@@ -16,8 +16,8 @@ from ..exceptions import QueueFull
 from ..models import Job, JobStatus
 from ..models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..models.queue import OnFull
-from .job_columns import IN_LIVE, NewJobs
-from .opening import follow_cancelled
+from .job_columns import DROPPED, IN_LIVE, NewJobs
+from .opening import follow_dropped
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ WITH excess AS MATERIALIZED (
       AND status NOT IN ('waiting', 'scheduled', 'blocked', 'running', 'dead')
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock_timestamp(),
+UPDATE django_jobs_job AS job SET status = {DROPPED}, finished_at = clock_timestamp(),
     reason = %(reason)s
 WHERE job.id = ANY(ARRAY(SELECT id FROM locked))
   AND job.status NOT IN ('waiting', 'scheduled', 'blocked', 'running', 'dead')
@@ -218,7 +218,7 @@ def drops_lowest(new: NewJobs) -> bool:
 
 def drop_lowest(new: NewJobs, count: int) -> Dropped:
     """Cancel the lowest ready jobs above the limit of the queue, after ``count`` were added to it
-    in this transaction. These may be among them.
+    in this transaction. These may be among them. A step of a workflow is dead instead.
 
     Runs in the caller's transaction, so that the dropped jobs stay if the new ones do not come.
     """
@@ -241,7 +241,7 @@ def drop_lowest(new: NewJobs, count: int) -> Dropped:
 def _drop_lowest(parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
     with transaction.atomic(using=jobs_connection().alias):
         rows = fetch(DROP_LOWEST, parameters)
-        follow_cancelled((id_, run) for id_, _, _, run in rows)
+        follow_dropped((id_, run) for id_, _, _, run in rows)
     return rows
 
 

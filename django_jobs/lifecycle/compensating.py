@@ -41,9 +41,8 @@ SET compensations = jsonb_build_object('begun', %(first)s::bigint), ends_left = 
 WHERE id = %(run)s
 """
 
-# One that a person cancelled alone, or that its full queue dropped, has undone nothing either. All
-# partitions are read for these. What a person skips was undone by hand, and who cancels the run
-# cancels what would undo it.
+# One that a person cancelled alone has undone nothing either. All partitions are read for these.
+# What a person skips was undone by hand, and who cancels the run cancels what would undo it.
 HAS_NOT_UNDONE = """job.id >= (run.compensations ->> 'begun')::bigint
     AND (job.status = 'dead' OR job.status = 'cancelled' AND job.skipped IS NULL
          AND run.cancel_requested_at IS NULL)"""

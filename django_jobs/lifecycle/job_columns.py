@@ -39,6 +39,10 @@ passed over."""
 AT_THE_GATES = "CASE WHEN job.gates IS NULL THEN 'ready' ELSE 'blocked' END"
 """The status of a job that may start but for its gates."""
 
+DROPPED = "CASE WHEN job.workflow_run_id IS NULL THEN 'cancelled' ELSE 'dead' END"
+"""The status of a job that the system drops, not a person. A step has failed, so that its run fails
+with it and undoes what succeeded."""
+
 REPLAYED = """failures = 0, crashes = 0, replays = job.replays + 1, reason = '', finished_at = NULL,
     cancel_requested_at = NULL, expires_at = NULL, result = NULL, awaits = NULL,
     headers = jsonb_set(job.headers, '{replays}',

@@ -307,7 +307,15 @@ def skip_and_open(broken: Sequence[tuple[int, str, int]]) -> Opened:
 
 def follow_cancelled(jobs: Iterable[tuple[int, int | None]]) -> None:
     """:func:`open_next` after jobs, each with its run if it is a step, were cancelled. Notifies."""
-    ended = [EndedStep(id_, run, Fate.FAILED, True) for id_, run in jobs if run is not None]
+    _follow([EndedStep(id_, run, Fate.FAILED, True) for id_, run in jobs if run is not None])
+
+
+def follow_dropped(jobs: Iterable[tuple[int, int | None]]) -> None:
+    """The same after the system dropped jobs: a step among them has failed."""
+    _follow([EndedStep(id_, run, Fate.FAILED) for id_, run in jobs if run is not None])
+
+
+def _follow(ended: Sequence[EndedStep]) -> None:
     if ended:
         for hint in open_next(ended).hints:
             notify_after_commit(hint)

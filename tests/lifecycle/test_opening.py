@@ -267,26 +267,51 @@ def test_a_step_whose_end_cannot_be_written_fails() -> None:
 
 
 @pytest.mark.django_db
-def test_a_step_dropped_by_its_full_queue_skips_those_after_it() -> None:
+def test_a_step_dropped_by_its_full_queue_fails_with_its_run() -> None:
     run = start_graph({"a": "", "b": "a"}, queue="bulk", priority=-100)
     Queue.objects.filter(name="bulk").update(max_backlog=1, on_full="drop_lowest")
     Queue.objects.forget_recent()
     noop.using(queue="bulk").enqueue()
-    assert states(run) == {"a": "cancelled", "b": "cancelled (failed)"}
+    assert states(run) == {"a": "dead", "b": "cancelled (failed)"}
+    assert step(run, "a").reason == "dropped: queue bulk was full"
+    assert (reread(run).status, reread(run).reason) == ("failed", "a failed")
 
 
 @pytest.mark.django_db
-def test_a_discarded_step_skips_those_after_it() -> None:
-    gates = Gates(queue="default", key="account:7", on_conflict=OnConflict.DISCARD)
-    graph = [replace(one, gates=gates) for one in steps_of({"a": "", "x": "", "b": "a", "y": "x"})]
-    run = start(NewRun(name="graph"), graph)
+def test_what_succeeded_is_undone_if_a_full_queue_drops_a_later_step() -> None:
+    Queue.objects.filter(name="bulk").update(max_backlog=1, on_full="drop_lowest")
+    Queue.objects.forget_recent()
+    steps = steps_of({"a": "", "last": "a"})
+    steps[1] = replace(steps[1], new=noop.using(queue="bulk", priority=-10).request())
+    compensations = as_json({"a": steps_of({"undo a": ""})[0]})
+    run = start(NewRun(name="saga", compensations=compensations), steps)
+    (held,) = claim_ready(register_worker())
+    settle_one(held, OK)
+    noop.using(queue="bulk", priority=50).enqueue()
+    assert states(run) == {"a": "succeeded", "last": "dead", "undo a": "ready"}
+    assert finish() == ["undo a"]
+    assert (reread(run).status, reread(run).reason) == ("failed", "last failed")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [(OnConflict.DISCARD, ("ready", "dead")), (OnConflict.REPLACE_WAITING, ("dead", "blocked"))],
+)
+def test_a_step_without_a_slot_of_its_key_fails_with_its_run(
+    policy: OnConflict, left: tuple[str, str]
+) -> None:
+    gates = Gates(queue="default", key="account:7", on_conflict=policy)
+    if policy == OnConflict.REPLACE_WAITING:
+        noop.using(concurrency_key="account:7").enqueue()
+    runs = [
+        start(NewRun(name="graph"), [replace(one, gates=gates) for one in steps_of({"a": ""})])
+        for _ in range(2)
+    ]
     admit_all()
-    assert states(run) == {
-        "a": "ready",
-        "x": "cancelled",
-        "b": "waiting",
-        "y": "cancelled (failed)",
-    }
+    assert tuple(states(run)["a"] for run in runs) == left
+    dropped = runs[left.index("dead")]
+    assert (reread(dropped).status, reread(dropped).reason) == ("failed", "a failed")
 
 
 @pytest.mark.django_db

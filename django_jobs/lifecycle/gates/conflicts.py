@@ -11,14 +11,15 @@ from django.db import transaction
 from ...domain.admission import Line
 from ...domain.gates import Gates, OnConflict
 from ...models.database import fetch, jobs_connection, repeat_conflicts
-from ..opening import follow_cancelled
+from ..job_columns import DROPPED
+from ..opening import follow_dropped
 from ..operations.jobs import cancel
 
 MOST = 1_000
 """Jobs that one call ends. The next admission ends the others."""
 
 # A job that became ready meanwhile is not blocked any more, and stays.
-END_BLOCKED = """
+END_BLOCKED = f"""
 WITH picked AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
     WHERE status = 'blocked' AND gates IS NOT NULL AND gates = ANY(%(gates)s::text[])
@@ -27,7 +28,7 @@ WITH picked AS MATERIALIZED (
     LIMIT %(most)s
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job AS job SET status = 'cancelled', finished_at = clock_timestamp(),
+UPDATE django_jobs_job AS job SET status = {DROPPED}, finished_at = clock_timestamp(),
     reason = %(reason)s
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked)) AND job.status = 'blocked'
 RETURNING job.id, job.workflow_run_id
@@ -99,4 +100,4 @@ def _resolve(gates: Gates, lines: list[str]) -> None:
 @repeat_conflicts
 def _end_blocked(parameters: dict[str, Any]) -> None:
     with transaction.atomic(using=jobs_connection().alias):
-        follow_cancelled(fetch(END_BLOCKED, parameters))
+        follow_dropped(fetch(END_BLOCKED, parameters))

@@ -178,12 +178,12 @@ def test_a_full_queue_drops_for_a_new_run(workflow: Declare) -> None:
     assert {name: job.status for name, job in steps(run).items()} == {
         "a": "ready",
         "b": "ready",
-        "c": "cancelled",
+        "c": "dead",
         "d": "cancelled",
     }
 
 
-def test_a_run_that_a_full_queue_has_no_room_for_is_returned_as_cancelled(
+def test_a_run_that_a_full_queue_has_no_room_for_is_returned_as_failed(
     workflow: Declare,
 ) -> None:
     flow = workflow()
@@ -193,8 +193,8 @@ def test_a_run_that_a_full_queue_has_no_room_for_is_returned_as_cancelled(
     Queue.objects.forget_recent()
     high = noop.using(priority=10).enqueue()
     run = flow.start()
-    assert (run.status, run.reason) == ("cancelled", "a step was cancelled")
-    assert {job.status for job in steps(run).values()} == {"cancelled"}
+    assert (run.status, run.reason) == ("failed", "a failed")
+    assert [job.status for job in steps(run).values()] == ["dead", "cancelled"]
     assert flow.using(priority=20).start().status == "running"
     assert Job.objects.get(pk=high.pk).status == "cancelled"
 
