@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django import forms
+from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
@@ -60,7 +61,11 @@ def _skip(ids: list[int], *, actor: Any, reason: str) -> OperationResult:
         if job.workflow_run_id is None or job.step is None:
             result.refused[job.pk] = gettext("it is not a step of a workflow")
             continue
-        skipped = workflows.skip(job.workflow_run_id, job.step, actor=actor, reason=reason)
+        try:
+            skipped = workflows.skip(job.workflow_run_id, job.step, actor=actor, reason=reason)
+        except PermissionDenied as error:  # that of a step: others may be skipped
+            result.refused[job.pk] = str(error)
+            continue
         if skipped.done:
             result.done.append(job.pk)
         else:

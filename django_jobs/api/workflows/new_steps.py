@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...domain.graph import StepKind
 from ...domain.hints import did_you_mean
 from ...domain.workflows import When
 from ...exceptions import PayloadError, WorkflowError
@@ -44,7 +45,7 @@ def new_steps(
     for overrides that a handler does not take."""
     overrides = options.overrides or {}
     places = {step.name: place for place, step in enumerate(steps)}
-    _check_overrides(overrides, places, where)
+    _check_overrides(overrides, {step.name: step.kind for step in steps}, where)
     requests = Requests(options)
     return [
         _new_step(
@@ -121,10 +122,17 @@ def demand_room_for(steps: Sequence[NewStep]) -> None:
         demand_room(request, count)
 
 
-def _check_overrides(overrides: Mapping[str, Any], places: Mapping[str, int], where: str) -> None:
+def _check_overrides(
+    overrides: Mapping[str, Any], kinds: Mapping[str, StepKind], where: str
+) -> None:
     for name in overrides:
-        if name not in places:
-            hint = did_you_mean(str(name), places)
+        if name not in kinds:
+            hint = did_you_mean(str(name), kinds)
             raise WorkflowError(
                 f"{where}: overrides: there is no step {name!r}{hint and f'; {hint}'}"
+            )
+        if kinds[name] is not StepKind.JOB:  # they could end what only its permission may end
+            raise WorkflowError(
+                f"{where}: overrides: {name!r} is a {kinds[name]} step, which is as it was "
+                "declared; only steps that call a handler have arguments"
             )

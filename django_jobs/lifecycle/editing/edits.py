@@ -18,6 +18,7 @@ from django.utils.translation import gettext_noop
 
 from ...domain.errors import ErrorReport
 from ...domain.gates import Gates
+from ...domain.graph import WAIT
 from ...domain.payload import encode
 from ...domain.states import JobState
 from ...exceptions import OperationRefused
@@ -27,6 +28,7 @@ from ...models.job import QUARANTINED
 from ..job_columns import IN_LIVE, gate_values
 from ..notifying import BLOCKED, notify_after_commit
 from ..operations.jobs import Actor, OperationResult, demand, name_of, replay_one
+from ..operations.signals import demand_of_step
 from ..scope import OUTSIDE, Scope, scope_of
 
 MOST_EDITS = 20
@@ -167,8 +169,8 @@ def edit(
     is refused. Who, when, why, and what was changed from which value are stored in the headers
     under ``edits``; without an actor, ``by`` is who.
 
-    Raises ``PermissionDenied`` if ``actor`` may not edit the job, replay it if it is dead, or see
-    the payload that it would change.
+    Raises ``PermissionDenied`` if ``actor`` may not edit the job, replay it if it is dead, see the
+    payload that it would change, or signal the ``wait`` step whose payload that is.
     """
     demand(actor, "django_jobs.edit_job")
     who = name_of(actor) or by
@@ -201,6 +203,8 @@ def _edit(
             raise OperationRefused(OUTSIDE)
         if "payload" in edited.changed:
             demand(actor, "django_jobs.view_job_payload")
+            if stored.job_type == WAIT:  # its payload says what happens without a signal
+                demand_of_step(actor, id_)
         if problem := _problem(stored, edited):
             raise OperationRefused(problem)
         status = _write(id_, stored, edited, who, why, scope)

@@ -75,8 +75,7 @@ def signal(
     can demand a permission besides.
     """
     demand(actor, "django_jobs.signal_workflowrun")
-    if actor is not None:
-        _demand_of_step(actor, id_, name)
+    demand_of_step(actor, id_, name)
     if problem := key_problem(name, "the name of a signal", "name"):
         raise ValueError(problem)
     try:
@@ -113,12 +112,17 @@ def _signal_of(job: Job, name: str, data: Any) -> bool:
     return bool(signal(job.pk, name, data).done)
 
 
-def _demand_of_step(actor: Actor, id_: int, name: str) -> None:
-    """Demand the permission that the step of a workflow was declared with, if the job is one."""
+def demand_of_step(actor: Actor, id_: int, signal: str | None = None) -> None:
+    """Demand the permission with which a ``wait`` step was declared, if the job is one and the
+    ``signal``, if there is one, is the one that it waits for."""
+    if actor is None:
+        return
     jobs = Job.objects.using(conf().database).filter(pk=id_, workflow_run__isnull=False)
     for step, graph in jobs.values_list("step", "workflow_run__definition__graph"):
         for declared in (graph or {}).get("steps", ()):
-            if declared["name"] == step == name and declared.get("permission"):
+            if declared["name"] != step or signal not in (None, step):
+                continue
+            if declared.get("permission"):
                 demand(actor, declared["permission"])
 
 

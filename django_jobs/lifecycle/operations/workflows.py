@@ -45,6 +45,7 @@ from .jobs import (
     name_of,
     not_replayable,
 )
+from .signals import demand_of_step
 from .signals import signal as signal_job
 
 PAGE = 2_000
@@ -165,10 +166,11 @@ def skip(
     """Skip a step of a run that has not begun, failed or was cancelled: those after it continue as
     if it had succeeded, without a result. What was skipped because of it comes back.
 
-    Raises ``PermissionDenied`` if ``actor`` may not.
+    Raises ``PermissionDenied`` if ``actor`` may not; a ``wait`` step can demand a permission
+    besides, as for its signal.
     """
     demand(actor, "django_jobs.skip_workflowstep")
-    problem = _skip_one(run, step, _signed("skipped", name_of(actor) or by, reason))
+    problem = _skip_one(run, step, _signed("skipped", name_of(actor) or by, reason), actor)
     return (
         OperationResult(done=[run]) if problem is None else OperationResult(refused={run: problem})
     )
@@ -304,7 +306,7 @@ def _failed_steps(run: int) -> Iterator[tuple[Job, str]]:
 
 
 @repeat_conflicts
-def _skip_one(run: int, step: str, why: str) -> str | None:
+def _skip_one(run: int, step: str, why: str, actor: Actor) -> str | None:
     try:
         with transaction.atomic(using=jobs_connection().alias):
             seen = see_run(run)
@@ -312,6 +314,7 @@ def _skip_one(run: int, step: str, why: str) -> str | None:
             if seen is None or len(jobs) != 1:
                 return _not_one(run, step, jobs)
             ((id_, skipped),) = jobs
+            demand_of_step(actor, id_)
             if problem := restart_problem(seen, id_):
                 return problem
             if skipped is not None:

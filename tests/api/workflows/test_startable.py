@@ -105,6 +105,18 @@ def test_an_override_that_does_not_fit_is_refused(
     assert not WorkflowRun.objects.exists()
 
 
+def test_an_override_of_a_step_that_waits_is_refused(workflow: Declare) -> None:
+    flow = workflow()
+    flow.wait("approval", permission="shop.approve_order")
+    flow.sleep("rest", 60, after="approval")
+    for step, override in (
+        ("approval", {"timeout": 0, "on_timeout": "continue"}),
+        ("rest", {"seconds": 0}),
+    ):
+        with pytest.raises(WorkflowError, match=rf"'{step}' is a (wait|sleep) step"):
+            flow.using(overrides={step: override}).start()
+
+
 def test_options_of_a_run_hold_for_all_steps(order: Workflow) -> None:
     order.step(noop.using(headers={"own": 1}, queue="bulk"), after="ship_order")
     run = order.using(priority=9, tenant="acme", headers={"trace": "t"}).start(order_id=7)

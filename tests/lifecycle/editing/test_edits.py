@@ -42,7 +42,8 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
-from tests.workflows import start_graph
+from tests.lifecycle.operations.test_workflows import with_approval
+from tests.workflows import start_graph, step
 
 LATER = datetime(2999, 1, 1, tzinfo=UTC) - timedelta(days=365 * 970)
 
@@ -205,6 +206,19 @@ def test_each_permission_is_demanded() -> None:
     assert Job.objects.get(pk=ready.pk).payload == {"first": 1}
     for id_, changes, needed in wanted[:2]:
         assert edit_job(id_, actor=make_user(*needed, name=str(needed)), **changes).done
+
+
+@pytest.mark.django_db
+def test_an_edit_of_a_wait_needs_the_permission_of_the_step_besides() -> None:
+    demanded = "django_jobs.replay_job"
+    job = step(with_approval(demanded), "approval")
+    may = "edit_job", "view_job_payload"
+    at_once = {**job.payload, "timeout": 0, "on_timeout": "continue"}
+    ada = make_user(*may, name="ada")
+    with pytest.raises(PermissionDenied, match=demanded):
+        edit_job(job.pk, payload=at_once, actor=ada)
+    assert edit_job(job.pk, priority=1, actor=ada).done
+    assert edit_job(job.pk, payload=at_once, actor=make_user(*may, "replay_job", name="eve")).done
 
 
 @pytest.mark.django_db

@@ -496,6 +496,30 @@ def becomes_a_wait(run: WorkflowRun, name: str) -> None:
     steps.update(job_type=WAIT, payload={"name": name, "timeout": None, "on_timeout": "fail"})
 
 
+def with_approval(permission: str) -> WorkflowRun:
+    """A run of a workflow whose first step waits for a signal that needs the permission."""
+    graph = {"steps": [{"name": "approval", "permission": permission}, {"name": "b"}]}
+    definition = WorkflowDefinition.objects.create(
+        name="graph", version=1, fingerprint="", graph=graph, created_at=timezone.now()
+    )
+    steps = steps_of({"approval": "", "b": "approval"})
+    run = start(NewRun(name="graph", definition=definition.pk), steps)
+    becomes_a_wait(run, "approval")
+    return run
+
+
+@pytest.mark.django_db
+def test_a_skip_needs_the_permission_of_the_step_besides() -> None:
+    demanded = "django_jobs.replay_job"
+    run = with_approval(demanded)
+    with pytest.raises(PermissionDenied, match=demanded):
+        skip(run, "approval", actor=make_user("skip_workflowstep", name="ada"))
+    assert states(run)["approval"] == "ready"
+    eve = make_user("skip_workflowstep", "replay_job", name="eve")
+    assert skip(run, "b", actor=make_user("skip_workflowstep", name="bob")) is None
+    assert skip(run, "approval", actor=eve) is None
+
+
 @pytest.mark.django_db
 class TestSignal:
     def test_the_step_that_waits_gets_it(self) -> None:
@@ -515,13 +539,7 @@ class TestSignal:
 
     def test_a_step_can_demand_a_permission_besides(self) -> None:
         demanded = "django_jobs.replay_job"
-        graph = {"steps": [{"name": "approval", "permission": demanded}, {"name": "b"}]}
-        definition = WorkflowDefinition.objects.create(
-            name="graph", version=1, fingerprint="", graph=graph, created_at=timezone.now()
-        )
-        steps = steps_of({"approval": "", "b": "approval"})
-        run = start(NewRun(name="graph", definition=definition.pk), steps)
-        becomes_a_wait(run, "approval")
+        run = with_approval(demanded)
         job, ada = step(run, "approval").pk, make_user("signal_workflowrun", name="ada")
         with pytest.raises(PermissionDenied, match=demanded):
             workflows.signal(run.pk, "approval", actor=ada)
