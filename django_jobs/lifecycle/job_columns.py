@@ -52,6 +52,9 @@ REPLAYED = """failures = 0, crashes = 0, replays = job.replays + 1, reason = '',
 """Of the SET of a replay at ``clock.now``. The old runs stay and the attempt number keeps counting,
 so a late write about an old attempt still matches nothing."""
 
+AT_ITS_RUN_AT = "django_jobs.run_at"
+"""A header of a step that waits for others: its due time is that of its request, and no delay."""
+
 FATE = """CASE WHEN job.status = 'succeeded' OR job.skipped = 'passed' THEN 'succeeded'
              WHEN job.skipped = 'unneeded' THEN 'unneeded' ELSE 'failed' END"""
 """The fate of a step that has ended: ``fate_of`` of ``domain.workflows`` in SQL."""

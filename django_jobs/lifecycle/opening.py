@@ -24,22 +24,27 @@ from ..domain.workflows import Fate, Skipped
 from ..models.database import REFUSALS, ChangedMeanwhile, fetch, fetch_last, jobs_connection
 from ..signals import worker_event, workflow_finished
 from .compensating import compensate, note_failed, note_refused
-from .job_columns import AT_THE_GATES, as_array
+from .job_columns import AT_ITS_RUN_AT, AT_THE_GATES, as_array
 from .notifying import BLOCKED, notify_after_commit
+
+OPENS_AT = f"""CASE WHEN jsonb_exists(job.headers, '{AT_ITS_RUN_AT}')
+                                 THEN greatest(clock.now, job.available_at)
+                                 ELSE clock.now + (job.available_at - job.created_at) END"""
+"""The due time of a waiting ``job`` that opens at ``clock.now``. How far it is delayed follows from
+the times that it was inserted with, and counts from its opening."""
 
 
 def opening_at(left: str) -> str:
     """The SET of a statement that opens a waiting ``job`` if ``left``, an expression, is 0, at
-    ``clock.now``. How far it is delayed follows from the times that it was inserted with, and
-    counts from its opening."""
+    ``clock.now``."""
     return f"""prerequisites = {left},
         status = CASE WHEN {left} > 0 THEN 'waiting'
-                      WHEN job.available_at > job.created_at THEN 'scheduled'
+                      WHEN {OPENS_AT} > clock.now THEN 'scheduled'
                       ELSE {AT_THE_GATES} END,
         available_at = CASE WHEN {left} > 0 THEN job.available_at
-                            ELSE clock.now + (job.available_at - job.created_at) END,
+                            ELSE {OPENS_AT} END,
         rank = CASE WHEN {left} > 0 THEN job.rank
-                    ELSE job.rank + date_part('epoch', clock.now - job.created_at) END,
+                    ELSE job.rank + date_part('epoch', {OPENS_AT} - job.available_at) END,
         expires_at = CASE WHEN {left} > 0 THEN job.expires_at
                           ELSE clock.now + (job.expires_at - job.created_at) END"""
 

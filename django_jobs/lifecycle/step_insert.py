@@ -13,7 +13,15 @@ from ..domain.gates import Gates
 from ..domain.workflows import When
 from ..models.database import fetch, jobs_connection
 from .bulk_insert import ESCAPES
-from .job_columns import COMMON_COLUMNS, GATE_COLUMNS, NOW, NewJobs, gate_values, listed
+from .job_columns import (
+    AT_ITS_RUN_AT,
+    COMMON_COLUMNS,
+    GATE_COLUMNS,
+    NOW,
+    NewJobs,
+    gate_values,
+    listed,
+)
 from .notifying import BLOCKED, notify_after_commit
 
 ALLOCATE = f"""
@@ -86,20 +94,22 @@ def insert_steps(
     ``taken`` has, by the place of a step, one that has ended and whose result it takes.
     """
     ((ids, now, epoch),) = fetch(ALLOCATE, {"count": len(steps)})
-    common: dict[int, str] = {}
+    common: dict[tuple[int, bool], str] = {}
     rows: list[str] = []
     hints: set[str] = set()
     for id_, step in zip(ids, steps, strict=True):
         new, prerequisites = step.new, step.prerequisites
-        if id(new) not in common:
-            common[id(new)] = fields_of(new.columns.values())
+        key = id(new), bool(prerequisites)
+        if key not in common:
+            columns = _with_date(new.columns) if prerequisites and new.run_at else new.columns
+            common[key] = fields_of(columns.values())
         due = new.run_at or now + timedelta(seconds=new.delay)
         status = "waiting" if prerequisites else _first_status(due > now, step.gates)
         rank = epoch + (due - now).total_seconds() - new.priority * new.weight
         expires_at = None if new.max_age is None else now + timedelta(seconds=new.max_age)
         own = status, rank, due, expires_at, now, run, step.name, prerequisites or None
         rows.append(
-            f"{fields_of((id_, step.payload))}\t{common[id(new)]}"
+            f"{fields_of((id_, step.payload))}\t{common[key]}"
             f"\t{fields_of((*gate_values(step.gates).values(), *own))}\n"
         )
         if status in ("ready", "blocked"):
@@ -122,6 +132,12 @@ def ready_among(steps: Sequence[NewStep]) -> list[tuple[NewJobs, int]]:
     ready = {step.new.queue: step.new for step in steps if step.is_ready}
     counts = Counter(step.new.queue for step in steps if step.is_ready)
     return [(ready[queue], counts[queue]) for queue in sorted(ready)]
+
+
+def _with_date(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a step that waits for others, and is due at a date and not after a delay."""
+    headers = {**json.loads(columns["headers"]), AT_ITS_RUN_AT: True}
+    return {**columns, "headers": json.dumps(headers)}
 
 
 def _first_status(is_later: bool, gates: Gates | None) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs.domain.admission import FairShares
@@ -22,7 +24,15 @@ from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Dependency, Job, Queue, Run, WorkflowRun
 from django_jobs.signals import worker_event, workflow_finished
 from tests.app.jobs import noop
-from tests.factories import claim_ready, failure, heard, in_threads, register_worker, settle_one
+from tests.factories import (
+    claim_ready,
+    failure,
+    heard,
+    in_threads,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 from tests.workflows import saga, start_graph, states, step, steps_of
 
 OK = Succeeded()
@@ -235,6 +245,24 @@ def test_a_step_with_gates_waits_at_them_when_it_is_open() -> None:
     finish()
     assert states(run) == {"a": "succeeded", "b": "blocked"}
     assert admit_all() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_later_step_opens_at_its_run_at_and_not_before_its_parents_ended(days: int) -> None:
+    when = timezone.now() + timedelta(days=days)
+    first, second = steps_of({"a": "", "b": "a"})
+    run = start(
+        NewRun(name="graph"), [first, replace(second, new=noop.using(run_at=when).request())]
+    )
+    run_sql("UPDATE django_jobs_job SET created_at = created_at - interval '2 hours'")
+    assert finish() == (["a"] if days > 0 else ["a", "b"])
+    opened = step(run, "b")
+    if days > 0:
+        assert (opened.status, opened.available_at) == ("scheduled", when)
+        assert abs(opened.rank - when.timestamp()) < 0.001
+    else:
+        assert opened.available_at > timezone.now() - timedelta(minutes=1)
 
 
 @pytest.mark.django_db

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 from ...domain.workflows import Fate, WorkflowState
 from ...models.database import ChangedMeanwhile, execute, fetch
 from ..compensating import begun
-from ..job_columns import FATE, REPLAYED
+from ..job_columns import AT_ITS_RUN_AT, FATE, REPLAYED
 from ..notifying import notify_after_commit
 from ..opening import EndedStep, Opened, open_next, opening_at, skip_and_open
 from ..waits import FORGET_MISSED, FORGET_TIMEOUTS
@@ -24,13 +24,18 @@ FROM django_jobs_workflowrun WHERE id = %(run)s
 LOCK_RUN = f"""{READ_RUN}FOR NO KEY UPDATE
 """
 
-# A step that had begun, or could, is not delayed a second time.
+# A step that had begun, or could, is not delayed a second time. One whose date is still ahead keeps
+# it: what is left until then is its delay, which counts from the opening that follows.
+DELAYED = f"""job.created_at + CASE
+        WHEN job.attempt > 0 OR job.available_at <= clock.now THEN '0'
+        WHEN jsonb_exists(job.headers, '{AT_ITS_RUN_AT}') THEN job.available_at - job.created_at
+        ELSE job.available_at - clock.now END"""
 RESTART = f"""
 WITH forgotten AS ({FORGET_TIMEOUTS}), missed AS ({FORGET_MISSED})
 UPDATE django_jobs_job AS job SET status = 'waiting', prerequisites = 0,
-    available_at = CASE WHEN job.prerequisites > 0 THEN job.available_at ELSE job.created_at END,
+    available_at = CASE WHEN job.prerequisites > 0 THEN job.available_at ELSE {DELAYED} END,
     rank = CASE WHEN job.prerequisites > 0 THEN job.rank
-                ELSE job.rank - date_part('epoch', job.available_at - job.created_at) END,
+                ELSE job.rank - date_part('epoch', job.available_at - ({DELAYED})) END,
     {REPLAYED}
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = ANY(%(ids)s::bigint[]) AND job.workflow_run_id = %(run)s

@@ -206,6 +206,25 @@ class TestRetry:
         assert ended(run) == ("succeeded", "")
         assert Run.objects.filter(job=again).count() == 2
 
+    def test_a_step_that_never_began_keeps_a_date_that_is_ahead(self) -> None:
+        run = start_graph({"a": "", "b": "a"}, delay=86_400)
+        due = step(run, "a").available_at
+        run_sql("UPDATE django_jobs_job SET created_at = created_at - interval '2 hours'")
+        for _ in range(2):
+            run.cancel("oops")
+            assert retry(run) is None
+        again = step(run, "a")
+        assert (again.status, step(run, "b").status) == ("scheduled", "waiting")
+        assert abs(again.available_at - due) < timedelta(minutes=1)
+        assert abs(again.rank - again.available_at.timestamp()) < 0.001
+
+    def test_a_step_whose_date_has_come_starts_at_once(self) -> None:
+        run = start_graph({"a": ""}, delay=60)
+        run.cancel("oops")
+        run_sql("UPDATE django_jobs_job SET available_at = available_at - interval '2 minutes'")
+        assert retry(run) is None
+        assert states(run) == {"a": "ready"}
+
     def test_only_what_was_skipped_because_of_it_comes_back(self) -> None:
         graph = {"a": "", "b": "", "never": "-ok", "ok": "", "x": "a", "y": "a b", "z": "y x"}
         run = failed_graph(graph, {"a": DEAD, "b": DEAD})
