@@ -183,6 +183,12 @@ class Discard(Fate):
         super().__init__(self.reason or "discarded by its handler")
 
 
+class ResultNotStored(Discard):
+    """A step takes the result of another one, or reads it from ``run.results``, and it was not
+    stored: it was too large, or no JSON. The job is dead, because another attempt would find no
+    more."""
+
+
 class Cancel(Fate):
     """Make the job cancelled."""
 

@@ -27,6 +27,7 @@ PUBLIC = {
     "PayloadError",
     "Pressure",
     "QueueFull",
+    "ResultNotStored",
     "Retry",
     "RunContext",
     "RunOutcome",

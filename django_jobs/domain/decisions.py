@@ -10,7 +10,17 @@ from typing import Any, assert_never
 
 from .backoff import Backoff
 from .errors import ErrorReport
-from .outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, Succeeded, TimedOut
+from .outcomes import (
+    NOT_STORED,
+    Cancelled,
+    Failed,
+    Lost,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
 from .states import JobState, RunState
 
 LONGEST_RETRY_AFTER = 24 * 3600.0
@@ -78,13 +88,14 @@ def decide(
     ``spread`` draws the jitter, a number from 0 to 1.
     """
     match outcome:
-        case Succeeded(result=result):
+        case Succeeded(result=result, not_stored=why):
             return Decision(
                 status=JobState.SUCCEEDED,
                 run=RunState.SUCCEEDED,
                 failures=facts.failures,
                 crashes=0,
                 result=result,
+                reason=f"{NOT_STORED}{why}" if why else "",
             )
         case Failed():
             return _after_failure(facts, RunState.FAILED, outcome, now, spread)

@@ -6,12 +6,18 @@ from dataclasses import dataclass, field
 
 from .errors import ErrorReport
 
+NOT_STORED = "its result was not stored: "
+"""The reason of a job that succeeded begins with this if its result is a note. No result can be
+mistaken for one, and no other success has a reason."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Succeeded:
-    """The handler returned. ``result`` is its return value as JSON text, or None."""
+    """The handler returned. ``result`` is its return value as JSON text, or None. ``not_stored`` is
+    why it is a note instead, if it is."""
 
     result: str | None = None
+    not_stored: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ...domain.outcomes import NOT_STORED
 from ...domain.states import FINAL, JobState
+from ...exceptions import ResultNotStored
 from ...models.database import fetch
 from ..job_columns import ClaimedJob
 
@@ -17,14 +19,14 @@ MOST_NAMED = 20
 """Steps that an error names."""
 
 TAKEN = """
-SELECT dependency.takes, parent.result
+SELECT dependency.takes, parent.step, parent.result, parent.reason
 FROM django_jobs_dependency AS dependency
 JOIN django_jobs_job AS parent ON parent.id = dependency.parent_id
 WHERE dependency.child_id = %(id)s AND dependency.takes IS NOT NULL
 """
 
 STEP = """
-SELECT status, result FROM django_jobs_job
+SELECT status, result, reason FROM django_jobs_job
 WHERE workflow_run_id = %(run)s AND step = %(step)s
 ORDER BY id LIMIT 1
 """
@@ -67,14 +69,19 @@ class StepResult(NamedTuple):
 
 
 def taken_results(job: ClaimedJob) -> dict[str, Any]:
-    """The arguments of a step that are results of its parents; None of one that did not succeed."""
-    rows = fetch(TAKEN, {"id": job.id})
-    return {name: decoded(result) for takes, result in rows for name in json.loads(takes)}
+    """The arguments of a step that are results of its parents; None of one that did not succeed.
+    Raises :class:`ResultNotStored`."""
+    return {
+        name: _stored(step, result, reason)
+        for takes, step, result, reason in fetch(TAKEN, {"id": job.id})
+        for name in json.loads(takes)
+    }
 
 
 def result_of(run: int, step: str) -> Any:
     """The result of a step that has ended; None if it did not succeed. Raises ``KeyError`` for a
-    step that has not ended, and for an unknown one, with the names of the steps that there are."""
+    step that has not ended, and for an unknown one, with the names of the steps that there are, and
+    :class:`ResultNotStored`."""
     rows = fetch(STEP, {"run": run, "step": step})
     if not rows:
         names = step_names(run, limit=MOST_NAMED + 1)
@@ -83,10 +90,10 @@ def result_of(run: int, step: str) -> Any:
             f"there is no step {step!r}; the steps of the run are "
             f"{', '.join(names[:MOST_NAMED])}{more}"
         )
-    ((status, result),) = rows
+    ((status, result, reason),) = rows
     if JobState(status) not in FINAL:
         raise KeyError(f"step {step!r} has not ended, because it is not upstream of this one")
-    return decoded(result)
+    return _stored(step, result, reason)
 
 
 def step_names(run: int, *, limit: int | None = None, ended: bool = False) -> list[str]:
@@ -112,6 +119,15 @@ def steps_of(ids: Sequence[int]) -> list[StepResult]:
         StepResult(id_, step, status, decoded(result))
         for id_, step, status, result in fetch(OF_IDS, {"ids": list(ids)})
     ]
+
+
+def _stored(step: str, result: str | None, reason: str) -> Any:
+    if result is not None and reason.startswith(NOT_STORED):
+        raise ResultNotStored(
+            f"the result of step {step!r} was not stored: {reason.removeprefix(NOT_STORED)}; "
+            "return an id or a path from it instead"
+        )
+    return decoded(result)
 
 
 def decoded(result: str | None) -> Any:

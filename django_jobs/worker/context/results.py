@@ -9,6 +9,7 @@ from typing import Any
 
 from ...conf import conf
 from ...domain.errors import ErrorReport
+from ...domain.outcomes import Succeeded
 from ...domain.payload import encode
 from ..events import emit
 
@@ -51,14 +52,14 @@ _unstored: set[str] = set()
 """The job types whose unstorable result was logged."""
 
 
-def encode_result(result: Any, job_type: str) -> str:
-    """:func:`encode_answer` for a handler. A result that cannot be stored is logged once per job
-    type."""
+def encode_result(result: Any, job_type: str) -> Succeeded:
+    """The outcome of a handler that returned ``result``. One that cannot be stored is replaced by a
+    note, as by :func:`encode_answer`, and logged once per job type."""
     text, problem = _encoded(result, "result")
     if problem and job_type not in _unstored:
         _unstored.add(job_type)
         emit("result_not_stored", logging.WARNING, job_type=job_type, reason=problem)
-    return text
+    return Succeeded(result=text, not_stored=problem)
 
 
 def encode_answer(value: Any, name: str) -> str:

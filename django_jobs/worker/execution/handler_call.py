@@ -16,7 +16,7 @@ from ...conf import conf
 from ...domain.durations import NEVER
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Failed, Outcome, Succeeded
-from ...exceptions import LeaseLost
+from ...exceptions import LeaseLost, ResultNotStored
 from ...lifecycle.claiming import lease_lost
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import NO_RESULT, Settled, settle
@@ -94,7 +94,7 @@ def _payload_of(attempt: Attempt) -> dict[str, Any] | Outcome:
         if job.workflow_run_id is not None and job_type.takes_more_than(payload):
             payload = payload | taken_results(job)
         job_type.check_payload(payload)
-    except DATABASE_ERRORS as error:
+    except (*DATABASE_ERRORS, ResultNotStored) as error:
         return outcome_of_exception(error, job_type)
     except Exception as error:
         return _refused("PayloadError", f"the payload does not fit the current handler: {error}")
@@ -266,7 +266,7 @@ def _success(job: ClaimedJob, result: Any) -> Succeeded:
     if result is None:
         return NO_RESULT
     check_that_it_ran(result)
-    return Succeeded(result=encode_result(result, job.job_type))
+    return encode_result(result, job.job_type)
 
 
 def _refused(kind: str, message: str) -> Failed:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
+from pytest_django import Settings
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs import JobType
@@ -33,6 +34,7 @@ class Steps:
         self.desk = desk
         self.new: list[NewStep] = []
         self.declarations = ExitStack()
+        self.failed: list[Failed] = []
 
     def add(
         self,
@@ -78,6 +80,7 @@ class Steps:
                 self.desk.reporter.end(attempt, outcome)
                 assert not isinstance(outcome, Settled)
                 if isinstance(outcome, Failed):
+                    self.failed.append(outcome)
                     outcome = failure(final=True)
                 settle([Ending(attempt.job, outcome)])  # which may be a step now
 
@@ -136,6 +139,41 @@ def test_the_result_of_a_parent_that_failed_is_none(steps: Steps) -> None:
     steps.add(second, after=[first], when=When.FINISHED, takes={first: ["number"]})
     steps.run()
     assert got == [(None, None)]
+
+
+@pytest.mark.parametrize("how", ["taken", "read"])
+def test_a_result_that_was_not_stored_fails_the_step_that_needs_it(
+    steps: Steps, how: str, settings: Settings
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_RESULT_BYTES": 1000}
+
+    def takes(data: Any) -> None:
+        raise AssertionError
+
+    def reads() -> None:
+        this_run().results["extract"]
+
+    steps.add(lambda: "x" * 2000, "extract")
+    if how == "taken":
+        steps.add(takes, after=[0], takes={0: ["data"]})
+    else:
+        steps.add(reads, after=[0])
+    run = steps.run()
+    assert states(run) == {"extract": "succeeded", "step1": "dead"}
+    sentence = "the result of step 'extract' was not stored: result: "
+    (failed,) = steps.failed
+    assert failed.final
+    assert failed.error.message.startswith(sentence)
+    assert failed.error.message.endswith("; return an id or a path from it instead")
+    assert Job.objects.get(step="extract").reason.startswith("its result was not stored: ")
+
+
+def test_a_result_that_looks_like_the_note_is_passed_on(steps: Steps) -> None:
+    got = []
+    steps.add(lambda: {"not_stored": "the last page"}, "extract")
+    steps.add(lambda data: got.append(data), after=[0], takes={0: ["data"]})
+    steps.run()
+    assert got == [{"not_stored": "the last page"}]
 
 
 def test_a_result_that_the_handler_does_not_take_is_a_wrong_argument(steps: Steps) -> None:

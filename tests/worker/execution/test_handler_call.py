@@ -156,7 +156,9 @@ def test_a_result_that_explodes_is_replaced_by_a_note() -> None:
 
     with declared(answer, name="app.sly") as job_type:
         outcome = made(job_type)
-    assert outcome == Succeeded(result='{"not_stored": "no\\\\x00where"}')
+    assert outcome == Succeeded(
+        result='{"not_stored": "no\\\\x00where"}', not_stored="no\\x00where"
+    )
 
 
 def test_an_attempt_settled_elsewhere_commits_no_effect(
