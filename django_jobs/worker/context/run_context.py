@@ -266,13 +266,13 @@ class RunContext:
         waits for ``then`` too, or else for the children. ``key`` names the spawn and its children;
         default: the handler's name, with a number from the second call on.
 
-        Raises what :meth:`JobType.enqueue_many` raises, :class:`EnqueueError` inside a transaction,
-        and :class:`LeaseLost`.
+        Raises what :meth:`JobType.enqueue_many` raises, :class:`EnqueueError` inside a transaction
+        and for a key that an earlier call of this handler had, and :class:`LeaseLost`.
         """
         self._note_progress()
         call = Call(job_type, payloads, then, key, when)
-        number = len(self._spawned) + 1
-        self._spawned.append(spawn(self._attempt, call, number, self._between_batches))
+        key = spawn(self._attempt, call, self._spawned, self._between_batches)
+        self._spawned.append(key)
 
     async def aspawn(
         self,

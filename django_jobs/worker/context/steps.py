@@ -131,12 +131,20 @@ class Call:
     when: str
 
 
-def spawn(attempt: Attempt, call: Call, number: int, on_batch: Callable[[], None]) -> str:
+def spawn(
+    attempt: Attempt, call: Call, earlier: Sequence[str], on_batch: Callable[[], None]
+) -> str:
     """Write what a call of ``spawn()`` asks for, from where the last attempt stopped; return its
-    key. ``number`` counts the calls of the handler from 1; ``on_batch`` is called before each
-    batch."""
+    key. ``earlier`` are the keys of the calls before it in this attempt; ``on_batch`` is called
+    before each batch."""
     _check(attempt, call)
+    number = len(earlier) + 1
     key = call.key or f"{call.job_type.handler.__name__[:LONGEST_KEY]}{_suffix(number)}"
+    if key in earlier:
+        raise EnqueueError(
+            f"spawn(): this handler has spawned under the key {key!r} already; give one of the "
+            "two another key="
+        )
     spawned = stored(attempt.job, key)
     if not spawned.is_done:
         with around(enqueue_event(call.job_type)) as event:

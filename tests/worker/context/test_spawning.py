@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -173,6 +173,19 @@ def test_then_whose_name_gets_too_long_by_its_number_is_refused_before_a_child_i
         this_run().spawn(parts, numbers(1), then)
         with pytest.raises(WorkflowError, match="then: the name of a step has 202 characters"):
             this_run().spawn(parts, numbers(1), then)
+
+    plain(spawner, desk)
+    assert len(states(WorkflowRun.objects.get())) == 3
+
+
+@pytest.mark.parametrize("keys", [("x", "x"), (None, "part"), ("part-2", None)])
+def test_a_key_that_an_earlier_call_had_is_refused(
+    desk: Desk, parts: JobType[..., Any], keys: Sequence[str | None]
+) -> None:
+    def spawner() -> None:
+        this_run().spawn(parts, numbers(2), key=keys[0])
+        with pytest.raises(EnqueueError, match="has spawned under the key"):
+            this_run().spawn(parts, numbers(3), key=keys[1])
 
     plain(spawner, desk)
     assert len(states(WorkflowRun.objects.get())) == 3
