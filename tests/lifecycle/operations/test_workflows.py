@@ -19,7 +19,9 @@ from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.notifying import CANCELLED
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import signals, workflows
+from django_jobs.lifecycle.operations.dead_letters import dismiss
 from django_jobs.lifecycle.settling import Ending, give_back, settle
+from django_jobs.lifecycle.waits import TIMEOUT
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.lifecycle.workflows.stuck import stuck
 from django_jobs.maintenance.tasks import maintenance_tasks
@@ -327,6 +329,20 @@ class TestRetry:
             (approval.pk, "signal:caught"),
             (other.pk, "signal:ok"),
         }
+
+    def test_a_dismissed_wait_that_had_timed_out_waits_again(self) -> None:
+        run = failed_graph({"approval": ""}, {"approval": DEAD})
+        job = step(run, "approval")
+        for name in ("approval", "caught"):
+            over = {"until": "2020-01-01T00:00Z", "over": True}
+            Receipt.objects.create(
+                job=job, key=f"signal:{name}", attempt=1, answer=over, made_at=timezone.now()
+            )
+        error = TIMEOUT.format("approval")
+        run_sql("UPDATE django_jobs_job SET last_error = %s", [error])
+        assert dismiss([job.pk]).done == [job.pk]
+        assert retry(run) is None
+        assert list(Receipt.objects.values_list("key", flat=True)) == ["signal:caught"]
 
     def test_a_run_stays_cancelled_by_a_step_that_was_not_replayed(self) -> None:
         run = start_graph({"a": "", "b": "", "x": "a"})
