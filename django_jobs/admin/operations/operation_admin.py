@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -10,8 +11,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from ...conf import conf
 from ...domain.bulk import BulkState
 from ...lifecycle.operations import bulk
+from ...lifecycle.operations.jobs import OperationResult
 from ...models import BulkAction, BulkOperation, Job
 from ...separators import number_text
 from ..base.actions import OperatorAction, by_id
@@ -31,8 +34,33 @@ from .background import described
 from .progress import fraction_of, links, numbers, plan_text, sentence
 from .replay_plan import PLAN, may_replay, plan_view
 
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
 CODENAMES = [permission.partition(".")[2] for permission in bulk.PERMISSIONS.values()]
 REFRESH_SECONDS = 3
+
+
+def _permitted(
+    change: Callable[..., list[int]], refusal: _StrOrPromise
+) -> Callable[..., OperationResult]:
+    """What executes ``change`` on the operations whose action the actor may do to jobs."""
+    execute = by_id(change, refusal)
+
+    def permitted(ids: list[int], *, actor: Any, **given: Any) -> OperationResult:
+        rows = BulkOperation.objects.using(conf().database).filter(pk__in=ids)
+        refused = [row.pk for row in rows.only("action") if not _may(actor, row)]
+        result = execute([pk for pk in ids if pk not in refused], actor=actor, **given)
+        result.refused.update(
+            dict.fromkeys(refused, gettext("you may not do to jobs what it does"))
+        )
+        return result
+
+    return permitted
+
+
+def _may(user: Any, operation: Any) -> bool:
+    return bool(user.has_perm(bulk.PERMISSIONS[operation.action]))
 
 
 STOP = OperatorAction(
@@ -44,7 +72,7 @@ STOP = OperatorAction(
         "The current chunk is completed. Jobs that were changed stay changed, and the rest "
         "can be continued later."
     ),
-    execute=by_id(bulk.stop, _("it has ended, or is being stopped")),
+    execute=_permitted(bulk.stop, _("it has ended, or is being stopped")),
     done=ngettext_lazy(
         "%(count)s operation was asked to stop.",
         "%(count)s operations were asked to stop.",
@@ -64,7 +92,7 @@ CONTINUE = OperatorAction(
         "your permissions. Jobs that no longer match are left alone. A replay plan begins with "
         "its first wave again."
     ),
-    execute=by_id(bulk.resume, _("it was not stopped")),
+    execute=_permitted(bulk.resume, _("it was not stopped")),
     done=ngettext_lazy(
         "%(count)s operation continues.", "%(count)s operations continue.", "number"
     ),
@@ -109,6 +137,8 @@ class BulkOperationAdmin(ConsoleAdmin):
         context = super().page_context(request, obj)
         if obj is None:
             return context
+        if not _may(request.user, obj):
+            context["operator_actions"] = []
         refresh = {"refresh_seconds": REFRESH_SECONDS} if obj.is_unfinished else {}
         return {**context, **refresh, "report": self.report(obj)}
 

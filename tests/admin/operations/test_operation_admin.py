@@ -159,10 +159,32 @@ def test_a_user_sees_and_stops_only_what_they_may_do(
     assert 'value="stop_operations"' not in shown(viewer, half_done)
     viewer.confirm(BulkOperation, "stop_operations", half_done.pk)
     other = page_of("replay_job", name="rob")
-    assert other.confirm(BulkOperation, "stop_operations", half_done.pk).status_code == 403
+    assert 'value="stop_operations"' not in shown(other, half_done)
+    refusal = f"1 was not changed. #{half_done.pk}: you may not do to jobs what it does"
+    assert refusal in other.act(BulkOperation, "stop_operations", half_done.pk)
     page_of("view_job", name="job").text(list_url(BulkOperation), 403)
     half_done.refresh_from_db()
     assert half_done.stop_requested_by == ""
+
+
+def test_of_chosen_operations_those_that_a_user_may_not_do_are_left(
+    page_of: Callable[..., Page], half_done: BulkOperation
+) -> None:
+    make_dead()
+    replay = bulk.start("replay", {"status": "dead"})
+    rosa = page_of("cancel_job", name="rosa")
+    assert 'value="stop_operations"' in shown(rosa, half_done)
+    message = rosa.act(BulkOperation, "stop_operations", half_done.pk, replay.pk)
+    assert "1 operation was asked to stop." in message
+    assert f"#{replay.pk}: you may not do to jobs what it does" in message
+    bulk.stop([replay.pk])
+    for _ in range(2):
+        run_chunk()
+    message = rosa.act(BulkOperation, "continue_operations", half_done.pk, replay.pk)
+    assert "1 operation continues." in message
+    assert f"#{replay.pk}: you may not do to jobs what it does" in message
+    replay.refresh_from_db()
+    assert replay.status == "stopped"
 
 
 def test_nothing_can_be_added_changed_or_deleted_by_hand(
