@@ -153,7 +153,7 @@ def test_jobs_run_each_at_its_time_until_the_end(monkeypatch: pytest.MonkeyPatch
     begin = timezone.now()
     kit_jobs.effect_and_call.enqueue("again", "call")
     jobs.noop.using(delay=90).enqueue()
-    jobs.noop.using(delay=7201).enqueue()
+    jobs.noop.using(delay=7300).enqueue()
     runs = run_jobs(until=timedelta(hours=2))
     names = [run.job.job_type.removeprefix("app.") for run in runs]
     assert names == ["effect_and_call", "effect_and_call", "noop", "effect_and_call"]

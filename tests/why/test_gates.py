@@ -287,7 +287,7 @@ def test_the_only_thread_that_is_busy_is_not_called_all_threads() -> None:
 def test_a_full_worker_of_many_async_slots_has_none_free() -> None:
     fill("running", 350, worker=register_worker(threads=1, async_slots=350))
     Job.objects.update(job_type=meet.name, queue="default")
-    job = meet.enqueue(2)
+    job = meet.enqueue(2, "here")
     assert plain(gate(job, "threads").text).startswith("350 of 350 busy on 1 worker")
     assert holding(job) == ["threads"]
 

@@ -24,7 +24,7 @@ def test_a_dependency_that_is_down_uses_up_no_attempts(
     Resource.objects.create(name="ledger", breaker_failures=3, breaker_open_for=1.0)
     dependency = tmp_path / "up"
     for _ in range(JOBS):
-        post_to_ledger.enqueue(str(dependency))
+        post_to_ledger.using(max_attempts=4).enqueue(str(dependency))
     worker = start_worker("--threads", "2")
     until(lambda: worker.text().count("breaker_half_opened") >= 2)
     assert not Job.objects.filter(status="dead").exists()

@@ -37,7 +37,7 @@ def stripe(**fields: Any) -> Resource:
 def running(job: Job) -> None:
     run_sql(
         "UPDATE django_jobs_job SET status = 'running', worker_id = 1, claimed_at = now()"
-        " - interval '90 s' WHERE id = %s",
+        " - interval '90 min' WHERE id = %s",
         [job.pk],
     )
 
@@ -56,7 +56,7 @@ def test_a_resource_shows_what_is_taken_by_whom_and_what_waits(page: Page) -> No
     assert now["blocked in line"] == "1"
     assert now["the next one waits"].endswith((" ms", " s"))
     assert "busy All 3 are taken. 1 job waits." in words(text)
-    assert "running 1 min 30 s - default <b>acme</b>" in words(text)
+    assert "running 1 h 30 min - default <b>acme</b>" in words(text)
     for id_ in (*ready, held.pk, job.pk):
         assert f'<a href="{change_url(Job, id_)}">#{id_}</a>' in text
     assert f'href="{list_url(Job)}?job_type=app.refund_payment"' in text

@@ -56,8 +56,8 @@ def test_those_that_may_start_keep_their_order() -> None:
 
 def test_the_budget_is_a_share_of_recent_starts_that_fade() -> None:
     Resource.objects.update(recent_starts=400, recent_retries=70, counted_at="2026-01-01T00:00Z")
-    run_sql("UPDATE django_jobs_resource SET counted_at = clock_timestamp()")
     enqueue(40, failures=1)
+    run_sql("UPDATE django_jobs_resource SET counted_at = clock_timestamp()")
     admit({"default": 100}, FairShares())
     assert ready() == (0, 12)  # 82 of 412; with one more it were over a fifth
     run_sql("UPDATE django_jobs_resource SET counted_at = now() - interval '1 day'")
