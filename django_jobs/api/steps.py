@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 OPTIONS_OF_A_RUN = {"idempotency_key": None, "unique_for": None, "on_duplicate": "return"}
 """Options of a job type that no step has, with their defaults. The run has the first of them."""
 
+RESULT = "result"
+"""The argument of a compensation that gets the result of the step that it undoes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Step:
@@ -118,12 +121,31 @@ def check_arguments(
     if both := sorted(set(payload) & set(takes)):
         raise PayloadError(f"{where}: payload and takes both give {', '.join(map(repr, both))}")
     job_type.encoded(dict(payload), "payload")
+    check_templates(job_type, takes, where)
+
+
+def check_templates(job_type: JobType[..., Any], results: Collection[str], where: str) -> None:
+    """Raise :class:`WorkflowError` if a gate of the job needs one of these arguments, which are
+    results of steps."""
     for option, rule in gate_templates(job_type):
-        if unknown := [name for name in rule.names if name in takes]:
+        if unknown := [name for name in rule.names if name in results]:
             raise WorkflowError(
                 f"{where}: {option} {rule.text!r} needs {unknown[0]!r} when the run starts, and "
                 "takes gives it later"
             )
+
+
+def results_of_compensation(step: Step) -> dict[str, list[str]]:
+    """The arguments of the compensation of a step that are results, by the step that has each: its
+    own, and those that the step takes."""
+    if step.compensate is None:
+        return {}
+    sources = {**step.takes, RESULT: step.name}
+    results: dict[str, list[str]] = {}
+    for argument, source in sources.items():
+        if accepts(step.compensate, argument):
+            results.setdefault(source, []).append(argument)
+    return results
 
 
 def accepts(job_type: JobType[..., Any], argument: Any) -> bool:

@@ -19,18 +19,17 @@ from ..signals import worker_event
 from .job_columns import NewJobs
 from .step_insert import NewStep, insert_steps
 
-NOTHING: Mapping[str, Sequence[str]] = {}
+NOTHING: Mapping[str, Mapping[str, Sequence[str]]] = {}
 
 # The last one first, as they ended. All partitions are read: a step may have ended days ago. A name
 # belongs to the step that was declared. A handler may have spawned others of that name, which have
 # greater ids.
-SUCCEEDED = """
-SELECT id, step FROM (
+DECLARED = """
+SELECT id, step, status = 'succeeded' FROM (
     SELECT DISTINCT ON (step) id, step, status, finished_at FROM django_jobs_job
     WHERE workflow_run_id = %(run)s AND step = ANY(%(steps)s::text[])
     ORDER BY step, id
 ) AS declared
-WHERE status = 'succeeded'
 ORDER BY finished_at DESC, id DESC
 """
 # When they begin, no other step is left that could spawn. So what has the id of the first or a
@@ -72,10 +71,11 @@ MOST_NAMED = 10
 
 
 def as_json(
-    compensations: Mapping[str, NewStep], takes: Mapping[str, Sequence[str]] = NOTHING
+    compensations: Mapping[str, NewStep],
+    takes: Mapping[str, Mapping[str, Sequence[str]]] = NOTHING,
 ) -> str | None:
     """The compensations of a run, by the step that each undoes, as they are stored with it.
-    ``takes`` has the arguments that get the result of the step."""
+    ``takes`` has of each, by the names of steps, the arguments that get their results."""
     if not compensations:
         return None
     return json.dumps(
@@ -86,7 +86,7 @@ def as_json(
                 "new": {name: value for name, value in asdict(one.new).items() if name != "run_at"},
                 "payload": one.payload,
                 "gates": None if one.gates is None else one.gates.text,
-                "takes": list(takes.get(step, ())),
+                "takes": takes.get(step, {}),
             }
             for step, one in compensations.items()
         ]
@@ -113,18 +113,20 @@ def compensate(run: int, compensations: str) -> bool:
 
 
 def _insert(run: int, by_step: Mapping[str, Any]) -> bool:
-    rows = fetch(SUCCEEDED, {"run": run, "steps": list(by_step)})
-    if not rows:
+    sources = {source for one in by_step.values() for source in one["takes"]}
+    rows = fetch(DECLARED, {"run": run, "steps": sorted(sources.union(by_step))})
+    ids = {name: id_ for id_, name, _ in rows}
+    undone = [by_step[name] for _, name, succeeded in rows if succeeded and name in by_step]
+    if not undone:
         return False
     steps = [
-        _step(by_step[name], {place - 1: When.FINISHED} if place else {})
-        for place, (_, name) in enumerate(rows)
+        _step(one, {place - 1: When.FINISHED} if place else {}) for place, one in enumerate(undone)
     ]
-    taken = {
-        place: (undone, by_step[name]["takes"])
-        for place, (undone, name) in enumerate(rows)
-        if by_step[name]["takes"]
-    }
+    taken = [
+        (place, ids[source], arguments)
+        for place, one in enumerate(undone)
+        for source, arguments in one["takes"].items()
+    ]
     execute(BEGUN, {"run": run, "first": insert_steps(run, steps, taken)[0]})
     return True
 

@@ -53,9 +53,8 @@ COPY django_jobs_dependency (
 """
 
 
-Taken = tuple[int, Sequence[str]]
-"""A step that has ended, and the arguments of another one that get its result."""
-NOTHING: Mapping[int, Taken] = {}
+Taken = tuple[int, int, Sequence[str]]
+"""The place of a step, one that has ended, and the arguments of the first that get its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +84,11 @@ class NewStep:
         return not (self.prerequisites or self.gates or self.new.is_delayed)
 
 
-def insert_steps(
-    run: int, steps: Sequence[NewStep], taken: Mapping[int, Taken] = NOTHING
-) -> list[int]:
+def insert_steps(run: int, steps: Sequence[NewStep], taken: Iterable[Taken] = ()) -> list[int]:
     """Insert the steps of a run, in the caller's transaction; return their ids in order. Those
     that wait for nothing start. Takes three round trips.
 
-    ``taken`` has, by the place of a step, one that has ended and whose result it takes.
+    ``taken`` has what they take of steps that have ended.
     """
     ((ids, now, epoch),) = fetch(ALLOCATE, {"count": len(steps)})
     common: dict[tuple[int, bool], str] = {}
@@ -147,9 +144,9 @@ def _first_status(is_later: bool, gates: Gates | None) -> str:
 
 
 def _dependencies(
-    run: int, ids: Sequence[int], steps: Sequence[NewStep], taken: Mapping[int, Taken]
+    run: int, ids: Sequence[int], steps: Sequence[NewStep], taken: Iterable[Taken]
 ) -> Iterable[str]:
-    for place, (parent, arguments) in taken.items():
+    for place, parent, arguments in taken:
         yield f"{fields_of((run, parent, ids[place], When.FINISHED, json.dumps(arguments)))}\n"
     for id_, step in zip(ids, steps, strict=True):
         for parent, when in step.after.items():

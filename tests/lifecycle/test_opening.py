@@ -378,7 +378,7 @@ def test_a_compensation_is_retried_before_it_is_dead() -> None:
 @pytest.mark.django_db
 def test_a_compensation_takes_the_result_of_what_it_undoes() -> None:
     steps = steps_of({"a": "", "b": "a"})
-    compensations = as_json({"a": steps_of({"undo a": ""})[0]}, {"a": ["result"]})
+    compensations = as_json({"a": steps_of({"undo a": ""})[0]}, {"a": {"a": ["result"]}})
     run = start(NewRun(name="graph", compensations=compensations), steps)
     finish({"a": Succeeded(result='"paid"'), "b": DEAD})
     (row,) = Dependency.objects.filter(child=step(run, "undo a"))

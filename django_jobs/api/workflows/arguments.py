@@ -10,13 +10,11 @@ from ...domain.graph import StepKind
 from ...domain.hints import did_you_mean
 from ...exceptions import PayloadError
 from ..job_type import JobType
-from ..steps import Step, takes_any
+from ..steps import RESULT, Step, takes_any
 
 Parameter = inspect.Parameter
 
 ANYTHING = Parameter("arguments", Parameter.VAR_KEYWORD)
-RESULT = "result"
-"""The argument of a compensation that gets the result of the step that it undoes."""
 
 
 class StartArguments:
@@ -99,5 +97,5 @@ def _open_parameters(step: Step) -> Iterator[Parameter]:
             yield parameter
     compensation = step.compensate.signature.parameters.values() if step.compensate else ()
     for parameter in compensation:
-        if parameter.name not in {*step.payload, RESULT}:
+        if parameter.name not in {*given, RESULT}:
             yield parameter

@@ -15,8 +15,14 @@ from ...lifecycle.compensating import as_json
 from ...lifecycle.job_columns import NewJobs
 from ...lifecycle.step_insert import NewStep, ready_among
 from ..job_type import JobType
-from ..steps import Step, accepts, check_arguments, compensation_name
-from .arguments import RESULT, chosen_for, missing_arguments
+from ..steps import (
+    RESULT,
+    Step,
+    check_arguments,
+    compensation_name,
+    results_of_compensation,
+)
+from .arguments import chosen_for, missing_arguments
 from .run_options import RunOptions
 
 
@@ -99,20 +105,21 @@ def compensations_of(
     """The jobs that undo steps, as they are stored with a run."""
     requests = Requests(options)
     undoing: dict[str, NewStep] = {}
-    takes: dict[str, list[str]] = {}
+    takes: dict[str, dict[str, list[str]]] = {}
     for step in steps:
         if step.compensate is not None:
             job_type, new = requests.of(step.compensate)
             override = (options.overrides or {}).get(step.name, {})
             payload = chosen_for(job_type, {**arguments, **step.payload, **override})
+            for argument in (*step.takes, RESULT):
+                payload.pop(argument, None)
             undoing[step.name] = NewStep(
                 name=compensation_name(step.name),
                 new=new,
                 payload=job_type.encoded_payload(payload),
                 gates=job_type.gates_of(payload),
             )
-            if accepts(job_type, RESULT):
-                takes[step.name] = [RESULT]
+            takes[step.name] = results_of_compensation(step)
     return as_json(undoing, takes)
 
 

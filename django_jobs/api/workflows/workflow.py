@@ -14,10 +14,12 @@ from ...exceptions import WorkflowError
 from ..gating import defaults_of, name_rule, tenant_of
 from ..job_type import JobType
 from ..steps import (
+    RESULT,
     Step,
     check_arguments,
     check_options_of_step,
     check_step_name,
+    check_templates,
     compensation_name,
 )
 from ..validation import LONGEST_NAME
@@ -140,6 +142,7 @@ class Workflow(Startable):
             compensate = self._job_type(compensate, "compensate")
             check_options_of_step(compensate, where)
             self._check_name(compensation_name(name), f"{where}: compensate")
+            check_templates(compensate, {*sources, RESULT}, f"{where}: compensate")
         return self._add(
             Step(
                 name=name,

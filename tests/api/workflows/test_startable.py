@@ -23,6 +23,7 @@ from tests.app.flow_jobs import (
     ship_order,
 )
 from tests.app.jobs import add, noop
+from tests.lifecycle.test_opening import DEAD, finish
 
 pytestmark = pytest.mark.django_db
 
@@ -253,6 +254,21 @@ def test_what_undoes_a_step_is_stored_with_the_run(workflow: Declare) -> None:
     assert (stored["undoes"], stored["name"]) == ("charge_card", "undo charge_card")
     assert stored["payload"] == '{"order_id":7}'
     assert stored["new"]["job_type"] == "app.refund_card"
+
+
+def test_what_undoes_a_step_takes_what_the_step_took(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(reserve_stock, payload={"order_id": 7})
+    takes = {"stock": "reserve_stock", "order_id": "reserve_stock"}
+    flow.step(charge_card, after="reserve_stock", takes=takes, compensate=gather)
+    flow.step(noop, "last", after="charge_card")
+    run = flow.start(account="a", stock=1)
+    finish({"last": DEAD})
+    assert steps(run)["undo charge_card"].payload == {"account": "a"}
+    assert {edge for edge in edges(run) if edge[1] == "undo charge_card"} == {
+        ("reserve_stock", "undo charge_card", "finished", ("stock", "order_id")),
+        ("charge_card", "undo charge_card", "finished", ("result",)),
+    }
 
 
 def test_async_code_starts_a_run(order: Workflow) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs import EnqueueError, PayloadError, WorkflowError, registry
+from django_jobs import Concurrency, EnqueueError, PayloadError, WorkflowError, registry
 from django_jobs.api.workflows.workflow import Workflow
 from django_jobs.domain.workflows import When
 from tests.app.flow_jobs import (
@@ -21,6 +21,7 @@ from tests.app.flow_jobs import (
     ship_order,
 )
 from tests.app.jobs import noop
+from tests.factories import declared
 
 Declare = Callable[..., Workflow]
 
@@ -104,17 +105,27 @@ def test_a_compensation_may_need_an_argument_of_start(workflow: Declare) -> None
     assert str(flow.signature) == "(*, order_id: 'int')"
 
 
-def test_a_compensation_gets_no_result_that_its_step_took(workflow: Declare) -> None:
+def test_a_compensation_gets_the_results_that_its_step_took(workflow: Declare) -> None:
     flow = workflow()
     flow.step(reserve_stock, payload={"order_id": 1})
     flow.step(
         ship_order, after="reserve_stock", takes={"order_id": "reserve_stock"},
         compensate=refund_card,
     )  # fmt: skip
-    assert (
-        str(flow.signature)
-        == "(*, warehouse: 'str' = 'main', express: 'bool' = False, order_id: 'int')"
-    )
+    assert str(flow.signature) == "(*, warehouse: 'str' = 'main', express: 'bool' = False)"
+
+
+@pytest.mark.parametrize("argument", ["order_id", "result"])
+def test_a_compensation_has_no_gate_of_a_result(workflow: Declare, argument: str) -> None:
+    flow = workflow()
+    flow.step(reserve_stock, payload={"order_id": 1})
+    gate = Concurrency(f"refund:{{{argument}}}")
+    takes = {"order_id": "reserve_stock"}
+    with (
+        declared(refund_card.handler, name="app.gated_refund", concurrency=gate) as refund,
+        pytest.raises(WorkflowError, match=f"compensate: concurrency .* needs '{argument}'"),
+    ):
+        flow.step(ship_order, after="reserve_stock", takes=takes, compensate=refund)
 
 
 def test_a_step_has_the_options_of_its_job_type(workflow: Declare) -> None:

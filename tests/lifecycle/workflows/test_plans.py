@@ -97,7 +97,7 @@ STATEMENTS: dict[str, str] = {
     "opening.BACK": opening.BACK,
     "opening.SKIP": opening.SKIP,
     "opening.COUNT_ENDS": opening.COUNT_ENDS,
-    "compensating.SUCCEEDED": compensating.SUCCEEDED,
+    "compensating.DECLARED": compensating.DECLARED,
     "compensating.NOTE_FAILED": compensating.NOTE_FAILED,
     "compensating.FAILED": compensating.FAILED,
     "restarting.READ_RUN": restarting.READ_RUN,
