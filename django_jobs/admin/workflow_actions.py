@@ -62,7 +62,7 @@ def _skip(ids: list[int], *, actor: Any, reason: str) -> OperationResult:
             result.refused[job.pk] = gettext("it is not a step of a workflow")
             continue
         try:
-            skipped = workflows.skip(job.workflow_run_id, job.step, actor=actor, reason=reason)
+            skipped = workflows.skip(job.workflow_run_id, job.pk, actor=actor, reason=reason)
         except PermissionDenied as error:  # that of a step: others may be skipped
             result.refused[job.pk] = str(error)
             continue

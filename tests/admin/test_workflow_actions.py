@@ -84,6 +84,14 @@ def test_a_step_is_skipped_with_a_reason(page: Page) -> None:
     assert "done by hand" in page.read(change_url(WorkflowRun, run.pk))
 
 
+def test_one_of_several_steps_with_a_name_is_skipped(page: Page) -> None:
+    run = start_graph({"a": "", "b": ""})
+    pk = id_of(run, "b")
+    Job.objects.filter(pk=pk).update(step="a")
+    assert page.act(Job, "skip_steps", pk, reason="done by hand") == "1 step was skipped."
+    assert Job.objects.get(pk=pk).skipped == "passed"
+
+
 def test_what_cannot_be_skipped_is_refused_with_the_reason(page: Page) -> None:
     run = start_graph({"a": "", "b": "a"})
     end(run, "a")

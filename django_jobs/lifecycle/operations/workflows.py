@@ -161,10 +161,11 @@ def retry(
 
 
 def skip(
-    run: int, step: str, *, actor: Actor = None, by: str = "", reason: str = ""
+    run: int, step: str | int, *, actor: Actor = None, by: str = "", reason: str = ""
 ) -> OperationResult:
     """Skip a step of a run that has not begun, failed or was cancelled: those after it continue as
-    if it had succeeded, without a result. What was skipped because of it comes back.
+    if it had succeeded, without a result. What was skipped because of it comes back. ``step`` is
+    its name, or the id of its job: steps that were spawned may share a name.
 
     Raises ``PermissionDenied`` if ``actor`` may not; a ``wait`` step can demand a permission
     besides, as for its signal.
@@ -306,35 +307,39 @@ def _failed_steps(run: int) -> Iterator[tuple[Job, str]]:
 
 
 @repeat_conflicts
-def _skip_one(run: int, step: str, why: str, actor: Actor) -> str | None:
+def _skip_one(run: int, step: str | int, why: str, actor: Actor) -> str | None:
     try:
         with transaction.atomic(using=jobs_connection().alias):
             seen = see_run(run)
-            jobs = list(_steps_named(run, step).values_list("pk", "skipped"))
+            jobs = list(_steps_named(run, step).values_list("pk", "step", "skipped"))
             if seen is None or len(jobs) != 1:
                 return _not_one(run, step, jobs)
-            ((id_, skipped),) = jobs
+            ((id_, name, skipped),) = jobs
             demand_of_step(actor, id_)
             if problem := restart_problem(seen, id_):
                 return problem
             if skipped is not None:
-                return f"step {step!r} was skipped"
+                return f"step {name!r} was skipped"
             if not pass_over(seen, id_, why):
-                (status,) = _steps_named(run, step).values_list("status", flat=True)
-                return f"step {step!r} is {status}"
+                (status,) = _steps_named(run, id_).values_list("status", flat=True)
+                return f"step {name!r} is {status}"
             return None
     except IntegrityError:
         return KEY_TAKEN
 
 
-def _steps_named(run: int, step: str) -> Any:
-    return Job.objects.using(jobs_connection().alias).filter(workflow_run=run, step=step)
+def _steps_named(run: int, step: str | int) -> Any:
+    """The steps of a run with this name, or the one with this id."""
+    steps = Job.objects.using(jobs_connection().alias).filter(workflow_run=run)
+    return steps.filter(pk=step) if isinstance(step, int) else steps.filter(step=step)
 
 
-def _not_one(run: int, step: str, jobs: Sequence[Any]) -> str:
+def _not_one(run: int, step: str | int, jobs: Sequence[Any]) -> str:
     if jobs:
         return f"{len(jobs)} of its steps are named {step!r}"
-    return NO_RUN if _status_of(run) is None else f"it has no step named {step!r}"
+    if _status_of(run) is None:
+        return NO_RUN
+    return f"it has no step {step if isinstance(step, int) else f'named {step!r}'}"
 
 
 def _signallable(run: int) -> str:

@@ -521,6 +521,7 @@ class TestSkip:
         assert skip(run, "a") == "step 'a' is succeeded"
         assert skip(run, "sorry") == "step 'sorry' was skipped"
         assert skip(run, "x") == "it has no step named 'x'"
+        assert workflows.skip(run.pk, 4711).refused == {run.pk: "it has no step 4711"}
         assert skip(other, "a") == "step 'a' is running"
         assert workflows.skip(4711, "a").refused == {4711: "there is no such run"}
 
