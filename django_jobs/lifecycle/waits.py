@@ -57,13 +57,14 @@ FROM begun, ours
 # once. Those that the handler has caught stay over.
 TIMEOUT = f"{SignalTimeout.__module__}.{SignalTimeout.__qualname__}: {SignalTimeout.TEXT}"
 NAME = f"substr(receipt.key, {len(SIGNAL_KEY) + 1})"
-DIED = f"""starts_with(job.last_error, '{TIMEOUT.replace("'", "''").format(f"' || {NAME} || '")}')"""
+TEXT = TIMEOUT.replace("'", "''").format(f"' || {NAME} || '")
+DIED_OF_IT = f"starts_with(job.last_error, '{TEXT}')"
 FORGET_TIMEOUTS = f"""
     DELETE FROM django_jobs_receipt AS receipt USING django_jobs_job AS job
     WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'dead'
       AND receipt.job_id = job.id AND starts_with(receipt.key, '{SIGNAL_KEY}')
       AND jsonb_exists(receipt.answer, 'over')
-      AND {DIED}"""
+      AND {DIED_OF_IT}"""
 
 # A part of the restart of cancelled steps: what they waited for may have timed out since. One that
 # died of a time-out was dismissed.
@@ -72,7 +73,7 @@ FORGET_MISSED = f"""
     WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'cancelled'
       AND receipt.job_id = job.id AND starts_with(receipt.key, '{SIGNAL_KEY}')
       AND (receipt.answer ->> 'until')::timestamptz <= clock_timestamp()
-      AND (NOT jsonb_exists(receipt.answer, 'over') OR {DIED})
+      AND (NOT jsonb_exists(receipt.answer, 'over') OR {DIED_OF_IT})
       AND NOT coalesce(jsonb_exists(job.signals, {NAME}), false)"""
 
 
