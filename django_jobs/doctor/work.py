@@ -13,7 +13,7 @@ from ..lifecycle.compensating import MOST_NAMED, failed_compensations
 from ..lifecycle.workflows.stuck import stuck
 from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
 from ..metrics.unclaimable import take_unclaimable
-from ..models import Job, Queue
+from ..models import Queue
 from ..models.database import fetch, fetch_named
 from .findings import Finding, found
 from .history import at_least
@@ -239,22 +239,15 @@ def examine_compensations() -> Iterator[Finding]:
             "D309",
             f"Compensations of the run {row['id']} of {row['name']} failed: {named}. What they "
             "should have undone stays done.",
-            "Correct the cause and replay their dead jobs. Or undo it by hand, and skip or "
-            "dismiss these steps in the admin with that as the reason. To see and to replay them:",
+            "Correct the cause and retry the run, which starts these steps again. Or undo it by "
+            "hand, and skip or dismiss them in the admin with that as the reason. To see the run "
+            "and to retry it:",
             f"manage.py jobworkflow show {row['id']}",
-            *_replays(row["id"], row["first"]),
+            f"manage.py jobworkflow retry {row['id']}",
             run=row["id"],
             workflow=row["name"],
             steps=names,
         )
-
-
-def _replays(run: int, first: int) -> list[str]:
-    """The command that replays the dead steps of a run from this one on. One that was cancelled
-    cannot be replayed."""
-    dead = Job.objects.using(conf().database).dead().filter(workflow_run=run, pk__gte=first)
-    ids = " ".join(map(str, dead.order_by("pk").values_list("pk", flat=True)[:MOST_NAMED]))
-    return [f"manage.py jobreplay {ids}"] if ids else []
 
 
 def _share(most: int) -> int:

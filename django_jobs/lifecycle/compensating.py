@@ -58,7 +58,7 @@ WHERE id = %(run)s AND EXISTS (SELECT 1 FROM failed)
 RETURNING name, ARRAY(SELECT step FROM failed ORDER BY id)
 """
 FAILED = """
-SELECT id, name, finished_at, (compensations ->> 'begun')::bigint AS first,
+SELECT id, name, finished_at,
     ARRAY(SELECT jsonb_array_elements_text(compensations -> 'failed')) AS steps
 FROM django_jobs_workflowrun
 WHERE compensations ? 'failed'
@@ -157,8 +157,7 @@ def _send_failed(fields: dict[str, Any]) -> None:
 
 def failed_compensations(most: int) -> list[dict[str, Any]]:
     """The newest runs of which compensations failed, and were not replayed, skipped or dismissed:
-    ``id``, ``name``, ``finished_at``, the id of their ``first`` one, and the names of those
-    ``steps``."""
+    ``id``, ``name``, ``finished_at``, and the names of those ``steps``."""
     return fetch_named(FAILED, {"most": most})
 
 

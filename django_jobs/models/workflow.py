@@ -171,10 +171,11 @@ class WorkflowRun(models.Model):
 
     def retry(self, reason: str = "") -> None:
         """Start the failed and the cancelled steps again, and what was skipped because of them.
-        Steps that succeeded do not run again.
+        Steps that succeeded do not run again. Once the compensations of the run have begun, only
+        those of them start again.
 
-        Raises :class:`OperationRefused` if no step failed, a step cannot run with the current code,
-        or the compensations of the run have begun.
+        Raises :class:`OperationRefused` if none of these failed, or one cannot run with the current
+        code.
         """
         call("WorkflowRun.retry", self, reason)
 

@@ -20,7 +20,7 @@ from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
 from tests.factories import due_schedule, look, register_worker, run_sql
 from tests.lifecycle.test_opening import DEAD, finish
-from tests.workflows import saga, start_graph, step
+from tests.workflows import saga, start_graph
 
 from .finding import diagnosis_of, findings
 
@@ -170,7 +170,7 @@ def test_a_compensation_that_failed_is_found_until_it_is_skipped() -> None:
     assert one.facts == {"run": run.pk, "workflow": "saga", "steps": ["undo b"]}
     assert one.commands == (
         f"manage.py jobworkflow show {run.pk}",
-        f"manage.py jobreplay {step(run, 'undo b').pk}",
+        f"manage.py jobworkflow retry {run.pk}",
     )
     workflows.skip(run.pk, "undo b", reason="by hand")
     assert not findings(examine_compensations, "D309")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.db import DataError, IntegrityError, transaction
-from django.db.models import CharField, Func, Q, TextField
+from django.db.models import CharField, Func, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from django.utils.translation import gettext_noop
 
@@ -143,11 +143,11 @@ def retry(
     reason: str = "",
 ) -> OperationResult:
     """Start the failed and the cancelled steps of runs again, and bring back what was skipped
-    because of them. The other steps stay as they ended.
+    because of them. The other steps stay as they ended. Once the compensations of a run have begun,
+    only those of them start again.
 
     ``check`` is that of :func:`~django_jobs.lifecycle.operations.jobs.replay`; a run with a step
-    that it refuses stays as it is. So does one whose compensations have begun. Raises
-    ``PermissionDenied`` if ``actor`` may not.
+    that it refuses stays as it is. Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.retry_workflowrun")
     result = OperationResult()
@@ -270,7 +270,7 @@ def _retry_one(run: int, check: Callable[[Job], str | None], by: str, reason: st
             if problem := retry_problem(seen):
                 return problem
             ids: list[int] = []
-            for job, headers in _failed_steps(run):
+            for job, headers in _read(_failed_steps(seen)):
                 if problem := not_replayable(job, headers, check):
                     return f"step {job.step!r}: {problem}"
                 ids.append(job.pk)
@@ -287,17 +287,22 @@ def retry_problem(run: SeenRun) -> str | None:
     """Why a run cannot be retried, or None."""
     if run.status == WorkflowState.SUCCEEDED:
         return "it is succeeded"
-    if run.undoing is not None:
+    if run.undoing is not None and not _failed_steps(run).exists():
         return gettext_noop("its compensations have begun: start a run instead")
-    return restart_problem(run, 0)
+    return restart_problem(run, run.undoing or 0)
 
 
-def _failed_steps(run: int) -> Iterator[tuple[Job, str]]:
-    """The failed and cancelled steps of a run, each with the type of its headers, in one statement.
-    A payload that cannot be decoded is not set, so that ``check`` sees why when it reads it."""
-    failed = Job.objects.using(jobs_connection().alias).filter(
-        workflow_run=run, status__in=(JobState.DEAD, JobState.CANCELLED), skipped=None
-    )
+def _failed_steps(run: SeenRun) -> QuerySet[Job]:
+    """The failed and cancelled steps of a run that a retry starts again."""
+    steps = Job.objects.using(jobs_connection().alias).filter(workflow_run=run.id)
+    if run.undoing is not None:
+        steps = steps.filter(pk__gte=run.undoing)
+    return steps.filter(status__in=(JobState.DEAD, JobState.CANCELLED), skipped=None)
+
+
+def _read(failed: QuerySet[Job]) -> Iterator[tuple[Job, str]]:
+    """These steps, each with the type of its headers, in one statement. A payload that cannot be
+    decoded is not set, so that ``check`` sees why when it reads it."""
     kind = Func("headers", function="jsonb_typeof", output_field=CharField())
     rows: Any = failed.annotate(kind=kind, text=Cast("payload", TextField()))
     for job in rows.only(*NEEDED).order_by("pk"):

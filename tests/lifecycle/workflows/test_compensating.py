@@ -117,6 +117,31 @@ def test_a_failed_compensation_is_over_when_its_replay_succeeds() -> None:
 
 
 @pytest.mark.django_db
+def test_a_retry_of_a_run_that_is_undone_starts_its_failed_compensations_again() -> None:
+    run = saga("a", "b", "c")
+    finish({"last": DEAD, "undo a": DEAD, "undo b": Cancelled(reason="dropped")})
+    assert workflows.retry([run.pk], check=lambda job: None).done == [run.pk]
+    assert (reread(run).status, failed_compensations(5)) == ("running", [])
+    assert finish() == ["undo b", "undo a"]
+    assert (reread(run).status, reread(run).reason) == ("failed", "last failed")
+    assert failed_compensations(5) == []
+    assert workflows.retry([run.pk], check=lambda job: None).refused == {
+        run.pk: "its compensations have begun: start a run instead"
+    }
+
+
+@pytest.mark.django_db
+def test_a_retry_of_a_run_that_was_cancelled_while_it_was_undone_continues_that() -> None:
+    run = saga("a", "b")
+    with pytest.raises(AssertionError, match="does not come to an end"):
+        finish({"last": DEAD}, rounds=3)
+    run.cancel("wait")
+    assert workflows.retry([run.pk], check=lambda job: None).done == [run.pk]
+    assert finish() == ["undo b", "undo a"]
+    assert reread(run).status == "failed"
+
+
+@pytest.mark.django_db
 def test_a_failed_compensation_is_over_when_a_person_dismisses_it() -> None:
     run = saga("a", "b")
     finish({"last": DEAD, "undo a": DEAD, "undo b": DEAD})
