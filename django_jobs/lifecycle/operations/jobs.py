@@ -27,7 +27,7 @@ from ..opening import follow_cancelled
 from ..pausing import give_up_slots
 from ..scope import LIMITED, Scope, limited, scope_of
 from ..waits import FORGET_TIMEOUTS
-from ..workflows.restarting import KEY_TAKEN, restart, restart_problem, see_run
+from ..workflows.restarting import KEY_TAKEN, is_key_of_run, restart, restart_problem, see_run
 
 Actor = Any
 """A user (with ``has_perm``), or None for code and the command line, which may do everything."""
@@ -283,8 +283,8 @@ def replay_one(job: Job, by: str, reason: str, alias: str, scope: Scope) -> str 
             notify_after_commit(job.queue)
     except DataError as error:
         return f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
-    except IntegrityError:
-        if job.workflow_run_id is not None:
+    except IntegrityError as error:
+        if is_key_of_run(error):
             return KEY_TAKEN
         holders = Job.objects.using(alias).holding_key(job.queue, job.idempotency_key or "")
         holder = holders.filter(scope.of(queue="queue", job_type="job_type")).first()

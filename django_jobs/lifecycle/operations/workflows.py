@@ -27,8 +27,8 @@ from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..notifying import CANCELLED, notify_after_commit
 from ..opening import count_ends
 from ..workflows.restarting import (
-    KEY_TAKEN,
     SeenRun,
+    key_taken,
     pass_over,
     restart,
     restart_problem,
@@ -279,8 +279,8 @@ def _retry_one(run: int, check: Callable[[Job], str | None], by: str, reason: st
             )
     except DataError as error:
         return f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
-    except IntegrityError:
-        return KEY_TAKEN
+    except IntegrityError as error:
+        return key_taken(error)
 
 
 def retry_problem(run: SeenRun) -> str | None:
@@ -329,8 +329,8 @@ def _skip_one(run: int, step: str | int, why: str, actor: Actor) -> str | None:
                 (status,) = _steps_named(run, id_).values_list("status", flat=True)
                 return f"step {name!r} is {status}"
             return None
-    except IntegrityError:
-        return KEY_TAKEN
+    except IntegrityError as error:
+        return key_taken(error)
 
 
 def _steps_named(run: int, step: str | int) -> Any:

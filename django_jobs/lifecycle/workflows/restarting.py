@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import psycopg
+from django.db import IntegrityError
 from django.utils.translation import gettext_noop
 
 from ...domain.workflows import Fate, WorkflowState
@@ -129,7 +131,11 @@ WHERE id = %(id)s AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
 RETURNING id
 """
 
+RUN_KEY = "django_jobs_workflow_key"
+"""The constraint of the keys of running runs."""
+
 KEY_TAKEN = gettext_noop("another running run holds the idempotency key of the workflow run")
+JOB_KEY_TAKEN = gettext_noop("another live job holds the idempotency key of the step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,18 @@ def see_run(run: int, statement: str = READ_RUN) -> SeenRun | None:
     return None
 
 
+def is_key_of_run(error: IntegrityError) -> bool:
+    """Whether a run cannot start again because another one holds its key. Otherwise a live job
+    holds that of a step, which was a plain job before it spawned others."""
+    cause = error.__cause__
+    return isinstance(cause, psycopg.Error) and cause.diag.constraint_name == RUN_KEY
+
+
+def key_taken(error: IntegrityError) -> str:
+    """The reason why steps cannot start again."""
+    return KEY_TAKEN if is_key_of_run(error) else JOB_KEY_TAKEN
+
+
 def restart_problem(run: SeenRun | None, step: int) -> str | None:
     """Why the step of the run with this id cannot start again, or None."""
     if run is None:
@@ -168,8 +186,8 @@ def restart(run: SeenRun, ids: Sequence[int], by: str, why: str) -> list[int]:
     Return the ids of those that start again.
 
     One that could not run after how those before it have ended since is skipped instead. Raises
-    ``IntegrityError`` if another run holds the key of this one, :class:`ChangedMeanwhile` if the
-    run is not as it was seen.
+    ``IntegrityError`` if a key is held (:func:`key_taken` says whose), :class:`ChangedMeanwhile` if
+    the run is not as it was seen.
     """
     parameters = {"run": run.id, "ids": list(ids), "by": by, "why": why}
     restarted = [id_ for (id_,) in fetch(RESTART, parameters)]

@@ -27,6 +27,7 @@ from django_jobs.lifecycle.workflows.stuck import stuck
 from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.models import Job, Receipt, Run, WorkflowDefinition, WorkflowRun
 from django_jobs.signals import worker_event, workflow_finished
+from tests.app.jobs import noop
 from tests.factories import (
     claim_ready,
     failure,
@@ -444,6 +445,16 @@ class TestRetry:
         start_graph({"a": ""}, key="k")
         taken = "another running run holds the idempotency key of the workflow run"
         assert retry(run) == replay(run, "a") == skip(run, "a") == taken
+        assert states(run) == {"a": "dead"}
+
+    def test_the_key_of_a_step_may_be_taken(self) -> None:
+        """A plain job with a key that spawned others, and became a step."""
+        run = failed_graph({"a": ""}, {"a": DEAD})
+        Job.objects.filter(step="a").update(idempotency_key="k")
+        holder = noop.using(idempotency_key="k").enqueue()
+        assert replay(run, "a") == f"job {holder.pk} (ready) holds its idempotency key 'k'"
+        taken = "another live job holds the idempotency key of the step"
+        assert retry(run) == skip(run, "a") == taken
         assert states(run) == {"a": "dead"}
 
     def test_a_long_chain_comes_back_to_its_end(self) -> None:
