@@ -14,7 +14,7 @@ these, or adds one, locks the run, as the retry does before it counts, and looks
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,48 +24,40 @@ from ..domain.workflows import Fate, Skipped
 from ..models.database import REFUSALS, ChangedMeanwhile, fetch, fetch_last, jobs_connection
 from ..signals import worker_event, workflow_finished
 from .compensating import compensate, note_failed, note_refused
-from .job_columns import AT_ITS_RUN_AT, AT_THE_GATES, as_array
+from .job_columns import as_array
 from .notifying import BLOCKED, notify_after_commit
+from .step_columns import opening_at, value_for_job
 
-OPENS_AT = f"""CASE WHEN jsonb_exists(job.headers, '{AT_ITS_RUN_AT}')
-                                 THEN greatest(clock.now, job.available_at)
-                                 ELSE clock.now + (job.available_at - job.created_at) END"""
-"""The due time of a waiting ``job`` that opens at ``clock.now``. How far it is delayed follows from
-the times that it was inserted with, and counts from its opening."""
-
-
-def opening_at(left: str) -> str:
-    """The SET of a statement that opens a waiting ``job`` if ``left``, an expression, is 0, at
-    ``clock.now``."""
-    return f"""prerequisites = {left},
-        status = CASE WHEN {left} > 0 THEN 'waiting'
-                      WHEN {OPENS_AT} > clock.now THEN 'scheduled'
-                      ELSE {AT_THE_GATES} END,
-        available_at = CASE WHEN {left} > 0 THEN job.available_at
-                            ELSE {OPENS_AT} END,
-        rank = CASE WHEN {left} > 0 THEN job.rank
-                    ELSE job.rank + date_part('epoch', {OPENS_AT} - job.available_at) END,
-        expires_at = CASE WHEN {left} > 0 THEN job.expires_at
-                          ELSE clock.now + (job.expires_at - job.created_at) END"""
+PAGE = 10_000
+"""Steps that one statement skips, and after which it looks for the next ones. The worker ends a
+statement that takes longer than a few seconds; 40,000 took 2."""
 
 
-def counting_down(condition: str) -> str:
-    """A part of a statement that counts down those of ``child`` that meet the condition."""
+def counting_down(all_of: str, met: str) -> str:
+    """A part of a statement that locks those of ``child`` that wait, if ``all_of`` is true, and
+    counts down those that are ``met``."""
+    edges = value_for_job("ARRAY(SELECT edges FROM child)", "ARRAY(SELECT id FROM child)")
     return f"""clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
+), locked AS MATERIALIZED (
+    SELECT job.id FROM django_jobs_job_live AS job
+    WHERE job.id = ANY(ARRAY(SELECT id FROM child WHERE {all_of}))
+      AND job.status = 'waiting' AND job.prerequisites > 0
+    ORDER BY job.id
+    FOR NO KEY UPDATE
 ), counted AS (
     UPDATE django_jobs_job_live AS job
-    SET {opening_at("job.prerequisites - child.edges")}
-    FROM clock, (SELECT id, edges FROM child WHERE {condition} OFFSET 0) AS child
-    WHERE job.id = child.id AND job.status = 'waiting' AND job.prerequisites > 0
+    SET {opening_at(f"job.prerequisites - {edges}")}
+    FROM clock
+    WHERE job.id = ANY(ARRAY(SELECT id FROM locked{met}))
     RETURNING job.id, job.queue, job.status
 )"""
 
 
 # An open step that waits for a signal has no prerequisites left. A step that another session skips
 # meanwhile has moved to the history: see repeat_conflicts. One that is "absent" does not wait. All
-# others are locked in the order of their ids: by the update, or before it if one of them is broken
-# and is to be skipped. The lengths of the arrays are hidden from the planner, as in SETTLE.
+# others are locked in the order of their ids. The lengths of the arrays are hidden from the
+# planner, as in SETTLE.
 COUNT_DOWN = f"""
 WITH ended AS MATERIALIZED (
     SELECT id, run, fate FROM unnest(
@@ -80,16 +72,9 @@ WITH ended AS MATERIALIZED (
 ), child AS MATERIALIZED (
     SELECT child AS id, count(*) AS edges, bool_and(met) AS met FROM edge
     GROUP BY child ORDER BY child
-), locked AS MATERIALIZED (
-    SELECT job.id FROM django_jobs_job_live AS job
-    WHERE job.id = ANY(ARRAY(SELECT id FROM child WHERE (SELECT bool_or(NOT met) FROM child)))
-      AND job.status = 'waiting' AND job.prerequisites > 0
-    ORDER BY job.id
-    FOR NO KEY UPDATE
-), {counting_down("met AND (SELECT count(*) FROM locked) >= 0")}, broken AS MATERIALIZED (
+), {counting_down("true", " WHERE id NOT IN (SELECT id FROM child WHERE NOT met)")},
+broken AS MATERIALIZED (
     SELECT id FROM child WHERE NOT met AND id IN (SELECT id FROM locked)
-), waiting AS MATERIALIZED (
-    SELECT id FROM counted UNION ALL SELECT id FROM broken
 )
 SELECT DISTINCT 'opened', NULL::bigint, queue, status, NULL::bigint FROM counted
 WHERE status IN ('ready', 'blocked')
@@ -102,12 +87,12 @@ FROM edge WHERE child IN (SELECT id FROM broken)
 GROUP BY child
 UNION ALL
 SELECT 'absent', child, NULL, NULL, min(run) FROM edge
-WHERE child NOT IN (SELECT id FROM waiting)
+WHERE child NOT IN (SELECT id FROM locked)
 GROUP BY child
 UNION ALL
 SELECT 'last', run, NULL, NULL, count(*) FILTER (WHERE id NOT IN (SELECT parent FROM edge))
 FROM ended
-WHERE id NOT IN (SELECT parent FROM edge WHERE child IN (SELECT id FROM waiting))
+WHERE id NOT IN (SELECT parent FROM edge WHERE child IN (SELECT id FROM locked))
 GROUP BY run
 """
 
@@ -121,7 +106,7 @@ WITH edge AS MATERIALIZED (
     WHERE parent_id = ANY((SELECT %(ids)s::bigint[])::bigint[])
 ), child AS MATERIALIZED (
     SELECT child AS id, count(*) AS edges FROM edge GROUP BY child ORDER BY child
-), {counting_down("(SELECT bool_and(met) FROM edge)")}
+), {counting_down("(SELECT bool_and(met) FROM edge)", "")}
 SELECT (SELECT coalesce(bool_and(met), true) FROM edge),
     ARRAY(SELECT DISTINCT queue FROM counted WHERE status = 'ready'),
     ARRAY(SELECT DISTINCT queue FROM counted WHERE status = 'blocked'),
@@ -131,24 +116,27 @@ SELECT (SELECT coalesce(bool_and(met), true) FROM edge),
           WHERE id NOT IN (SELECT parent FROM edge))
 """
 
-# The ids twice, because the planner expects the join to give a thousand rows, and would read all
-# waiting jobs.
-SKIP = """
-UPDATE django_jobs_job AS job
-SET status = 'cancelled', finished_at = clock_timestamp(), skipped = input.skipped,
-    reason = 'skipped: ' || input.because
-FROM (
-    SELECT step.id, step.skipped, parent.step || CASE parent.status
+# Of steps that are locked. The causes are read before: a look at each for its step could read the
+# partition from end to end to which the steps move meanwhile.
+SKIP = f"""
+WITH input AS MATERIALIZED (
+    SELECT %(ids)s::bigint[] AS ids, %(failed)s::boolean[] AS failed,
+        %(parents)s::bigint[] AS parents
+), cause AS MATERIALIZED (
+    SELECT jsonb_object_agg(parent.id, parent.step || CASE parent.status
             WHEN 'succeeded' THEN ' succeeded' WHEN 'dead' THEN ' failed'
             ELSE CASE WHEN parent.skipped IS NULL THEN ' was cancelled' ELSE ' was skipped' END
-        END AS because
-    FROM unnest(%(ids)s::bigint[], %(skipped)s::text[], %(parents)s::bigint[])
-        AS step (id, skipped, parent)
-    JOIN django_jobs_job AS parent ON parent.id = step.parent
-    OFFSET 0
-) AS input
-WHERE job.id = input.id AND job.id = ANY(ARRAY(SELECT unnest(%(ids)s::bigint[])))
-  AND job.status = 'waiting'
+        END) AS by_parent
+    FROM django_jobs_job AS parent
+    WHERE parent.id = ANY((SELECT parents FROM input)::bigint[])
+)
+UPDATE django_jobs_job AS job
+SET status = 'cancelled', finished_at = clock_timestamp(),
+    skipped = CASE WHEN {value_for_job("SELECT failed FROM input", "SELECT ids FROM input")}
+                   THEN 'failed' ELSE 'unneeded' END,
+    reason = 'skipped: ' || ((SELECT by_parent FROM cause) ->>
+        {value_for_job("SELECT parents FROM input", "SELECT ids FROM input")}::text)
+WHERE job.id = ANY((SELECT ids FROM input)::bigint[]) AND job.status = 'waiting'
 RETURNING job.id, job.workflow_run_id, job.skipped
 """
 
@@ -247,14 +235,15 @@ def open_next(ended: Sequence[EndedStep]) -> Opened:
     have no step left.
 
     Call it in the transaction that ended them. Each step that is skipped skips those after it, a
-    statement or two for each level of the graph.
+    statement or two for each level of the graph, and for each ``PAGE`` of its steps.
     """
     opened = Opened()
     ends: Counter[int] = Counter()
     cancelled = {step.run for step in ended if step.cancelled}
-    level: Sequence[EndedStep] = ended
+    levels: deque[Sequence[EndedStep]] = deque([ended] if ended else [])
     absent: set[int] = set()
-    while level:
+    while levels:
+        level = levels.popleft()
         if _count_down_met(level, opened, ends, absent):
             break
         broken: list[tuple[int, str, int]] = []
@@ -271,7 +260,7 @@ def open_next(ended: Sequence[EndedStep]) -> Opened:
                     ends[number] += 0  # locks the run
                 case "last":
                     ends[id_] += number
-        level = _skip(broken) if broken else ()
+        levels.extend(_skip(broken[at : at + PAGE]) for at in range(0, len(broken), PAGE))
     if ends or cancelled:
         count_ends(ends, cancelled, absent)
     return opened
@@ -327,11 +316,15 @@ def _follow(ended: Sequence[EndedStep]) -> None:
 
 
 def _skip(steps: Sequence[tuple[int, str, int]]) -> list[EndedStep]:
-    ids, skipped, parents = map(list, zip(*steps, strict=True))
-    rows = fetch(SKIP, {"ids": ids, "skipped": skipped, "parents": parents})
+    ids, skipped, parents = zip(*sorted(steps), strict=True)
+    parameters = {
+        "ids": as_array(ids),
+        "failed": as_array(why == Skipped.FAILED for why in skipped),
+        "parents": as_array(parents),
+    }
     return [
         EndedStep(id_, run, Fate.FAILED if why == Skipped.FAILED else Fate.UNNEEDED)
-        for id_, run, why in rows
+        for id_, run, why in fetch(SKIP, parameters)
     ]
 
 

@@ -15,6 +15,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.gates import Gates, OnConflict
 from django_jobs.domain.outcomes import Cancelled, Outcome, Succeeded
+from django_jobs.lifecycle import opening
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
@@ -188,6 +189,17 @@ def test_a_graph_without_an_end_in_common_ends_when_all_have_ended() -> None:
         assert reread(run).status == "running"
         settle_one(held, OK)
     assert reread(run).status == "succeeded"
+
+
+@pytest.mark.django_db
+def test_a_wide_level_is_skipped_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "PAGE", 3)
+    members = {f"b{number}": "a" for number in range(10)}
+    next_ones = {f"c{number}": f"b{number} b{9 - number}" for number in range(10)}
+    run = start_graph({"a": "", **members, **next_ones, "sorry": "-a", "last": " ".join(next_ones)})
+    finish({"a": DEAD})
+    assert set(states(run).values()) == {"dead", "cancelled (failed)", "succeeded"}
+    assert reread(run).status == "failed"
 
 
 @pytest.mark.django_db

@@ -16,6 +16,7 @@ from ..job_type import JobType
 from ..steps import Step, check_step_name, compensation_name
 from ..validation import LONGEST_NAME
 from .arguments import StartArguments
+from .edges import check_children
 from .startable import Startable
 
 MOST_EDGES = 1_000_000
@@ -104,6 +105,7 @@ class Layout:
         self._steps: list[Step] = []
         self._parents: list[Sequence[int]] = []
         self._edges = 0
+        self._children: Counter[int] = Counter()
 
     def add(self, member: Step | Composition, parents: Sequence[int]) -> Sequence[int]:
         """Add a member after ``parents``; return the places of its last steps."""
@@ -114,6 +116,9 @@ class Layout:
             raise WorkflowError(
                 f"a run has at most {MOST_EDGES:,} edges: put one step between two large groups"
             )
+        self._children.update(parents)
+        for parent in parents:
+            check_children(self._children[parent], self._steps[parent].name)
         self._steps.append(member)
         self._parents.append(parents)
         return [len(self._steps) - 1]

@@ -16,7 +16,8 @@ from ...models.database import ChangedMeanwhile, execute, fetch
 from ..compensating import begun
 from ..job_columns import AT_ITS_RUN_AT, FATE, REPLAYED
 from ..notifying import notify_after_commit
-from ..opening import EndedStep, Opened, open_next, opening_at, skip_and_open
+from ..opening import EndedStep, Opened, open_next, skip_and_open
+from ..step_columns import opening_at, value_for_job
 from ..waits import FORGET_MISSED, FORGET_TIMEOUTS
 
 READ_RUN = """
@@ -51,13 +52,20 @@ WHERE job.id = %(id)s AND job.status IN ('dead', 'cancelled') AND job.skipped IS
 RETURNING job.id
 """
 
-# What has ended and cannot open a step, so that it stays skipped.
+# What has ended and cannot open a step, so that it stays skipped. No join, as in COUNT_DOWN.
 BROKEN_EDGE = f"""
-    SELECT edge.child_id AS child, job.id AS parent, {FATE} AS fate
-    FROM django_jobs_dependency AS edge JOIN django_jobs_job AS job ON job.id = edge.parent_id
-    WHERE edge.child_id = ANY(%(ids)s::bigint[]) AND job.workflow_run_id = %(run)s
-      AND job.status IN ('succeeded', 'dead', 'cancelled')
-      AND edge."when" NOT IN ('finished', {FATE})"""
+    WITH edge AS MATERIALIZED (
+        SELECT child_id AS child, parent_id AS parent, "when" FROM django_jobs_dependency
+        WHERE child_id = ANY(%(ids)s::bigint[])
+    ), ended AS MATERIALIZED (
+        SELECT jsonb_object_agg(job.id, {FATE}) AS fates FROM django_jobs_job AS job
+        WHERE job.id = ANY(ARRAY(SELECT parent FROM edge))
+          AND job.status IN ('succeeded', 'dead', 'cancelled')
+    )
+    SELECT child, parent, fate FROM (
+        SELECT child, parent, "when", (SELECT fates FROM ended) ->> parent::text AS fate
+        FROM edge OFFSET 0) AS edge
+    WHERE "when" NOT IN ('finished', fate)"""
 CHILDREN = """
 SELECT DISTINCT child_id FROM django_jobs_dependency WHERE parent_id = ANY(%(ids)s::bigint[])
 """
@@ -67,7 +75,7 @@ UPDATE django_jobs_job AS job
 SET status = 'waiting', prerequisites = 0, finished_at = NULL, skipped = NULL, reason = ''
 WHERE job.id = ANY(%(ids)s::bigint[]) AND job.workflow_run_id = %(run)s
   AND job.status = 'cancelled' AND job.skipped IN ('failed', 'unneeded')
-  AND job.id <> ALL(ARRAY(SELECT child FROM broken))
+  AND job.id NOT IN (SELECT child FROM broken)
 RETURNING job.id
 """
 BROKEN = f"""
@@ -78,34 +86,31 @@ GROUP BY child
 """
 
 # Steps that waited all the time had counted the ends that are undone now.
-COUNT_UP = """
+COUNT_UP = f"""
 WITH again AS MATERIALIZED (
-    SELECT child_id, count(*) AS edges FROM django_jobs_dependency
+    SELECT child_id AS id, count(*) AS edges FROM django_jobs_dependency
     WHERE parent_id = ANY(%(ids)s::bigint[])
-    GROUP BY child_id
+    GROUP BY child_id ORDER BY child_id
 ), waiting AS MATERIALIZED (
     SELECT job.id FROM django_jobs_job_live AS job
-    WHERE job.id = ANY(ARRAY(SELECT child_id FROM again)) AND job.status = 'waiting'
+    WHERE job.id = ANY(ARRAY(SELECT id FROM again)) AND job.status = 'waiting'
       AND job.prerequisites > 0
     ORDER BY job.id
     FOR NO KEY UPDATE
 )
-UPDATE django_jobs_job_live AS job SET prerequisites = job.prerequisites + again.edges
-FROM (SELECT child_id, edges FROM again OFFSET 0) AS again
-WHERE job.id = again.child_id AND job.id = ANY(ARRAY(SELECT id FROM waiting))
+UPDATE django_jobs_job_live AS job SET prerequisites = job.prerequisites
+    + {value_for_job("ARRAY(SELECT edges FROM again)", "ARRAY(SELECT id FROM again)")}
+WHERE job.id = ANY(ARRAY(SELECT id FROM waiting))
 """
+PENDING = """(
+    SELECT count(*) FROM django_jobs_dependency AS edge
+    WHERE edge.child_id = job.id AND EXISTS (
+        SELECT 1 FROM django_jobs_job_live AS parent
+        WHERE parent.id = edge.parent_id AND parent.status <> 'dead' OFFSET 0))"""
 COUNT_AGAIN = f"""
-WITH step AS MATERIALIZED (
-    SELECT restarted.id, (
-        SELECT count(*) FROM django_jobs_dependency AS edge
-        JOIN django_jobs_job_live AS parent ON parent.id = edge.parent_id
-        WHERE edge.child_id = restarted.id AND parent.status <> 'dead') AS pending
-    FROM unnest(%(ids)s::bigint[]) AS restarted (id)
-)
-UPDATE django_jobs_job_live AS job SET {opening_at("step.pending")}
-FROM (SELECT id, pending FROM step OFFSET 0) AS step,
-    (SELECT clock_timestamp() AS now OFFSET 0) AS clock
-WHERE job.id = step.id
+UPDATE django_jobs_job_live AS job SET {opening_at(PENDING)}
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WHERE job.id = ANY(%(ids)s::bigint[])
 RETURNING job.queue, job.status
 """
 REOPEN = """

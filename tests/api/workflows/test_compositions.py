@@ -9,6 +9,7 @@ import pytest
 
 from django_jobs import PayloadError, WorkflowError
 from django_jobs.api.workflows import compositions
+from django_jobs.api.workflows import edges as declared_edges
 from django_jobs.api.workflows.compositions import Composition, chain, group
 from django_jobs.models import WorkflowRun
 from tests.app.flow_jobs import charge_card, gather, reserve_stock, ship_order
@@ -143,3 +144,11 @@ def test_two_large_groups_need_a_step_between(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(WorkflowError, match="a run has at most 20 edges: put one step between"):
         _ = chain(group(five), group(five)).steps
     assert len(chain(group(five), noop, group(five)).steps) == 11
+
+
+def test_a_step_with_too_many_after_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(declared_edges, "MOST_CHILDREN", 5)
+    assert len(chain(noop, group(noop.steps([{}] * 5), then=noop)).steps) == 7
+    with pytest.raises(WorkflowError, match=r"'noop' has more than 5 steps .*spawn\(\)"):
+        _ = chain(noop, group(noop.steps([{}] * 6))).steps
+    assert len(group(noop.steps([{}] * 6), then=noop).steps) == 7

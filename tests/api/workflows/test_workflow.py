@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from django_jobs import Concurrency, EnqueueError, PayloadError, WorkflowError, registry
+from django_jobs.api.workflows import edges
 from django_jobs.api.workflows.workflow import Workflow
 from django_jobs.domain.workflows import When
 from tests.app.flow_jobs import (
@@ -233,6 +234,18 @@ def test_a_gate_cannot_need_a_result(workflow: Declare) -> None:
     ):
         flow.step(book_entry, after="noop", takes={"account": "noop"})
     flow.step(book_entry, after="noop", takes={"account": "noop"}, concurrency_key="one")
+
+
+def test_too_many_steps_after_one_are_refused(
+    workflow: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edges, "MOST_CHILDREN", 1)
+    flow = workflow()
+    flow.step(noop)
+    flow.step(noop, "other", after="noop")
+    with pytest.raises(WorkflowError, match="step 'noop' has more than 1 steps"):
+        flow.step(noop, "third", after="noop")
+    flow.step(noop, "third", after="other")
 
 
 def test_a_step_of_another_workflow_is_refused(workflow: Declare) -> None:

@@ -147,7 +147,7 @@ def parameters(name: str, rows: Rows) -> dict[str, Any]:
         "ids": rows.waiting if name in OF_WAITING else rows.steps,
         "id": rows.waiting[0],
         "fates": ["succeeded"] * many,
-        "skipped": ["failed"] * len(rows.waiting),
+        "failed": [True] * len(rows.waiting),
         "parents": rows.steps[: len(rows.waiting)],
         "ends": 1 if name == "spawning.ADD_ENDS" else [1],
         "cancelled": [False],
