@@ -8,12 +8,13 @@ from .states import JobState
 
 
 class WorkflowState(StrEnum):
-    """The status of a run of a workflow."""
+    """The status of a run of a workflow. Of one that is ``EXPIRED`` retention has deleted steps."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    EXPIRED = "expired"
 
 
 class When(StrEnum):

@@ -122,7 +122,8 @@ SELECT (SELECT count(*) FROM gone), max(id), count(*) FROM page
 """
 
 # The steps of a run stay until it has expired, and then go with it: page by page, and its row with
-# the last of them. A dead step can be replayed as long as other dead jobs.
+# the last of them. With the first gone it is ``expired``, and cannot be restarted. A dead step can
+# be replayed as long as other dead jobs.
 PRUNE_WORKFLOWS = f"""
 WITH run AS MATERIALIZED (
     SELECT run.id FROM django_jobs_workflowrun AS run
@@ -137,7 +138,7 @@ WITH run AS MATERIALIZED (
     LIMIT %(page)s
     FOR UPDATE SKIP LOCKED
 ), expired AS MATERIALIZED (
-    SELECT id FROM django_jobs_job
+    SELECT id, workflow_run_id FROM django_jobs_job
     WHERE workflow_run_id = ANY(ARRAY(SELECT id FROM run))
     LIMIT %(page)s
 ), edges AS (
@@ -146,6 +147,10 @@ WITH run AS MATERIALIZED (
     DELETE FROM django_jobs_workflowrun
     WHERE id = ANY(ARRAY(SELECT id FROM run)) AND (SELECT count(*) FROM expired) < %(page)s
     RETURNING id
+), begun AS (
+    UPDATE django_jobs_workflowrun SET status = 'expired'
+    WHERE id = ANY(ARRAY(SELECT workflow_run_id FROM expired)) AND status <> 'expired'
+      AND (SELECT count(*) FROM expired) >= %(page)s
 )
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM gone)
 """
@@ -261,8 +266,8 @@ def prune_runs(older_than: float, *, after: int = 0, page: int = PAGE) -> Page:
 
 def prune_workflows(older_than: float, dead: float | None, page: int = PAGE) -> int:
     """Delete up to ``page`` steps of the runs of workflows that ended more than ``older_than``
-    seconds ago, and the runs that have none left; return how many. A run with a dead step stays for
-    ``dead`` seconds, or for ever if that is None."""
+    seconds ago, and the runs that have none left; return how many. A run that has some left is
+    ``expired``. One with a dead step stays for ``dead`` seconds, or for ever if that is None."""
     parameters = {
         "older": min(older_than, LONGEST_KEPT),
         "dead": None if dead is None else min(max(dead, older_than), LONGEST_KEPT),

@@ -795,6 +795,7 @@ class Migration(migrations.Migration):
                             ("succeeded", "succeeded"),
                             ("failed", "failed"),
                             ("cancelled", "cancelled"),
+                            ("expired", "expired"),
                         ],
                         max_length=9,
                         verbose_name="status",

@@ -24,6 +24,7 @@ class WorkflowStatus(models.TextChoices):
     SUCCEEDED = WorkflowState.SUCCEEDED.value, _("succeeded")
     FAILED = WorkflowState.FAILED.value, _("failed")
     CANCELLED = WorkflowState.CANCELLED.value, _("cancelled")
+    EXPIRED = WorkflowState.EXPIRED.value, _("expired")
 
 
 class StepCondition(models.TextChoices):

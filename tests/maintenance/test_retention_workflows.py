@@ -6,10 +6,12 @@ import pytest
 from pytest_django import Settings
 
 from django_jobs.domain.retention import Kept
+from django_jobs.exceptions import OperationRefused
 from django_jobs.lifecycle import dropping, history
 from django_jobs.lifecycle.dead_letters import DeadLimit, prune_dead
 from django_jobs.lifecycle.dropping import drop
 from django_jobs.lifecycle.history import Partition, partitions
+from django_jobs.lifecycle.pruning import prune_workflows
 from django_jobs.maintenance.history import Partitions
 from django_jobs.maintenance.retention import Retention
 from django_jobs.models import Dependency, Job, Receipt, Run, WorkflowRun
@@ -22,6 +24,7 @@ from tests.workflows import start_graph, states
 
 pytestmark = pytest.mark.django_db
 DEAD = failure(final=True)
+DAY = 86_400.0
 GRAPH = {"a": "", "b": "a", "sorry": "-a"}
 
 
@@ -60,6 +63,19 @@ def test_a_run_that_has_expired_is_deleted_with_all_of_it() -> None:
     prune()
     assert rows_left() == [1, 3, 0, 0, 2]
     assert WorkflowRun.objects.get() == kept
+
+
+def test_a_run_that_has_lost_steps_cannot_be_restarted() -> None:
+    run = start_graph(GRAPH)
+    finish({"a": DEAD})
+    age(100)
+    assert prune_workflows(DAY, dead=DAY, page=2) == 2
+    run.refresh_from_db()
+    assert (run.status, len(states(run))) == ("expired", 1)
+    with pytest.raises(OperationRefused, match="the workflow run has expired"):
+        run.retry()
+    assert prune_workflows(DAY, dead=DAY, page=10) == 2
+    assert rows_left() == [0] * 5
 
 
 def test_the_steps_of_a_run_that_goes_on_for_weeks_stay() -> None:

@@ -42,6 +42,7 @@ REFUSED_STATES = (
     gettext_noop("it is failed"),
     gettext_noop("it is dead"),
     gettext_noop("it is cancelled"),
+    gettext_noop("it is expired"),
     gettext_noop("it is draining"),
     gettext_noop("it is stopped"),
     gettext_noop("it is lost"),

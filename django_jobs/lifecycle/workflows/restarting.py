@@ -179,6 +179,8 @@ def restart_problem(run: SeenRun | None, step: int) -> str | None:
     """Why the step of the run with this id cannot start again, or None."""
     if run is None:
         return gettext_noop("its workflow run does not exist")
+    if run.status == WorkflowState.EXPIRED:
+        return gettext_noop("the workflow run has expired, and steps of it are deleted")
     if run.status == WorkflowState.RUNNING and run.cancel_requested:
         return gettext_noop("the workflow run is being cancelled")
     if run.undoing is not None and step < run.undoing:
