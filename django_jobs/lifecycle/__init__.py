@@ -14,6 +14,7 @@ pausing        ready -> blocked: jobs of a paused queue give up the slots of the
 settling       running -> what follows, with a run; gives back jobs that never started
 settling_statements  the statements of settling
 opening        waiting -> ready or cancelled: the steps after those that ended; ends runs
+step_columns   the columns that an opening step changes, for opening and workflows
 compensating   inserts the jobs that undo what succeeded of a failed run
 step_insert    inserts the steps of a run by COPY, for workflows and compensating
 settling_rows  settles row by row if a batch is refused; ends unsettleable jobs as dead

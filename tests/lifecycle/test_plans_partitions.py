@@ -24,8 +24,10 @@ BEGINS = re.compile(r"\s*(COPY \(\s*)?(WITH|SELECT|INSERT|UPDATE|DELETE)\b")
 
 EVERY_JOB = {
     "lifecycle.operations.quarantines.CRASHES": "the job of a crash may have ended since",
+    "lifecycle.compensating.DECLARED": "the declared steps of a run, which may have ended",
     "lifecycle.compensating.NOTE_FAILED": "the steps of a run, however they ended",
     "lifecycle.opening.SKIP": "names the step that is the cause, which has ended",
+    "lifecycle.operations.dead_letters.FORGET_FAILED": "compensations, however they ended",
     "lifecycle.pruning.PRUNE_WORKFLOWS": "the steps of a run, however they ended",
     "lifecycle.schedules.due.LAST_ENDS": "asks how jobs ended",
     "lifecycle.workflows.results.NAMES": "the steps of a run, however they ended",
@@ -44,7 +46,6 @@ EVERY_JOB = {
 """What finds jobs by their ids that may have ended."""
 HISTORY_ALONE = {
     "lifecycle.waits.FORGET_MISSED": "the waits of cancelled steps",
-    "lifecycle.compensating.SUCCEEDED": "the steps of a run may have ended days apart",
     "lifecycle.pruning.COUNT_EXPIRED": "counts what retention deletes",
     "lifecycle.pruning.PRUNE[django_jobs_job_history]": "deletes it",
 }
