@@ -54,5 +54,8 @@ class EditForm(forms.ModelForm):  # type: ignore[type-arg]
                 "differ from what is stored now: %(fields)s. Save again to store what they say."
             )
             self.add_error(None, text % {"fields": ", ".join(labels)})
-            self.data = {**self.data, self.add_prefix("opened"): self._now}
+            sent: Any = self.data
+            again = sent.copy()  # a QueryDict: what was sent cannot be changed
+            again[self.add_prefix("opened")] = self._now
+            self.data = again
         return cleaned

@@ -60,6 +60,8 @@ def test_a_form_is_not_saved_over_what_another_person_saved(
     assert getattr(row, theirs) == 7
     assert getattr(row, mine) != 3
     again = answer.context["adminform"].form
+    assert again[theirs].value() == (str(form[theirs]) if theirs in form else None)
+    assert again[mine].value() == "3"
     sent = form | {mine: "3", "opened": again["opened"].value()}
     assert page.client.post(url, sent).status_code == 302
     row.refresh_from_db()
