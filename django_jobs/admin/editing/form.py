@@ -31,6 +31,7 @@ from ..forms.arguments import (
     takes_more,
     written,
 )
+from ..forms.moments import MomentField
 from ..schedules.form import HIDDEN, site_zone
 
 
@@ -44,19 +45,6 @@ class MomentWidget(forms.SplitDateTimeWidget):
             date_format="%Y-%m-%d",
             time_format="%H:%M:%S",
         )
-
-
-class DueField(forms.SplitDateTimeField):
-    """A time that comes twice when clocks go back is the first of the two. Django refuses it, and
-    with it each edit of a job that is due then."""
-
-    def compress(self, data_list: Any) -> datetime | None:
-        if len(data_list) == 2 and all(data_list):
-            at = timezone.make_aware(datetime.combine(*data_list))
-            first, second = (at.replace(fold=fold).utcoffset() for fold in (0, 1))
-            if first is not None and second is not None and first > second:
-                return at
-        return super().compress(data_list)
 
 
 class JobForm(forms.Form):
@@ -125,7 +113,7 @@ class JobForm(forms.Form):
             help_text=_("From -100 to 100. Jobs with a higher priority start sooner."),
             widget=forms.NumberInput(attrs={"class": "vIntegerField"}),
         )
-        self.fields["run_at"] = DueField(
+        self.fields["run_at"] = MomentField(
             label=_("Due"),
             required=False,
             widget=MomentWidget(),

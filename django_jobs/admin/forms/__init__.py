@@ -1,1 +1,1 @@
-"""What the forms have in common: fields of arguments, and what two clicks or two people do."""
+"""What the forms have in common: fields of arguments and times, what two clicks or people do."""

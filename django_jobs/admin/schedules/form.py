@@ -35,6 +35,7 @@ from ..forms.arguments import (
     written,
 )
 from ..forms.edit_form import EditForm
+from ..forms.moments import MomentField
 
 Choices = list[tuple[Any, Any]]
 HIDDEN = _("Hidden. Leave empty to keep the current value.")
@@ -241,8 +242,8 @@ class RuleForm(forms.Form):
     every = forms.FloatField(required=False)
     timezone = forms.CharField(max_length=100, required=False)
     dst = forms.ChoiceField(choices=Schedule.Dst.choices, required=False)
-    starts_at = forms.SplitDateTimeField(required=False, widget=AdminSplitDateTime)
-    ends_at = forms.SplitDateTimeField(required=False, widget=AdminSplitDateTime)
+    starts_at = MomentField(required=False, widget=AdminSplitDateTime)
+    ends_at = MomentField(required=False, widget=AdminSplitDateTime)
     excluded_dates = DatesFormField()
     max_jobs = forms.IntegerField(required=False, min_value=1)
     jobs_made = forms.IntegerField(required=False, min_value=0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import DateTimeField, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -23,6 +23,7 @@ from ...models.schedule import LONGEST_NAME
 from ...models.timestamps import TimestampSubquery
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..forms.arguments import MORE, arguments_of, takes_more
+from ..forms.moments import MomentField
 from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import JobTypeFilter
 from ..lists.schedule_filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
@@ -206,6 +207,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         # For a PositiveIntegerField Django would allow 0.
         if db_field.name in ("overlap_limit", "pause_after_dead", "max_jobs"):
             options["min_value"] = 1
+        if isinstance(db_field, DateTimeField):
+            options["form_class"] = MomentField
         return super().formfield_for_dbfield(db_field, request, **options)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
