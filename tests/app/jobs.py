@@ -12,7 +12,7 @@ from pathlib import Path
 
 from django.db import connection, transaction
 
-from django_jobs import Backoff, Cancel, Discard, Retry, Snooze, current_run, job
+from django_jobs import Backoff, Cancel, Concurrency, Discard, Retry, Snooze, current_run, job
 
 from . import async_jobs as async_jobs
 from . import cost_jobs as cost_jobs
@@ -65,6 +65,24 @@ def hold(path: str, note: str = "") -> str:
         time.sleep(0.01)
     Effect.objects.create(note=note, job_id=current_job())
     return "went on"
+
+
+@job(concurrency=Concurrency("hold", on_conflict="discard"))
+def hold_first(path: str) -> str:
+    """The first of its key runs."""
+    return hold(path)
+
+
+@job(concurrency=Concurrency("hold", on_conflict="replace_waiting"))
+def hold_newest(path: str) -> str:
+    """The newest of its key waits."""
+    return hold(path)
+
+
+@job(concurrency=Concurrency("hold", on_conflict="cancel_running"))
+def hold_last(path: str) -> str:
+    """The newest of its key stops the one that runs."""
+    return hold(path)
 
 
 @job(delivery="exactly_once")

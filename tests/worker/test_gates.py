@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from django.db import transaction
 
 from django_jobs import enqueue_many, registry
 from django_jobs.lifecycle.operations import limits
@@ -105,7 +107,8 @@ def test_what_is_not_settled_by_its_worker_passes_its_slot_on(
 
 
 NOTE = """
-CREATE TABLE noted_change (job_id bigint, at timestamptz DEFAULT clock_timestamp());
+CREATE TABLE noted_change (job_id bigint, at timestamptz DEFAULT clock_timestamp(),
+    session integer DEFAULT pg_backend_pid());
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO noted_change (job_id) VALUES (NEW.id);
@@ -187,3 +190,25 @@ def test_a_job_with_a_free_gate_is_picked_up_at_once(start_worker: Start, gated:
     until(lambda: Worker.objects.filter(status="running").exists())
     for number in range(3):
         until_status(gated.enqueue(number), "succeeded", timeout=20)
+
+
+ADMITTED = "SELECT session, tenant FROM noted_change JOIN django_jobs_job ON id = job_id"
+
+
+def test_weights_hold_over_the_processes_of_a_fleet(start_worker: Start) -> None:
+    """In what they admit. What is ready, half a second of work, starts in the order of its rank."""
+    Tenant.objects.create(name="gold", weight=3)
+    with noted("blocked", "ready"):
+        workers = [start_worker("--threads", "2") for _ in range(2)]
+        until(lambda: Worker.objects.filter(status="running").count() == 2)
+        with transaction.atomic():
+            for name in ("plain", "gold"):
+                registry.get("app.nap").using(tenant=name).enqueue_many([{"seconds": 0.01}] * 1_500)
+        admitted = until(lambda: rows if len(rows := run_sql(ADMITTED)) >= 800 else None)
+        for worker in workers:
+            worker.signal(signal.SIGTERM)
+        assert [worker.wait() for worker in workers] == [0, 0]
+    assert len({session for session, _ in admitted}) == 2
+    counts = Counter(tenant for _, tenant in admitted)
+    assert counts["gold"] < 1_500, "it ran out of jobs"
+    assert counts["gold"] / counts["plain"] == pytest.approx(3, rel=0.05)
