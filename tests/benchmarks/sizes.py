@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import psycopg
 
+from django_jobs.domain.gates import Gates
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.claiming import START, claim
 from django_jobs.lifecycle.settling import Ending, settle
@@ -17,42 +17,57 @@ from django_jobs.lifecycle.workers import register
 from django_jobs.worker.process.claims import RESTART_SECONDS
 
 from . import raw
-from .database import NOOP, empty, fetch, fill, until
+from .database import NOOP, empty, execute, fetch, fill, until
+from .gating import fill_gated
 from .measuring import Figure, progress, repeat, turns
 from .workers import run_worker, running_worker
 
 DAY = 86_400.0
+
+FILL_KEY = """
+UPDATE django_jobs_job_live SET status = 'ready', job_type = 'benchmark.elsewhere'
+WHERE id = (SELECT min(id) FROM django_jobs_job_live)
+"""
 
 
 def beside_many_rows(times: int, scale: float) -> list[Figure]:
     """The rate of a queue beside rows in other states, to the rate on an empty table."""
     count = int(30_000 * scale)
 
-    def beside(rows: int, status: str) -> float:
+    def beside(others: Callable[[], None]) -> float:
         empty()
-        fill(int(rows * scale), status, ahead=DAY)
+        others()
         fill(count)
         return _drain_first(count)
 
+    def rows(number: int, status: str) -> Callable[[], None]:
+        return lambda: fill(int(number * scale), status, ahead=DAY)
+
     cases = {
-        "1,000,000 in the backlog": (1_000_000, "ready"),
-        "1,000,000 scheduled": (1_000_000, "scheduled"),
-        "3,000,000 finished": (3_000_000, "succeeded"),
-        "200,000 blocked": (200_000, "blocked"),
+        "1,000,000 in the backlog": (rows(1_000_000, "ready"), "0.9"),
+        "1,000,000 scheduled": (rows(1_000_000, "scheduled"), "0.9"),
+        "3,000,000 finished": (rows(3_000_000, "succeeded"), "0.9"),
+        "200,000 blocked behind a full key": (lambda: _fill_full_key(int(200_000 * scale)), "0.95"),
     }
     figures = []
-    for name, (rows, status) in cases.items():
+    for name, (others, bar) in cases.items():
         values, alone = repeat(
             times,
-            partial(beside, rows, status),
-            lambda: beside(0, "succeeded"),
+            lambda others=others: beside(others),
+            lambda: beside(lambda: None),
         )
         title = f"drain of {count:,} beside {name}"
         if scale != 1:
             title += f" times {scale:g}"
-        figures.append(Figure(title, "jobs/s", values, alone, "an empty table", bar="0.9"))
+        figures.append(Figure(title, "jobs/s", values, alone, "an empty table", bar=bar))
     empty()
     return figures
+
+
+def _fill_full_key(count: int) -> None:
+    """Jobs of a key whose only slot has a ready job that no worker here can run."""
+    fill_gated(count + 1, Gates(queue="default", key="full", limit=1))
+    execute(FILL_KEY)
 
 
 def _drain_first(count: int) -> float:
