@@ -186,8 +186,8 @@ def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -
         )
         for command in ("jobstatus", "jobreplay --queue emails", "jobschedule list", "jobprune"):
             call_command(*command.split(), stdout=StringIO())
-        Retention().run_once()
-        Partitions().run_once()
+        Retention(budget=60).run_once()
+        Partitions(budget=60).run_once()
         fold_runs()
         assert sample_backlogs()
         bulk.start("cancel", {"queue": "default"})
@@ -212,7 +212,7 @@ def test_runs_of_workflows_need_no_other_rights() -> None:
             for held in ready:
                 settle_one(held, Succeeded())
         run_sql("UPDATE django_jobs_workflowrun SET finished_at = now() - interval '1 year'")
-        Retention().run_once()
+        Retention(budget=60).run_once()
     assert not Job.objects.exists()
 
 

@@ -564,7 +564,7 @@ for _ in range(2):
     )
 oldest = Job.objects.earliest("pk")
 with redirect_stdout(StringIO()) as exported:
-    assert prune_dead_letters() == 1
+    assert prune_dead_letters(budget=60) == 1
 (restored,) = deserialize("json", exported.getvalue())
 assert restored.object == oldest and restored.object.payload == {"account_id": 1}
 """,

@@ -69,7 +69,7 @@ def test_whole_days_past_the_retention_are_dropped_one_by_one() -> None:
     for days in 10, 9, 8, 7:
         finished(days)
     with heard(worker_event) as events:
-        assert [Partitions().run_once() for _ in range(4)] == [2, 2, 2, 0]
+        assert [Partitions(budget=60).run_once() for _ in range(4)] == [2, 2, 2, 0]
     assert old() == (1, 1)
     assert Job.objects.count() == Run.objects.count() == 1
     names = [one["fields"]["partition"] for one in events]
@@ -94,9 +94,9 @@ def test_runs_that_outlived_their_day_go_with_their_job() -> None:
         " '', '', '', '' FROM django_jobs_run WHERE job_id = %s",
         [id_],
     )
-    assert Partitions().run_once() == 2
+    assert Partitions(budget=60).run_once() == 2
     assert set(Run.objects.values_list("job_id", flat=True)) == {id_, dead.id}
-    assert Partitions().run_once() == 2
+    assert Partitions(budget=60).run_once() == 2
     assert list(Run.objects.values_list("job_id", flat=True)) == [dead.id]
 
 
@@ -115,21 +115,21 @@ def test_runs_stay_while_the_partition_of_their_jobs_is_in_use() -> None:
     def keep() -> int:
         reading.wait(60)
         try:
-            return Partitions().run_once()
+            return Partitions(budget=60).run_once()
         finally:
             done.set()
 
     assert in_threads(2, lambda number: (read, keep)[number]())[1] == 0
     assert Run.objects.count() == 1
-    assert Partitions().run_once() == 2
+    assert Partitions(budget=60).run_once() == 2
 
 
 @pytest.mark.django_db
 def test_rows_are_not_deleted_where_their_partition_will_be_dropped() -> None:
     make_days(8)
     finished(8)
-    assert Retention().run_once() == 0
-    assert Partitions().run_once() == 2
+    assert Retention(budget=60).run_once() == 0
+    assert Partitions(budget=60).run_once() == 2
     assert not Job.objects.exists()
 
 
@@ -139,8 +139,8 @@ def test_a_queue_that_keeps_its_jobs_for_less_time_deletes_rows_and_the_day_stay
     make_days(3)
     finished(3, "bulk")
     other = finished(3)
-    assert Retention().run_once() == 1
-    assert Partitions().run_once() == 0
+    assert Retention(budget=60).run_once() == 1
+    assert Partitions(budget=60).run_once() == 0
     assert Job.objects.get().pk == other
 
 
@@ -150,8 +150,8 @@ def test_a_queue_that_keeps_its_jobs_for_ever_keeps_all_days() -> None:
     make_days(100)
     kept = finished(100, "bulk")
     finished(100)
-    assert Partitions().run_once() == 0
-    assert Retention().run_once() == 1
+    assert Partitions(budget=60).run_once() == 0
+    assert Retention(budget=60).run_once() == 1
     assert Job.objects.get().pk == kept
 
 
@@ -160,7 +160,7 @@ def test_jobs_kept_for_less_than_a_partition_lasts_are_deleted_in_time(settings:
     settings.DJANGO_JOBS = {"RETENTION": {"succeeded": "1h", "cancelled": "1h"}}
     finish(2)
     run_sql("UPDATE django_jobs_job SET finished_at = now() - interval '2 h'")
-    assert Retention().run_once() == 2
+    assert Retention(budget=60).run_once() == 2
 
 
 @pytest.mark.django_db
@@ -170,8 +170,8 @@ def test_a_role_that_does_not_own_the_tables_deletes_rows_instead() -> None:
     run_sql("CREATE ROLE not_the_owner")
     run_sql("GRANT pg_read_all_data, pg_write_all_data TO not_the_owner")
     run_sql("SET LOCAL ROLE not_the_owner")
-    assert Partitions().run_once() == 0
-    assert Retention().run_once() == 1
+    assert Partitions(budget=60).run_once() == 0
+    assert Retention(budget=60).run_once() == 1
     run_sql("RESET ROLE")
     assert old() == (1, 1)
 
@@ -184,7 +184,7 @@ def test_runs_with_an_age_go_by_it_and_those_of_dead_jobs_stay(settings: Setting
     dead = enqueue_and_claim()
     settle_one(dead, failure(final=True))
     run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '3 days'")
-    assert Partitions().run_once() == 1
+    assert Partitions(budget=60).run_once() == 1
     assert list(Run.objects.values_list("job_id", flat=True)) == [dead.id]
     assert Job.objects.count() == 2
 
@@ -199,8 +199,8 @@ def test_runs_may_outlive_their_jobs(settings: Settings) -> None:
         "UPDATE django_jobs_job SET finished_at = now() - interval '200 d' WHERE id = ANY(%s)",
         [late],
     )
-    assert Partitions().run_once() == 1
-    assert Retention().run_once() == 1
+    assert Partitions(budget=60).run_once() == 1
+    assert Retention(budget=60).run_once() == 1
     assert not Job.objects.exists()
     assert Run.objects.count() == 2
 
@@ -210,7 +210,7 @@ def test_runs_without_a_partition_are_deleted_by_their_age(settings: Settings) -
     settings.DJANGO_JOBS = {"RETENTION": {"runs": "30d"}}
     finish(3)
     run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '31 days'")
-    assert Retention().run_once() == 3
+    assert Retention(budget=60).run_once() == 3
     assert Job.objects.count() == 3
 
 
@@ -221,10 +221,10 @@ def test_runs_kept_for_a_job_that_ended_later_go_once_it_is_gone() -> None:
     settle_one(failed, failure())
     run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '12 days'")
     run_sql("UPDATE django_jobs_job SET status = 'cancelled', finished_at = now() - interval '9 d'")
-    assert Partitions().run_once() == 2
-    assert Retention().run_once() == 0
+    assert Partitions(budget=60).run_once() == 2
+    assert Retention(budget=60).run_once() == 0
     assert Run.objects.get().job_id == failed.id, "its job is there until the next drop"
-    assert Partitions().run_once() == 2
+    assert Partitions(budget=60).run_once() == 2
     assert not Job.objects.exists()
     assert not Run.objects.exists()
 
@@ -256,7 +256,7 @@ def test_a_day_with_many_kept_runs_is_emptied_by_rows(monkeypatch: pytest.Monkey
     for _ in range(3):
         finished(9)
     run_sql("DELETE FROM django_jobs_job WHERE status = 'succeeded'")
-    task = Partitions()
+    task = Partitions(budget=60)
     with CaptureQueriesContext(connection) as queries:
         drop_day_of_jobs, deleted = task.run_once(), task.run_once()
     assert (drop_day_of_jobs, deleted) == (4, 0)
@@ -273,7 +273,7 @@ def test_a_day_that_had_to_stay_is_dropped_once_it_keeps_little(
     monkeypatch.setattr(dropping, "MOST_KEPT", 2)
     make_days(9)
     kept, *others = sorted(dead_jobs(3, days=9))
-    task = Partitions()
+    task = Partitions(budget=60)
     assert [task.run_once() for _ in range(2)] == [1, 0]
     run_sql("DELETE FROM django_jobs_job WHERE id = ANY(%s)", [others])
     assert task.run_once() == 0, "it is left alone for an hour"
@@ -314,16 +314,16 @@ def test_partitions_of_weeks_and_months_are_made_and_dropped(settings: Settings)
     forget_all()
     now = datetime.now(UTC)
     settings.DJANGO_JOBS = {"HISTORY": {"partition": "week"}}
-    Partitions().run_once()
+    Partitions(budget=60).run_once()
     weeks = partitions(JOBS)
     assert {one.end - one.start for one in weeks} == {7 * DAY}
     assert weeks[0].start == start_of(Period.WEEK, now)
     settings.DJANGO_JOBS = {"HISTORY": {"partition": "month"}}
-    assert Partitions().run_once() == 0, "what is there reaches a week ahead"
+    assert Partitions(budget=60).run_once() == 0, "what is there reaches a week ahead"
     last = weeks[-1]
     for table in TABLES:
         run_sql(f"DROP TABLE {table.prefix}{last.start:%Y%m%d}")
-    assert Partitions().run_once() == 2 * len(months := partitions(JOBS)[len(weeks) - 1 :])
+    assert Partitions(budget=60).run_once() == 2 * len(months := partitions(JOBS)[len(weeks) - 1 :])
     assert months[0].start == weeks[-2].end
     assert months[-1].end == end_of(Period.MONTH, months[-1].start)
     assert months[-1].end > now + 7 * DAY
@@ -341,7 +341,7 @@ def test_partitions_of_weeks_and_months_are_made_and_dropped(settings: Settings)
         finished((now - start).days)
     expired = [name for name, (_, end) in zip(names, spans, strict=True) if end <= now - 7 * DAY]
     assert 0 < len(expired) < len(spans)
-    task = Partitions()
+    task = Partitions(budget=60)
     assert [task.run_once() for _ in expired] == [2] * len(expired)
     assert task.run_once() == 0
     left = names[len(expired) :]
