@@ -37,7 +37,8 @@ together."""
 ONE_AT_A_TIME = """
 SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.backlog_samples', 0))
     AND NOT EXISTS (SELECT FROM django_jobs_backlogsample
-                    WHERE taken_at > now() - make_interval(secs => %(recent)s::float8))
+                    WHERE taken_at > now() - make_interval(secs => %(recent)s::float8)
+                      AND taken_at <= now())
 """
 READY = f"""
 SELECT queue.name, {ready_up_to("%(most)s")} FROM django_jobs_queue AS queue
@@ -63,9 +64,10 @@ DRAINED = """
 UPDATE django_jobs_backlogsample SET drained_at = now()
 WHERE queue = ANY(%(queues)s::text[]) AND drained_at IS NULL AND drain_seconds > 0
 """
+# After the clock of the server was set back, the samples of the future are the last ones for long.
 PRUNE = """
 DELETE FROM django_jobs_backlogsample
-WHERE taken_at < now() - make_interval(secs => %(kept)s::float8)
+WHERE taken_at < now() - make_interval(secs => %(kept)s::float8) OR taken_at > now()
 """
 
 # The rates are those since the oldest sample of the last minutes, or after the last pause. They

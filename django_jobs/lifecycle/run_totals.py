@@ -199,8 +199,11 @@ class Look(NamedTuple):
 
     @property
     def age(self) -> float:
-        """Seconds since a worker reached the watermark."""
-        return (self.now - self.reached_at).total_seconds() if self.reached_at else inf
+        """Seconds since a worker reached the watermark; unknown, so infinite, if the clock of the
+        server was set back meanwhile."""
+        if self.reached_at is None or self.reached_at > self.now:
+            return inf
+        return (self.now - self.reached_at).total_seconds()
 
 
 def look() -> Look:
@@ -228,7 +231,7 @@ def fold(seen: Look, upto: int, reached_at: datetime | None) -> bool:
     All that wrote runs up to this id have to have ended. Those above it end after ``reached_at``,
     or at most a day before.
     """
-    since = seen.reached_at - MARGIN if seen.reached_at else "-infinity"
+    since = min(seen.reached_at, seen.now) - MARGIN if seen.reached_at else "-infinity"
     parameters = {"after": seen.folded, "upto": upto, "since": since, "reached": reached_at}
     return fetch(FOLD, parameters) == [(1,)]
 

@@ -20,9 +20,10 @@ FRESH_SECONDS = 5.0
 SCRAPED, SHOWN = 1, 2
 """The rows: the numbers of ``/metrics``, and those of the overview in the admin."""
 
-# Numbers that are too old are not sent: 2 ms of a scrape.
+# Numbers that are too old are not sent: 2 ms of a scrape. Numbers of the future are as old: the
+# clock of the server was set back.
 READ = """
-SELECT CASE WHEN age < %(fresh)s::float8 THEN values END, seconds, age
+SELECT CASE WHEN abs(age) < %(fresh)s::float8 THEN values END, seconds, age
 FROM (
     SELECT *, extract(epoch FROM clock_timestamp() - taken_at)::float8 AS age
     FROM django_jobs_storedmetrics WHERE id = %(id)s
@@ -39,7 +40,8 @@ PLAIN = "SET LOCAL jit = off"
 REFRESH = """
 WITH due AS MATERIALIZED (
     SELECT id FROM django_jobs_storedmetrics
-    WHERE id = %(id)s AND taken_at < clock_timestamp() - make_interval(secs => %(fresh)s::float8)
+    WHERE id = %(id)s
+      AND abs(extract(epoch FROM clock_timestamp() - taken_at)) > %(fresh)s::float8
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE django_jobs_storedmetrics AS stored SET taken_at = statement_timestamp(),

@@ -219,6 +219,17 @@ def test_a_sequence_that_began_again_is_followed() -> None:
     assert counted() == {"succeeded": 3}
 
 
+def test_runs_are_counted_after_the_clock_was_set_back() -> None:
+    a_run()
+    fold_runs()
+    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() + interval '3 days'")
+    a_run()
+    assert Folding().run_once() > 0
+    assert counted() == {"succeeded": 2}
+    ((is_past,),) = run_sql("SELECT reached_at <= now() FROM django_jobs_runwatermark")
+    assert is_past
+
+
 def test_no_new_run_costs_one_statement(django_assert_num_queries: Any) -> None:
     a_run()
     folding = Folding()

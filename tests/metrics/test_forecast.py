@@ -298,6 +298,17 @@ def test_forecasts_that_a_pause_delayed_are_not_judged() -> None:
     assert of_default().forecasts == 2
 
 
+def test_samples_are_taken_after_the_clock_was_set_back() -> None:
+    sample(taken=-86_400, drain=600)
+    assert sample_backlogs()
+    ((future, past),) = run_sql(
+        "SELECT count(*) FILTER (WHERE taken_at > now()),"
+        " count(*) FILTER (WHERE taken_at <= now() AND queue = 'default')"
+        " FROM django_jobs_backlogsample"
+    )
+    assert (future, past) == (0, 1)
+
+
 def test_nothing_is_foretold_where_successes_leave_no_run(settings: Settings) -> None:
     enqueue_many("app.noop", [{}] * 40)
     fold_runs()

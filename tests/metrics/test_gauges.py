@@ -63,6 +63,16 @@ def test_older_numbers_are_taken_anew_by_one_statement(
 
 
 @pytest.mark.django_db
+def test_numbers_from_before_the_clock_was_set_back_are_taken_again() -> None:
+    read_gauges()
+    noop.enqueue()
+    make_old(seconds=-3_600)
+    gauges = read_gauges()
+    assert ready(gauges) == 1
+    assert 0 <= age(gauges) < 5
+
+
+@pytest.mark.django_db
 def test_numbers_that_other_code_stored_without_a_part_are_taken_again() -> None:
     """As in a deploy, while old and new code serve."""
     read_gauges()
