@@ -29,6 +29,9 @@ MOST_ERRORS = 50
 """Errors of one batch that are counted by themselves, the most frequent ones, so that the table
 stays small if each error is another one."""
 
+FAILED = "('failed', 'timed_out', 'lost')"
+"""The outcomes whose errors are counted. The reason of a snooze or of a release is none."""
+
 MINUTES_KEPT, HOURS_KEPT, ERRORS_KEPT = 3 * HOUR, 8 * 24 * HOUR, 2 * HOUR
 """Seconds for which the totals of minutes, of hours and of errors are kept."""
 
@@ -169,7 +172,8 @@ WITH mark AS MATERIALIZED (
 ), added_errors AS (
     INSERT INTO django_jobs_errortotal AS total (
         began_at, job_type, error_type, fingerprint, runs)
-    SELECT minute, job_type, error_type, fingerprint, sum(runs) FROM alike WHERE fingerprint <> ''
+    SELECT minute, job_type, error_type, fingerprint, sum(runs) FROM alike
+    WHERE fingerprint <> '' AND outcome IN {FAILED}
     GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC LIMIT {MOST_ERRORS}
     ON CONFLICT (began_at, job_type, error_type, fingerprint) DO UPDATE SET
         runs = total.runs + excluded.runs

@@ -14,7 +14,7 @@ from ..domain.histograms import BUCKETS
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
 from ..lifecycle.compensating import FAILED as NOT_UNDONE
-from ..lifecycle.run_totals import MINUTE, TIMES
+from ..lifecycle.run_totals import FAILED, MINUTE, TIMES
 from ..models.database import fetch
 from .sizing import JOB_OF_RUN, SLOTS
 from .slo import MOST_LATE, OBJECTIVES
@@ -41,8 +41,6 @@ BOUNDS = {
 failures, runs of workflows of which not all was undone; and what it reads: ``newest`` runs (and
 whether as many before them have one of the last hour), ``recent`` workflow runs, ``running`` jobs,
 and the ``first`` schedules."""
-
-FAILED = "('failed', 'timed_out', 'lost')"
 
 
 def _of(outcomes: str, columns: str = "runs") -> str:
@@ -247,12 +245,12 @@ PARTS = {
                 array_agg({MINUTES_AGO.format(now="statement_timestamp()", at="finished_at")})
                     AS minutes
             FROM (
-                SELECT job_id, error_type, fingerprint, finished_at FROM django_jobs_run
+                SELECT job_id, outcome, error_type, fingerprint, finished_at FROM django_jobs_run
                 WHERE id > {LAST_RUN} - %(newest)s
                   AND finished_at >= %(day)s::timestamptz
                   AND finished_at >= statement_timestamp() - interval '1 hour'
                 ORDER BY id DESC LIMIT %(newest)s) AS newest
-            WHERE fingerprint <> ''
+            WHERE fingerprint <> '' AND outcome IN {FAILED}
             GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(groups)s
         ) AS ended LEFT JOIN {JOB_OF_RUN} ON true
         ORDER BY ended.runs DESC, 1, 2""",

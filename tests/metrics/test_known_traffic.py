@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.histograms import BOUNDS
-from django_jobs.domain.outcomes import Lost, Released, Succeeded
+from django_jobs.domain.outcomes import Lost, Released, Snoozed, Succeeded
 from django_jobs.domain.states import RunState
 from django_jobs.lifecycle import receipts
 from django_jobs.lifecycle.gates.admission import admit
@@ -26,6 +26,7 @@ from django_jobs.lifecycle.workers import MOST_STARTED, Load, renew
 from django_jobs.maintenance.backlog_samples import sample_backlogs
 from django_jobs.metrics import gauges
 from django_jobs.metrics.exposition import JobsCollector
+from django_jobs.metrics.overview import read_overview
 from django_jobs.metrics.slo import take_objectives
 from django_jobs.metrics.totals import take_totals
 from django_jobs.models import Job, Queue, Resource, Schedule, Tenant
@@ -435,6 +436,25 @@ def test_the_errors_of_a_whole_hour_are_counted_however_many_runs_it_has() -> No
     for error_type, fingerprint, runs in errors:
         labels = {"error_type": error_type, "fingerprint": fingerprint}
         assert value("recent_failures", **labels) == runs
+
+
+def test_a_snooze_and_a_release_are_no_failures_whatever_their_reason() -> None:
+    noop.enqueue_many([{}] * 4)
+    outcomes = (
+        *(Snoozed(seconds=60, reason="the shop is closed"), Released(reason="a deploy")),
+        *(failure(), Lost(reason="SIGKILL")),
+    )
+    for held, outcome in zip(claim_ready(register_worker()), outcomes, strict=True):
+        settle_one(held, outcome)
+    fold_runs()
+    value = scraped()
+    overview = {one["error_type"]: one["runs"] for one in read_overview([], [], [], [])["failures"]}
+    errors = run_sql("SELECT outcome, error_type, fingerprint FROM django_jobs_run")
+    assert len(errors) == 4
+    for outcome, error_type, fingerprint in errors:
+        runs = 1 if outcome in ("failed", "lost") else None
+        assert value("recent_failures", error_type=error_type, fingerprint=fingerprint) == runs
+        assert overview.get(error_type) == runs
 
 
 def test_the_database() -> None:
