@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..domain.search_terms import parsed
+from ..domain.timeline import INTERRUPTED, wait_of
 from ..lifecycle.history import RUNS
 from ..models import Job, Run, Worker
 from .access.errors import HidesErrors, hidden_error, hide_in_run, may_see_errors
@@ -161,7 +162,16 @@ class RunAdmin(HidesErrors, HistoryAdmin):
 
     @admin.display(description=_("waited"))
     def waited(self, run: Any) -> str:
-        return duration(run.claimed_at - run.available_at)
+        earlier_end = None
+        if run.attempt > 1:
+            earlier = Run.objects.using(run._state.db).filter(
+                job_id=run.job_id,
+                attempt=run.attempt - 1,
+                outcome__in=INTERRUPTED,
+                finished_at__range=(run.available_at, run.finished_at),
+            )
+            earlier_end = earlier.values_list("finished_at", flat=True).first()
+        return duration(wait_of(run.available_at, run.claimed_at, earlier_end))
 
     @admin.display(description=_("ran"))
     def ran(self, run: Any) -> str:

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
+
+from .states import RunState
 
 LEAST = 0.4
 """Percent. What took less time is drawn this wide, to be seen at all."""
+
+INTERRUPTED = (RunState.RELEASED, RunState.LOST)
+"""An attempt that ends so leaves the job its due time: the next one is due at its end."""
+
+
+def wait_of(due: datetime, claimed: datetime, earlier_end: datetime | None) -> timedelta:
+    """How long an attempt was due before it was claimed. ``earlier_end`` is the end of the one
+    before it, if that was interrupted."""
+    return claimed - (due if earlier_end is None else max(due, earlier_end))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,6 +95,17 @@ def _places() -> range:
     return range(1, BUCKETS + 1)
 
 
+# A released or lost attempt leaves the job its due time. The next one has waited since the end of
+# that one, which is not looked for if it was more than a day before the last look.
+INTERRUPTED_AT = """CASE WHEN attempt > 1 THEN (
+        SELECT earlier.finished_at FROM django_jobs_run AS earlier
+        WHERE earlier.job_id = django_jobs_run.job_id
+          AND earlier.attempt = django_jobs_run.attempt - 1
+          AND earlier.outcome IN ('released', 'lost')
+          AND earlier.finished_at
+              BETWEEN django_jobs_run.available_at AND django_jobs_run.finished_at
+          AND earlier.finished_at >= %(since)s::timestamptz) END"""
+
 # Runs have no queue and no type. Their jobs ended with them or later, or are live; they are found
 # through an array of ids, which makes an index search no matter how many runs the planner expects.
 # The join is FULL because that cannot be a nested loop; each job has a run. First runs of equal
@@ -113,8 +124,8 @@ WITH mark AS MATERIALIZED (
     WHERE id = 1 AND EXISTS (SELECT FROM mark)
     RETURNING run_id
 ), run AS MATERIALIZED (
-    SELECT job_id, attempt, outcome, available_at, claimed_at, started_at, finished_at, error_type,
-        fingerprint
+    SELECT job_id, attempt, outcome, greatest(available_at, {INTERRUPTED_AT}) AS due_at,
+        claimed_at, started_at, finished_at, error_type, fingerprint
     FROM django_jobs_run
     WHERE id > %(after)s::bigint AND id <= %(upto)s::bigint
       AND finished_at >= %(since)s::timestamptz AND EXISTS (SELECT FROM mark)
@@ -130,7 +141,7 @@ WITH mark AS MATERIALIZED (
     SELECT date_bin('1 minute', run.finished_at, 'epoch') AS minute, run.outcome,
         run.error_type, run.fingerprint,
         coalesce(job.queue, '') AS queue, coalesce(job.job_type, '') AS job_type,
-        {_seconds("run.available_at", "run.claimed_at")} AS waiting,
+        {_seconds("run.due_at", "run.claimed_at")} AS waiting,
         {_seconds("run.claimed_at", "run.started_at")} AS start_lag,
         {_seconds("run.started_at", "run.finished_at")} AS runtime,
         run.started_at IS NOT NULL AS started,
@@ -138,7 +149,7 @@ WITH mark AS MATERIALIZED (
         CASE WHEN run.attempt > 1 AND job.ended = run.attempt THEN (
             SELECT sum(receipt.prevented) FROM django_jobs_receipt AS receipt
             WHERE receipt.job_id = job.id) END AS prevented,
-        {_seconds("run.available_at", "run.started_at")} <= queue.slo_seconds AS in_time
+        {_seconds("run.due_at", "run.started_at")} <= queue.slo_seconds AS in_time
     FROM run FULL JOIN job ON job.id = run.job_id
         LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
 ), alike AS MATERIALIZED (

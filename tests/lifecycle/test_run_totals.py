@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_jobs.domain.outcomes import Succeeded
+from django_jobs.domain.outcomes import Lost, Outcome, Released, Succeeded
 from django_jobs.lifecycle import receipts, run_totals
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.run_totals import FOLD, MARGIN, MOST_ERRORS, fold, look, writers
 from django_jobs.maintenance.run_totals import Folding
-from django_jobs.models import ErrorTotal, Run, RunTotal
+from django_jobs.models import ErrorTotal, Queue, Run, RunTotal
 from tests.app.jobs import add, noop
 from tests.factories import (
     another_connection,
@@ -217,6 +218,29 @@ def test_a_sequence_that_began_again_is_followed() -> None:
     a_run()
     fold_runs()
     assert counted() == {"succeeded": 3}
+
+
+@pytest.mark.parametrize("outcome", [Released(reason="a deploy"), Lost(reason="SIGKILL")])
+def test_an_attempt_after_an_interruption_has_waited_since_that(outcome: Outcome) -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=30)
+    try:
+        first = enqueue_and_claim(noop)
+        now = time.monotonic()
+        run_sql(
+            "UPDATE django_jobs_job SET available_at = available_at - interval '10 min',"
+            " claimed_at = claimed_at - interval '10 min'"
+        )
+        first = first._replace(available_at=first.available_at - 600)
+        settle_one(first, outcome, started=now - 599, finished=now)
+        (second,) = claim_ready(register_worker())
+        now = time.monotonic()
+        settle_one(second, Succeeded(), started=now, finished=now)
+        fold_runs()
+    finally:
+        Queue.objects.filter(name="default").update(slo_seconds=None)
+    totals = RunTotal.objects.filter(period=0)
+    assert sum(totals.values_list("waiting_seconds", flat=True)) < 300
+    assert [(one.slo_runs, one.slo_met) for one in totals] == [(1, 1)] * 2
 
 
 def test_runs_are_counted_after_the_clock_was_set_back() -> None:

@@ -13,7 +13,7 @@ from django.db.models import Case, F, TextField, Value, When
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
-from ...domain.timeline import Stretch, bars_of
+from ...domain.timeline import INTERRUPTED, Stretch, bars_of, wait_of
 from ...models import JobStatus, Run, Worker
 from ..access.errors import hide_in_run, mask
 from ..base.formatting import (
@@ -121,6 +121,7 @@ def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
         )
     )
     runs: list[Any] = list(latest[: MOST_RUNS + 1])
+    ends = {run.attempt: run.finished_at for run in runs if run.outcome in INTERRUPTED}
     cut, runs = len(runs) > MOST_RUNS, runs[:MOST_RUNS][::-1]
     numbers = {run.worker_id for run in runs} | {job.worker_id}
     workers = Worker.objects.using(alias).in_bulk([pk for pk in numbers if pk is not None])
@@ -133,7 +134,8 @@ def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
     steps, previous = [], -1
     for run in runs:
         before = [text for after, text in replays if previous <= after < run.attempt]
-        steps.append(_step(run, before, worker_link(site, run.worker_id, workers), site))
+        worker = worker_link(site, run.worker_id, workers)
+        steps.append(_step(run, before, worker, site, ends.get(run.attempt - 1)))
         previous = run.attempt
     after = [text for attempt, text in replays if attempt >= previous]
     return Timeline(
@@ -145,7 +147,9 @@ def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
     )
 
 
-def _step(run: Any, replays: list[str], worker: str, site: AdminSite) -> Step:
+def _step(
+    run: Any, replays: list[str], worker: str, site: AdminSite, earlier_end: datetime | None
+) -> Step:
     line = run.error_message.strip().split("\n", 1)[0]
     whole = line == run.error_message.strip() and len(line) <= FIRST_LINE
     return Step(
@@ -156,7 +160,7 @@ def _step(run: Any, replays: list[str], worker: str, site: AdminSite) -> Step:
         due=moment(run.available_at),
         started=moment(run.started_at),
         finished=moment(run.finished_at),
-        waited=duration(run.claimed_at - run.available_at),
+        waited=duration(wait_of(run.available_at, run.claimed_at, earlier_end)),
         ran=duration(run.duration),
         used=usage(run),
         headline=line if len(line) <= FIRST_LINE else line[:FIRST_LINE] + "…",

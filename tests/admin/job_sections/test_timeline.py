@@ -7,16 +7,18 @@ import re
 import pytest
 
 from django_jobs.domain.errors import ErrorReport
-from django_jobs.domain.outcomes import Failed, Lost
+from django_jobs.domain.outcomes import Failed, Lost, Succeeded
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Run, Worker
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.jobs import add
 from tests.factories import (
+    claim_ready,
     enqueue_and_claim,
     failure,
     register_worker,
     run_again,
+    run_sql,
     settle_one,
 )
 
@@ -65,6 +67,28 @@ def test_a_deleted_worker_is_named_by_its_number(page: Page) -> None:
     Worker.objects.all().delete()
     assert f"worker {held.worker} (deleted)" in page.read(change_url(Job, held.id))
     page.text(change_url(Run, Run.objects.get().pk))
+
+
+def test_an_attempt_after_a_lost_one_has_waited_since_its_end(page: Page) -> None:
+    worker = register_worker()
+    held = enqueue_and_claim(add, 1, worker=worker)
+    settle_one(held, Lost(reason="SIGKILL"))
+    (again,) = claim_ready(worker)
+    settle_one(again, Succeeded())
+    run_sql(
+        "UPDATE django_jobs_run SET available_at = available_at - interval '2 h',"
+        " claimed_at = claimed_at - interval '2 h' * (attempt = 1)::int"
+    )
+    table = page.text(change_url(Job, held.id)).partition("Timeline")[2]
+    lengths = re.findall(r'jobs-number">([^<]*)<', table)
+    assert len(lengths) >= 4
+    assert not [length for length in lengths if "h" in length]
+    for attempt in (1, 2):
+        run = Run.objects.get(attempt=attempt)
+        times = page.text(change_url(Run, run.pk)).partition("Times")[2]
+        waited = re.search(r"field-waited.*?readonly\">(.*?)<", times, re.DOTALL)
+        assert waited is not None
+        assert re.fullmatch(r"[0-9.]+ m?s", waited[1].replace("\N{NO-BREAK SPACE}", " "))
 
 
 def test_only_the_latest_runs_are_shown_and_the_page_says_so(
