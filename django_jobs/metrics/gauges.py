@@ -75,8 +75,8 @@ PARTS = {
             queue.retention -> 'succeeded' AS retention,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END AS slo_target,
             coalesce(ahead.oldest, 0) AS oldest_ready_seconds,
-            coalesce(greatest(date_part('epoch', clock_timestamp())
-                - date_part('epoch', overdue.since), 0), 0) AS overdue_scheduled_seconds,
+            coalesce(least(greatest(date_part('epoch', clock_timestamp())
+                - date_part('epoch', overdue.since), 0), 1e9), 0) AS overdue_scheduled_seconds,
             (SELECT greatest(drain_seconds - date_part('epoch', now() - taken_at), 0) FROM (
                 SELECT taken_at, drain_seconds FROM django_jobs_backlogsample
                 WHERE queue = queue.name AND taken_at >= now() - interval '{FRESH_SECONDS} s'

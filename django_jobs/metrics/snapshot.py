@@ -36,10 +36,11 @@ LEFT JOIN django_jobs_queue AS line ON line.name = queue.name
 ORDER BY queue.name
 """
 
-# A worker makes scheduled jobs ready within a poll after they are due. A due time may be infinite.
+# A worker makes scheduled jobs ready within a poll after they are due. A due time may be infinite,
+# and JSON has no infinity.
 OTHER_COUNTS = """
-SELECT 'scheduled', queue, count(*), nullif(greatest(
-    date_part('epoch', clock_timestamp()) - date_part('epoch', min(available_at)), 0), 0)
+SELECT 'scheduled', queue, count(*), nullif(least(greatest(
+    date_part('epoch', clock_timestamp()) - date_part('epoch', min(available_at)), 0), 1e9), 0)
 FROM (
     SELECT queue, available_at FROM django_jobs_job WHERE status = 'scheduled'
     ORDER BY available_at LIMIT %(most)s

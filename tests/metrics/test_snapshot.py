@@ -9,6 +9,7 @@ from django_jobs import enqueue_many
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.metrics import snapshot
+from django_jobs.metrics.gauges import read_gauges
 from django_jobs.metrics.snapshot import QueueSnapshot, problem, take_snapshot
 from django_jobs.models import Queue
 from tests.app.jobs import noop
@@ -101,6 +102,10 @@ def test_ages_of_infinite_times_are_numbers() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET available_at = '-infinity'")
     assert queue_named("default").oldest_ready_seconds == 1e9
+    run_sql("UPDATE django_jobs_job SET status = 'scheduled'")
+    assert queue_named("default").overdue_scheduled_seconds == 1e9
+    of_default = (row for row in read_gauges()["queues"] if row["queue"] == "default")
+    assert next(of_default)["overdue_scheduled_seconds"] == 1e9
 
 
 @pytest.mark.django_db
