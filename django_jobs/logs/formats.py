@@ -42,7 +42,7 @@ class JsonFormatter(logging.Formatter):
         entry |= {key: typed(value) for key, value in fields.items() if value not in (None, "")}
         job = job_of(record)
         if entry.get("job_id", job.get("job_id")) == job.get("job_id"):
-            entry = {**entry, **job, **entry}
+            entry = {**entry, **{key: typed(value) for key, value in job.items()}, **entry}
         if record.exc_info:
             entry["exception"] = _cut(self.formatException(record.exc_info), LONGEST_TEXT)
         return json.dumps(entry)

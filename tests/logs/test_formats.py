@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -60,6 +61,14 @@ def test_a_record_of_another_logger_has_its_message(read: Read) -> None:
     (line,) = read()
     del line["time"]
     assert line == {"level": "WARNING", "logger": "shop", "message": "no such\norder: 7"}
+
+
+def test_attributes_of_a_foreign_record_are_written_as_text() -> None:
+    """Such as those of a library that names its own jobs."""
+    record = logging.makeLogRecord({"msg": "sent", "job_id": UUID(int=7), "queue": {"mail"}})
+    line = json.loads(written(record))
+    assert (line["job_id"], line["queue"]) == (str(UUID(int=7)), "{'mail'}")
+    assert line["message"] == "sent"
 
 
 def test_a_traceback_is_bounded_and_on_the_same_line() -> None:
