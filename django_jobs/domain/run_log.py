@@ -29,9 +29,12 @@ UNPRINTABLE = re.compile(
 OPENING, CLOSING = tuple("([{"), tuple(")]}")
 # A text that is not closed, because it was cut, ends with the record.
 QUOTED = r"""b?"(?:[^"\\]|\\.)*(?:"|\\?\Z)|b?'(?:[^'\\]|\\.)*(?:'|\\?\Z)"""
+# In JSON or a repr within another one. Its end is as often escaped as its begin.
+ESCAPED = r"""(?P<end>\\{1,7}["'])(?:(?!(?<!\\)(?P=end)).)*(?:(?P=end)|\Z)"""
 WORD = re.compile(r"[^\s,;&()\[\]{}]*")
 QUOTED_OR_WORD = re.compile(
-    rf"{QUOTED}|(?:(?:Bearer|Basic|Token|Digest)\s)?{WORD.pattern}", re.IGNORECASE | re.DOTALL
+    rf"{QUOTED}|{ESCAPED}|(?:(?:Bearer|Basic|Token|Digest)\s)?{WORD.pattern}",
+    re.IGNORECASE | re.DOTALL,
 )
 PIECE = re.compile(rf"{QUOTED}|[()\[\]{{}}]|b|[^()\[\]{{}}\"'b]+", re.DOTALL)
 HEADER = re.compile("cookie|authorization", re.IGNORECASE)
@@ -159,4 +162,5 @@ def _names(words: tuple[str, ...]) -> re.Pattern[str]:
     names = "|".join(map(re.escape, words))
     # "TokenError: " is the class of an error, and what follows its message.
     name = rf"(?:{names})(?![\w-]{{0,64}}(?-i:Error|Exception):\s)[\w-]{{0,64}}"
-    return re.compile(rf"""{name}(?P<quote>["']?)\s{{0,4}}[=:]\s{{0,4}}""", re.IGNORECASE)
+    quote = r"""(?P<quote>(?:\\{0,7}["'])?)"""
+    return re.compile(rf"{name}{quote}\s{{0,4}}[=:]\s{{0,4}}", re.IGNORECASE)
