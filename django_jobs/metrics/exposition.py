@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 
 from ..domain.histograms import BOUNDS
+from ..logs import log_event
+from ..models.database import DATABASE_ERRORS
 from .families import FAMILIES, Family
 from .gauges import Gauges, read_gauges
+from .stored import NoMetrics
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -25,10 +29,25 @@ class JobsCollector:
         return [_metric(family) for family in FAMILIES]
 
     def collect(self) -> Iterator[Metric]:
-        """Read the stored numbers once, and yield all families."""
-        gauges = read_gauges()
-        for family in FAMILIES:
-            yield _with_samples(family, gauges)
+        """Read the stored numbers once, and yield all families. If the database does not answer,
+        they have no samples: the other metrics of the registry are served nevertheless."""
+        try:
+            gauges = read_gauges()
+        except (NoMetrics, *DATABASE_ERRORS) as error:
+            text = " ".join(str(error).split())
+            log_event("database_error", logging.WARNING, {"what": "read metrics", "error": text})
+            gauges = {}
+        return _families(gauges)
+
+
+class _Gauges(JobsCollector):
+    """Numbers that were read already."""
+
+    def __init__(self, gauges: Gauges) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[Metric]:
+        return _families(self._gauges)
 
 
 def render(accept: str = "") -> tuple[str, bytes]:
@@ -37,7 +56,7 @@ def render(accept: str = "") -> tuple[str, bytes]:
     errors of the database."""
     client = prometheus_client()
     registry = client.CollectorRegistry()
-    registry.register(JobsCollector())
+    registry.register(_Gauges(read_gauges()))
     encode: Callable[[Any], bytes]
     encode, content_type = client.exposition.choose_encoder(accept)
     return content_type, encode(registry)
@@ -59,6 +78,10 @@ def _metric(family: Family) -> Metric:
     name = family.name.removesuffix("_total")
     metric: Metric = prometheus_client().Metric(name, family.help, family.kind)
     return metric
+
+
+def _families(gauges: Gauges) -> Iterator[Metric]:
+    return (_with_samples(family, gauges) for family in FAMILIES)
 
 
 def _with_samples(family: Family, gauges: Gauges) -> Metric:

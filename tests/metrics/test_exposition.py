@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
 
@@ -63,6 +64,21 @@ def test_a_projects_own_registry_can_have_the_collector() -> None:
     assert registry.get_sample_value("django_jobs_jobs", labels) == 1
     with pytest.raises(ValueError, match="Duplicated timeseries"):
         registry.register(JobsCollector())
+
+
+@pytest.mark.django_db
+def test_a_database_that_fails_leaves_the_other_metrics_of_a_registry(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = CollectorRegistry()
+    registry.register(JobsCollector())
+    Counter("orders", "Orders of the shop.", registry=registry).inc()
+    run_sql("DROP TABLE django_jobs_storedmetrics")
+    with caplog.at_level(logging.WARNING, "django_jobs"):
+        text = generate_latest(registry).decode()
+    assert "orders_total 1.0" in text
+    assert not re.search("^django_jobs_", text, re.MULTILINE)
+    assert "event=database_error" in caplog.text
 
 
 def test_the_page_describes_each_metric() -> None:
