@@ -40,6 +40,8 @@ LEVELS = ("ok", "high", "full")
 
 MOST_JOBS = 99_999
 """Counts stop above it, so a larger number cannot be compared."""
+MOST_UNCLAIMABLE = 4_999
+"""The same for the jobs of a queue that no worker can run."""
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -114,13 +116,14 @@ def _condition(text: str, queues: Collection[str]) -> Condition:
         hint = did_you_mean(queue, queues) or f"known are: {', '.join(sorted(queues))}"
         raise ValueError(f"{text.strip()!r}: no queue is named {queue!r}; {hint}")
     try:
-        number = _number(found["number"], QUANTITIES[quantity])
+        number = _number(found["number"], quantity)
     except ValueError as error:
         raise ValueError(f"{text.strip()!r}: {error}") from None
     return Condition(queue=queue, quantity=quantity, operator=found["operator"], number=number)
 
 
-def _number(text: str, unit: Unit) -> float:
+def _number(text: str, quantity: str) -> float:
+    unit = QUANTITIES[quantity]
     if unit is Unit.LEVEL:
         if text not in LEVELS:
             raise ValueError(f"{text!r} is not a level; they are {', '.join(LEVELS)}")
@@ -131,6 +134,7 @@ def _number(text: str, unit: Unit) -> float:
         return number
     if not re.fullmatch(r"\d{1,18}", text):
         raise ValueError(f"{text!r} is not a whole number")
-    if unit is Unit.JOBS and int(text) > MOST_JOBS:
-        raise ValueError(f"jobs are counted up to {MOST_JOBS + 1:,}, so compare with less")
+    most = MOST_UNCLAIMABLE if quantity == "unclaimable" else MOST_JOBS
+    if unit is Unit.JOBS and int(text) > most:
+        raise ValueError(f"jobs are counted up to {most + 1:,}, so compare with less")
     return int(text)

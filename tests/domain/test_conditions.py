@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from django_jobs.domain.conditions import (
     LEVELS,
     MOST_JOBS,
+    MOST_UNCLAIMABLE,
     OF_A_QUEUE,
     OPERATORS,
     QUANTITIES,
@@ -36,7 +37,8 @@ def conditions(draw: st.DrawFn) -> Condition:
         case Unit.SECONDS:
             number = st.integers(0, 10**9).map(lambda milliseconds: milliseconds / 1000)
         case Unit.JOBS | Unit.WORKERS:
-            number = st.integers(0, MOST_JOBS)
+            most = MOST_UNCLAIMABLE if quantity == "unclaimable" else MOST_JOBS
+            number = st.integers(0, most)
     return Condition(
         queue=queue,
         quantity=quantity,
@@ -110,6 +112,7 @@ def test_levels_are_compared_in_their_order() -> None:
         ("dead<1.5", "'dead<1.5': '1.5' is not a whole number"),
         ("dead<5m", "'dead<5m': '5m' is not a whole number"),
         ("ready<100000", "jobs are counted up to 100,000, so compare with less"),
+        ("unclaimable<5000", "jobs are counted up to 5,000, so compare with less"),
         ("pressure<2", "'2' is not a level; they are ok, high, full"),
     ],
 )

@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django import Settings
 
+from django_jobs.domain.conditions import MOST_UNCLAIMABLE
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.run_cost import RunCost
 from django_jobs.lifecycle import workers
@@ -22,6 +23,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.schedules import Scheduling
+from django_jobs.metrics.unclaimable import MOST_LOOKED_AT
 from django_jobs.models import Queue, Schedule, Worker
 from tests.app.jobs import noop
 from tests.factories import (
@@ -430,6 +432,16 @@ def test_without_a_live_worker_each_ready_job_is_unclaimable() -> None:
 
 
 @pytest.mark.django_db
+def test_more_unclaimable_jobs_than_are_counted_fulfil_no_condition() -> None:
+    register_worker(job_types={})
+    noop.enqueue_many([{}] * (MOST_LOOKED_AT + 10))
+    for condition in (f"unclaimable<{MOST_LOOKED_AT + 1}", f"unclaimable<{MOST_LOOKED_AT - 1}"):
+        with pytest.raises(CommandError):
+            status("--check", condition)
+    assert MOST_LOOKED_AT == MOST_UNCLAIMABLE + 1
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     "arguments, problem",
     [
@@ -437,6 +449,7 @@ def test_without_a_live_worker_each_ready_job_is_unclaimable() -> None:
         (("",), "^--check: '' is not a condition"),
         (("nowhere.age<60",), "^--check: 'nowhere.age<60': no queue is named 'nowhere'; known"),
         (("age<60", "--max-lag", "5"), "^--max-lag cannot be combined with conditions"),
+        (("age<60", "--sizing"), "^--sizing and --cost can only be combined with --json"),
         (("age<60", "--json"), "^--check cannot be combined with --json or --watch"),
     ],
 )

@@ -16,7 +16,7 @@ from ...metrics.snapshot import Snapshot, take_snapshot
 from ...models.database import DATABASE_ERRORS
 from ..base import OperatorCommand, database_problem
 from ..load_text import cost_text, sizing_text
-from ..status_check import demand, of_the_fleet
+from ..status_check import NOT_CHECKED, demand, of_the_fleet
 from ..status_text import render_status
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
@@ -91,7 +91,10 @@ class Command(OperatorCommand):
         if (options["sizing"] and options["cost"]) or any(
             options[name] not in (None, False) for name in ("check", "max_lag", "watch")
         ):
-            raise CommandError("--sizing and --cost can only be combined with --json")
+            raise CommandError(
+                "--sizing and --cost can only be combined with --json",
+                returncode=NOT_CHECKED if isinstance(options["check"], str) else 1,
+            )
         shown = sizing_text if options["sizing"] else cost_text
         self.stdout.write(shown(options["json"]))
 
