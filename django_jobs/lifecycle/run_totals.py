@@ -193,14 +193,18 @@ WITH mark AS MATERIALIZED (
 SELECT count(*) FROM moved
 """
 
+# Totals of the future, from before the clock of the server was set back, would count as the last
+# hour until it has reached its former time.
+FUTURE = "began_at > statement_timestamp() + interval '1 min'"
 PRUNE_ERRORS = f"""
 DELETE FROM django_jobs_errortotal
-WHERE began_at < statement_timestamp() - interval '{ERRORS_KEPT} s'
+WHERE began_at < statement_timestamp() - interval '{ERRORS_KEPT} s' OR {FUTURE}
 """
 PRUNE = f"""
 DELETE FROM django_jobs_runtotal
 WHERE period = {MINUTE} AND began_at < statement_timestamp() - interval '{MINUTES_KEPT} s'
    OR period = {HOUR} AND began_at < statement_timestamp() - interval '{HOURS_KEPT} s'
+   OR period IN ({MINUTE}, {HOUR}) AND {FUTURE}
 """
 
 

@@ -254,6 +254,20 @@ def test_runs_are_counted_after_the_clock_was_set_back() -> None:
     assert is_past
 
 
+def test_totals_from_before_the_clock_was_set_back_are_deleted() -> None:
+    settle_one(enqueue_and_claim(noop), failure())
+    fold_runs()
+    later = "SET began_at = began_at + interval '1 day'"
+    run_sql(f"UPDATE django_jobs_errortotal {later}")
+    run_sql(f"UPDATE django_jobs_runtotal {later} WHERE period > 0")
+    a_run()
+    fold_runs()
+    run_totals.prune_run_totals()
+    left = set(RunTotal.objects.values_list("period", "outcome"))
+    assert left == {(0, "failed"), *((period, "succeeded") for period in (0, 60, 3600))}
+    assert ErrorTotal.objects.count() == 0
+
+
 def test_no_new_run_costs_one_statement(django_assert_num_queries: Any) -> None:
     a_run()
     folding = Folding()
