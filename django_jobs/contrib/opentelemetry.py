@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import OuterRef, Subquery
 from opentelemetry import context
 from opentelemetry import trace as api
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
@@ -127,18 +127,20 @@ def _keep(span: Span) -> None:
 def _before(job: int, attempt: int, is_step: bool) -> list[str]:
     """The spans of the previous attempt, and of the steps that a step has waited for. An error of
     the database fails no attempt: there are no links then."""
-    database, parents = conf().database, []
+    runs = Run.objects.using(conf().database)
+    found: list[str | None] = []
+    last = runs.filter(job_id=OuterRef("parent_id")).order_by("-attempt").values("traceparent")
     try:
         if is_step:
-            edges = Dependency.objects.using(database).filter(child_id=job).order_by("parent_id")
-            parents = list(edges.values_list("parent_id", flat=True)[:MOST_PARENTS])
-        runs = Run.objects.using(database).filter(
-            Q(job_id=job, attempt=attempt - 1) | Q(job_id__in=parents), traceparent__gt=""
-        )
-        last = runs.order_by("job_id", "-attempt").distinct("job_id")
-        return list(last.values_list("traceparent", flat=True))
+            edges = Dependency.objects.using(conf().database).filter(child_id=job)
+            spans = edges.order_by("parent_id").values_list(Subquery(last[:1]), flat=True)
+            found += spans[:MOST_PARENTS]
+        if attempt > 1:
+            previous = runs.filter(job_id=job, attempt=attempt - 1)
+            found += previous.values_list("traceparent", flat=True)
     except DATABASE_ERRORS:
         return []
+    return [traceparent for traceparent in found if traceparent]
 
 
 @contextmanager
