@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .outcomes import Failed, Outcome, TimedOut
+from .outcomes import Failed, Outcome, Succeeded, TimedOut
 
 PROBES = 3
 """Jobs that a half open breaker lets try at once, and successes that close it."""
@@ -59,3 +59,8 @@ def is_failure(outcome: Outcome) -> bool:
     """Whether an attempt with this outcome failed for a cause that another attempt may not meet,
     such as a dependency that is down. A ``Discard`` says that it is the job's."""
     return isinstance(outcome, TimedOut) or (isinstance(outcome, Failed) and not outcome.final)
+
+
+def says_something(outcome: Outcome) -> bool:
+    """Whether an attempt with this outcome says how its resources are: it succeeded or failed."""
+    return isinstance(outcome, Succeeded) or is_failure(outcome)

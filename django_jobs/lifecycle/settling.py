@@ -15,12 +15,12 @@ from typing import Any
 
 from django.db import transaction
 
-from ..domain.breaker import is_failure
+from ..domain.breaker import is_failure, says_something
 from ..domain.decisions import Decision, Facts, decide
 from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..domain.run_cost import ALL_OF_ITS_TIME, RunCost
-from ..domain.states import FINAL, JobState, RunState
+from ..domain.states import FINAL, JobState
 from ..domain.workflows import fate_of
 from ..models.database import fetch, jobs_connection, repeat_conflicts
 from .job_columns import ClaimedJob, Fence, as_array, text_array
@@ -47,7 +47,6 @@ PLAIN_SUCCESS = decide(Facts(failures=0, crashes=0, max_attempts=1, max_crashes=
 CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
 """Statuses that a cancel in between would not change."""
 
-SAYS_HOW_RESOURCES_ARE = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.TIMED_OUT})
 NOTHING_SEEN: Mapping[str, Seen] = {}
 
 
@@ -174,7 +173,7 @@ def _settle_and_record(
                 (one.ending.job, is_failure(one.ending.outcome))
                 for one in settled
                 if one.decision is not None
-                and one.decision.run in SAYS_HOW_RESOURCES_ARE
+                and says_something(one.ending.outcome)
                 and one.decision.status != JobState.CANCELLED
             ],
             seen,

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.domain.breaker import PROBES, Breaker, BreakerState, change, is_failure
+from django_jobs.domain.breaker import (
+    PROBES,
+    Breaker,
+    BreakerState,
+    change,
+    is_failure,
+    says_something,
+)
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import (
     Cancelled,
@@ -106,6 +113,7 @@ def test_the_rule(before: Breaker, after: tuple[BreakerState, str] | None) -> No
 )
 def test_only_what_another_attempt_may_not_meet_is_a_failure(outcome: Outcome, fails: bool) -> None:
     assert is_failure(outcome) == fails
+    assert says_something(outcome) == (fails or outcome == Succeeded())
 
 
 def test_the_choices_of_the_column_are_the_states() -> None:

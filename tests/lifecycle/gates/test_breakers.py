@@ -223,6 +223,16 @@ def test_as_many_successes_as_may_try_at_once_close_it() -> None:
     assert not Job.objects.filter(status="blocked").exists()
 
 
+@pytest.mark.parametrize("outcome", [failure(final=True), Snoozed(seconds=9)])
+def test_what_says_nothing_about_the_dependency_does_not_close_it(outcome: Outcome) -> None:
+    end(half_opened(), outcome)
+    admit()
+    assert state() == "half_open"
+    end(claim_ready(register_worker()), failure())
+    admit()
+    assert state() == "open"
+
+
 def test_it_goes_on_after_the_clock_of_the_database_went_back() -> None:
     limits.open_breaker(["stripe"])
     later(-300)
