@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from django_jobs import registry
 from django_jobs.api import pressure
-from django_jobs.lifecycle import notifying, resource_outcomes
+from django_jobs.lifecycle import known_types, notifying, resource_outcomes
 from django_jobs.models import Queue, named_row
 from django_jobs.signals import worker_event
 from tests import sessions
@@ -133,4 +133,5 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     Queue.objects.forget_recent()
     pressure.forget_recent()
     resource_outcomes.forget_recent()
+    known_types.forget_recent()
     notifying._last_sent.clear()

@@ -147,8 +147,8 @@ def examine_types() -> Iterator[Finding]:
     for one in unknown:
         yield found(
             "D303",
-            f"No live worker of their queue knows the type of {one.ready:,} jobs that are ready or "
-            f"due next: {one.job_type}.",
+            f"No live worker of their queue knows the type of {one.ready:,} jobs that are ready, "
+            f"blocked at their gates or due next: {one.job_type}.",
             "Deploy the code with its handler to the workers, declare the old name in aliases=[…], "
             "or cancel the jobs in the admin.",
             job_type=one.job_type,
@@ -157,8 +157,9 @@ def examine_types() -> Iterator[Finding]:
     for newer in unread:
         yield found(
             "D304",
-            f"{newer.ready:,} jobs of {newer.job_type} that are ready or due next have payloads of "
-            f"version {newer.version}, which no live worker of their queue reads.",
+            f"{newer.ready:,} jobs of {newer.job_type} that are ready, blocked at their gates or "
+            f"due next have payloads of version {newer.version}, which no live worker of their "
+            "queue reads.",
             "Finish the deployment: start workers with the new code.",
             job_type=newer.job_type,
             version=newer.version,

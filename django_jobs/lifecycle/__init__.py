@@ -10,7 +10,8 @@ replacing      replaces the job that holds a key, if it has not started
 notifying      wakes idle workers by NOTIFY
 promoting      scheduled -> ready, when due; looks up what a worker could do next
 claiming       ready -> running: the only way in
-pausing        ready -> blocked: jobs of a paused queue give up the slots of their gates
+pausing        ready -> blocked: jobs that nobody claims give up the slots of their gates
+known_types    the job types that running workers can run, for gates/, settling and pausing
 settling       running -> what follows, with a run; gives back jobs that never started
 settling_statements  the statements of settling
 opening        waiting -> ready or cancelled: the steps after those that ended; ends runs

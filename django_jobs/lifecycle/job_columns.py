@@ -30,11 +30,17 @@ IN_LIVE = "status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running', 'de
 """Of a statement that finds jobs by their ids: they are in the partition of the live and the dead
 jobs, and the planner reads no other one."""
 
-IN_LINE = """job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
+READABLE = """job.job_type = ANY(%(types)s::text[]) AND (job.payload_version <= 1
+              OR job.payload_version
+                  <= coalesce((%(versions)s::jsonb -> job.job_type::text)::integer, 1))"""
+"""Of a statement about jobs that a worker with these types can run, in these versions."""
+
+IN_LINE = f"""job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
           AND job.job_type NOT IN (
-              SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)"""
-"""Of a statement that makes jobs of a ``line`` ready. A quarantined job keeps its place and is
-passed over."""
+              SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)
+          AND {READABLE}"""
+"""Of a statement that makes jobs of a ``line`` ready. A job that is quarantined, or that no worker
+can run, keeps its place and is passed over."""
 
 AT_THE_GATES = "CASE WHEN job.gates IS NULL THEN 'ready' ELSE 'blocked' END"
 """The status of a job that may start but for its gates."""

@@ -1,30 +1,37 @@
-"""ready -> blocked: jobs that nobody claims, because their queue is paused or no worker serves it,
-give up the slots that they hold."""
+"""ready -> blocked: jobs that nobody claims, because their queue is paused, no worker serves it or
+none knows their type, give up the slots that they hold."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from django.db import transaction
 
 from ..models.database import fetch, jobs_connection
+from . import known_types
+from .job_columns import READABLE
 from .notifying import GATES, notify_after_commit
 
-# Each part reads an index of the jobs that hold slots. One that a worker is claiming is locked and
-# stays.
-GIVE_UP_SLOTS = """
+
+def _give_up_slots(which: str) -> str:
+    """The statement that blocks the ready jobs of which this condition is true.
+
+    Each part reads an index of the jobs that hold slots. A job that a worker is claiming is locked
+    and stays."""
+    return f"""
 WITH held AS MATERIALIZED (
-    SELECT id FROM django_jobs_job_live
-    WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
-      AND queue = ANY(%(queues)s::text[])
+    SELECT job.id FROM django_jobs_job_live AS job
+    WHERE job.concurrency_key IS NOT NULL AND job.status IN ('ready', 'running')
+      AND job.status = 'ready' AND {which}
     UNION
-    SELECT id FROM django_jobs_job_live
-    WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
-      AND queue = ANY(%(queues)s::text[])
+    SELECT job.id FROM django_jobs_job_live AS job
+    WHERE job.tenant IS NOT NULL AND job.status IN ('ready', 'running')
+      AND job.status = 'ready' AND {which}
     UNION
-    SELECT id FROM django_jobs_job_live
-    WHERE resources IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
-      AND queue = ANY(%(queues)s::text[])
+    SELECT job.id FROM django_jobs_job_live AS job
+    WHERE job.resources IS NOT NULL AND job.status IN ('ready', 'running')
+      AND job.status = 'ready' AND {which}
 ), free AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
     WHERE id = ANY(ARRAY(SELECT id FROM held)) AND status = 'ready' AND gates IS NOT NULL
@@ -36,6 +43,11 @@ UPDATE django_jobs_job_live AS job SET status = 'blocked'
 WHERE job.id = ANY(ARRAY(SELECT id FROM free))
 RETURNING job.id
 """
+
+
+OF_QUEUES = "job.queue = ANY(%(queues)s::text[])"
+GIVE_UP_SLOTS = _give_up_slots(OF_QUEUES)
+GIVE_UP_SLOTS_OF_CLOSED = _give_up_slots(f"({OF_QUEUES} OR NOT ({READABLE}))")
 
 
 SERVED = """
@@ -53,19 +65,25 @@ BATCH = 10_000
 """Jobs that one sweep blocks. Then another follows at once."""
 
 
-def give_up_slots(queues: Collection[str], most: int | None = None) -> int:
-    """Block the ready jobs of these queues that have gates, or ``most`` of them, in the transaction
-    of the caller. Returns how many."""
-    parameters = {"queues": list(queues), "most": most}
-    blocked = len(fetch(GIVE_UP_SLOTS, parameters)) if queues else 0
-    if blocked:
-        notify_after_commit(GATES)
-    return blocked
+def give_up_slots(queues: Collection[str]) -> int:
+    """Block the ready jobs of these queues that have gates, in the transaction of the caller.
+    Returns how many."""
+    return _blocked(GIVE_UP_SLOTS, {"queues": list(queues), "most": None}) if queues else 0
 
 
 def give_up_slots_of_closed() -> int:
     """The same for up to 10,000 jobs of all queues that are paused, or that no running worker
-    serves: a job became ready there when a worker gave it back or was lost, or during the pause.
-    Returns how many."""
+    serves, and of types that no running worker knows: they became ready there when a worker gave
+    them back or was lost, during the pause, or before the last worker that knew them ended. Returns
+    how many."""
     with transaction.atomic(using=jobs_connection().alias):
-        return give_up_slots([name for (name,) in fetch(CLOSED, {})], BATCH)
+        closed = [name for (name,) in fetch(CLOSED, {})]
+        known = known_types.parameters(known_types.of_running_workers())
+        return _blocked(GIVE_UP_SLOTS_OF_CLOSED, {"queues": closed, "most": BATCH, **known})
+
+
+def _blocked(statement: str, parameters: dict[str, Any]) -> int:
+    blocked = len(fetch(statement, parameters))
+    if blocked:
+        notify_after_commit(GATES)
+    return blocked

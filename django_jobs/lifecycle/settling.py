@@ -24,6 +24,7 @@ from ..domain.states import FINAL, JobState
 from ..domain.workflows import fate_of
 from ..models.database import fetch, jobs_connection, repeat_conflicts
 from .job_columns import ClaimedJob, Fence, as_array, text_array
+from .known_types import own_parameters
 from .notifying import BLOCKED, notify_after_commit
 from .opening import EndedStep, follow_cancelled, open_next
 from .pruning import runs_go_with_jobs
@@ -267,7 +268,8 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
 
 
 def _write_and_hand_over(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
-    rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided) | {"compared": [*hand_over.compared]})
+    given = own_parameters() | {"compared": [*hand_over.compared]}
+    rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided) | given)
     opened = [(queue, shared) for id_, queue, shared in rows if id_ is None]
     hand_over.queues.update(queue for queue, _ in opened)
     # A line of a key alone keeps its slots or has no use for them: the other lines of that key, if
@@ -301,15 +303,12 @@ def _decide(ending: Ending, now: float | None, seen: Mapping[str, Seen] = NOTHIN
 
 def _explain(refused: Sequence[Settled]) -> list[tuple[str | None, bool]]:
     jobs = [settled.ending.job for settled in refused]
-    rows = fetch(
-        EXPLAIN_REFUSAL,
-        {
-            "ids": [job.id for job in jobs],
-            "attempts": [job.attempt for job in jobs],
-            "workers": [job.worker for job in jobs],
-        },
-    )
-    by_id = {id_: (outcome, ours) for id_, outcome, ours in rows}
+    fences = {
+        "ids": [job.id for job in jobs],
+        "attempts": [job.attempt for job in jobs],
+        "workers": [job.worker for job in jobs],
+    }
+    by_id = {id_: (outcome, ours) for id_, outcome, ours in fetch(EXPLAIN_REFUSAL, fences)}
     return [by_id[job.id] for job in jobs]
 
 

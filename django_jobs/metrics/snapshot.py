@@ -138,7 +138,8 @@ class Snapshot:
 
     @property
     def unclaimable(self) -> int:
-        """The ready jobs that no live worker can run, as far as they are counted."""
+        """The jobs that no live worker can run, ready or blocked at their gates, as far as they are
+        counted."""
         return (
             sum(queue.ready for queue in unserved_queues(self))
             + sum(unknown.ready for unknown in self.unknown_job_types)

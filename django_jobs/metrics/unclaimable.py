@@ -1,4 +1,5 @@
-"""Finds ready jobs that no live worker of their queue can run."""
+"""Finds jobs that are ready, or blocked at their gates, that no live worker of their queue can
+run."""
 
 from __future__ import annotations
 
@@ -6,13 +7,18 @@ from dataclasses import dataclass
 
 from ..models.database import fetch
 
-# The first of each queue, and the next scheduled ones, if they are asked for.
+# The first of each queue, of those that are blocked at their gates, and of the scheduled ones, if
+# they are asked for. Gates pass over what nobody can run.
 FIRST = """
 SELECT queue.name AS queue, head.job_type, head.payload_version
 FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
     SELECT job.job_type, job.payload_version FROM django_jobs_job AS job
     WHERE job.status = 'ready' AND job.queue = queue.name
     ORDER BY job.rank, job.id LIMIT %(most)s) AS head
+UNION ALL
+(SELECT queue, job_type, payload_version FROM django_jobs_job_live
+ WHERE status = 'blocked' AND gates IS NOT NULL
+ ORDER BY gates, rank, id LIMIT %(most)s)
 UNION ALL
 (SELECT queue, job_type, payload_version FROM django_jobs_job WHERE status = 'scheduled'
  ORDER BY available_at LIMIT %(upcoming)s)
@@ -53,13 +59,13 @@ LIMIT 200
 UNCLAIMABLE = unclaimable_among(FIRST)
 
 MOST_LOOKED_AT = 5_000
-"""Jobs of each queue whose type and version are read."""
+"""Jobs of each queue, and of all that are blocked at gates, whose type and version are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownTypeBacklog:
-    """Ready jobs of a type that no living worker of their queue has a handler for. ``ready`` counts
-    them among the first 5,000 of each queue."""
+    """Jobs of a type that no living worker of their queue has a handler for. ``ready`` counts them
+    among the first 5,000 ready ones of each queue, and 5,000 that are blocked at their gates."""
 
     job_type: str
     ready: int
@@ -67,8 +73,8 @@ class UnknownTypeBacklog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadVersion:
-    """Ready jobs of a known type whose payload is newer than any living worker of their queue
-    reads. ``ready`` counts them among the first 5,000 of each queue."""
+    """Jobs of a known type whose payload is newer than any living worker of their queue reads.
+    ``ready`` counts them as for an unknown type."""
 
     job_type: str
     version: int

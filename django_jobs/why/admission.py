@@ -32,6 +32,7 @@ from .facts import (
     pause_text,
     usage_of,
 )
+from .workers import WORKERS, unable
 
 MOST_TAKEN = 100_000
 """Jobs with resources that a count reads. No more than that are ready or running."""
@@ -113,6 +114,7 @@ def parts(job: Job) -> dict[str, str]:
         found["key"] = KEY
     if job.status == JobState.BLOCKED:
         found["line"] = LINE
+        found["workers"] = WORKERS
     return found
 
 
@@ -144,6 +146,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
     yield from found
     if job.status == JobState.BLOCKED:
         is_held = any(gate.holds for gate in found) or bool(facts.rows("quarantine"))
+        is_held = is_held or unable(job, facts) is not None
         yield _turn(wanted, is_held, facts)
 
 

@@ -82,7 +82,9 @@ def test_types_of_jobs_that_are_due_next_are_looked_at_before_they_are_ready() -
     run_sql("UPDATE django_jobs_job SET payload_version = 7 WHERE job_type = 'app.add'")
     (unknown,) = findings(examine_types, "D303")
     assert unknown.facts == {"job_type": "shop.gone", "jobs": 3}
-    assert "of 3 jobs that are ready or due next: shop.gone" in unknown.problem
+    assert (
+        "of 3 jobs that are ready, blocked at their gates or due next: shop.gone" in unknown.problem
+    )
     (unread,) = findings(examine_types, "D304")
     assert unread.facts == {"job_type": "app.add", "version": 7, "jobs": 1}
     assert take_unclaimable() == ((), ())

@@ -24,6 +24,17 @@ def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
 
 
 @pytest.mark.django_db
+def test_jobs_that_are_blocked_at_their_gates_are_counted_too() -> None:
+    """Their slots went to others."""
+    register_worker()
+    enqueue_many("app.charge_account", [{"account_id": 7}] * 2)
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
+    enqueue_many("app.charge_account", [{"account_id": 7}] * 2)
+    (unknown,) = take_snapshot().unknown_job_types
+    assert (unknown.job_type, unknown.ready) == ("shop.gone", 2)
+
+
+@pytest.mark.django_db
 def test_ready_jobs_of_a_version_that_no_living_worker_reads_are_counted() -> None:
     enqueue_many("app.noop", [{}] * 3)
     run_sql("UPDATE django_jobs_job SET payload_version = 3")

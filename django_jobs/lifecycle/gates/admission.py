@@ -17,6 +17,7 @@ from django.db import transaction
 from ...domain.admission import MOST_AT_ONCE, FairShares, Line, Share, share_out
 from ...logs import log_event
 from ...models.database import fetch, jobs_connection, repeat_conflicts
+from .. import known_types
 from ..job_columns import IN_LINE
 from ..pausing import SERVED
 from . import breakers
@@ -51,15 +52,16 @@ WITH RECURSIVE turn AS MATERIALIZED (
             %(ends_after)s, current_setting('idle_in_transaction_session_timeout')), true),
         set_config('synchronous_commit', 'off', true)
 ), line AS (
-    (SELECT job.gates, job.rank, job.queue, job.tenant
+    (SELECT job.gates, job.rank, job.queue, job.tenant, job.job_type, job.payload_version
      FROM turn, django_jobs_job_live AS job
      WHERE turn.ours AND job.status = 'blocked' AND job.gates IS NOT NULL
        AND job.gates > %(after)s
      ORDER BY job.gates, job.rank, job.id LIMIT 1)
     UNION ALL
-    SELECT next.gates, next.rank, next.queue, next.tenant
+    SELECT next.*
     FROM line CROSS JOIN LATERAL (
-        SELECT job.gates, job.rank, job.queue, job.tenant FROM django_jobs_job_live AS job
+        SELECT job.gates, job.rank, job.queue, job.tenant, job.job_type, job.payload_version
+        FROM django_jobs_job_live AS job
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates > line.gates
         ORDER BY job.gates, job.rank, job.id LIMIT 1
     ) AS next
@@ -69,7 +71,7 @@ SELECT turn.ours, line.gates, line.rank, line.queue, line.tenant,
      FROM django_jobs_tenant WHERE name = line.tenant),
     queue.name IS NOT NULL AND queue.paused_at IS NULL
         AND (queue.name = ANY(%(own)s::text[]) OR queue.name IN (SELECT queue FROM served)),
-    queue.max_concurrency
+    queue.max_concurrency, line.job_type, line.payload_version
 FROM turn LEFT JOIN (SELECT * FROM line LIMIT %(lines)s) AS line ON true
     LEFT JOIN django_jobs_queue AS queue ON queue.name = line.queue
 ORDER BY line.gates
@@ -155,11 +157,13 @@ def _admit(
 
 
 def _read(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Line], list[Line], Limits]:
-    """The lines, those of them whose queue is open, and the limits of their tenants and queues."""
+    """The lines, those of them whose queue is open, the limits of their tenants and queues, and the
+    types of their best jobs."""
     lines, opened = [], []
+    heads: dict[str, int] = {}
     tenants: dict[str, TenantLimits] = {}
     queues: dict[str, int] = {}
-    for text, rank, queue, tenant, tenant_limits, is_open, queue_limit in rows:
+    for text, rank, queue, tenant, tenant_limits, is_open, queue_limit, *head in rows:
         if (line := _readable(text, rank, queue)) is None:
             continue
         lines.append(line)
@@ -169,7 +173,9 @@ def _read(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Line], list[Line], Limi
             tenants[tenant] = tenant_limits
         if queue_limit is not None:
             queues[queue] = queue_limit
-    return lines, opened, Limits(tenants, queues)
+        job_type, version = head
+        heads[job_type] = max(version, heads.get(job_type, 0))
+    return lines, opened, Limits(tenants, queues, heads)
 
 
 def _readable(text: str, rank: float, queue: str) -> Line | None:
@@ -198,12 +204,13 @@ def _share_out_to(
     before = dict(supply.resources)
     free = {queue for queue in metered if supply.room[queue] >= 1}
     eager = lines
+    known = known_types.parameters(known_types.enough_for(limits.heads))
     for _ in range(ROUNDS):
         grants = share_out(eager, supply, shares, weights)
         if not grants:
             break
         admitted: dict[str, int] = {}
-        for text, queue in _admit_granted(grants, eager, state.budgets):
+        for text, queue in _admit_granted(grants, eager, state.budgets, known):
             admitted[text] = admitted.get(text, 0) + 1
             admission.queues.add(queue)
         for line in eager:
@@ -258,15 +265,16 @@ def share_of(line: Line) -> Share:
 
 
 def _admit_granted(
-    grants: Mapping[str, int], lines: list[Line], budgets: RetryBudgets
+    grants: Mapping[str, int], lines: list[Line], budgets: RetryBudgets, known: Mapping[str, str]
 ) -> list[tuple[Any, ...]]:
-    """Make jobs ready, as many of each line as granted; the gates and the queue of each."""
+    """Make jobs of ``known`` types ready, as many of each line as granted; the gates and the queue
+    of each."""
     within = {line.text: line for line in lines if budgets.limits(line)}
     plain = {text: count for text, count in grants.items() if text not in within}
     budgeted = {text: count for text, count in grants.items() if text in within}
     rows: list[tuple[Any, ...]] = []
     if plain:
-        rows += fetch(ADMIT, {"lines": list(plain), "counts": list(plain.values())})
+        rows += fetch(ADMIT, {"lines": list(plain), "counts": list(plain.values()), **known})
     if budgeted:
-        rows += budgets.admit(within, budgeted)
+        rows += budgets.admit(within, budgeted, known)
     return rows

@@ -15,6 +15,7 @@ from ...domain.gates import ALONE, LoneGate
 from ...models.database import fetch_last
 from ...models.resource import LIMITS_MORE_THAN_SLOTS
 from ..job_columns import IN_LINE
+from ..known_types import own_parameters
 from .admission import TAKE_TURN
 
 FEW = 20
@@ -140,6 +141,7 @@ def admit_arrivals(gate: LoneGate, room: Mapping[str, int]) -> Arrivals:
         "most": MOST_AT_ONCE,
         "own": list(room),
         "room": list(room.values()),
+        **own_parameters(),
     }
     rows = fetch_last([TURN, ADMIT_ARRIVALS[gate]], parameters)
     admitted = Counter(queue for queue, _ in rows if queue is not None)

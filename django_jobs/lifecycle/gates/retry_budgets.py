@@ -69,10 +69,12 @@ class RetryBudgets:
         """Whether a resource of the line has a budget."""
         return not self.left.keys().isdisjoint(line.gates.resources)
 
-    def admit(self, lines: Mapping[str, Line], grants: Mapping[str, int]) -> list[tuple[str, str]]:
-        """Make jobs of these lines ready, up to the count granted to each. Returns the gates and
-        the queue of each job. What is left of a budget is divided between its lines; each of them
-        uses a resource that has one."""
+    def admit(
+        self, lines: Mapping[str, Line], grants: Mapping[str, int], known: Mapping[str, str]
+    ) -> list[tuple[str, str]]:
+        """Make jobs of these lines ready, of ``known`` types, up to the count granted to each.
+        Returns the gates and the queue of each job. What is left of a budget is divided between its
+        lines; each of them uses a resource that has one."""
         waiting = Counter(name for text in grants for name in lines[text].gates.resources)
         left = dict(self.left)
         retries = []
@@ -83,8 +85,8 @@ class RetryBudgets:
             for name in names:
                 left[name] -= allowed
                 waiting[name] -= 1
-        parameters = {"lines": list(grants), "counts": list(grants.values()), "retries": retries}
-        rows = fetch(ADMIT_WITHIN_BUDGET, parameters)
+        granted = {"lines": list(grants), "counts": list(grants.values()), "retries": retries}
+        rows = fetch(ADMIT_WITHIN_BUDGET, {**granted, **known})
         for text, _, is_retry in rows:
             for name in lines[text].gates.resources:
                 if name in self.left:

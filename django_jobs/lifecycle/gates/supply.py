@@ -124,11 +124,13 @@ TenantLimits = tuple[float, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the rows of lines say: of the tenants that have a row, and the ``max_concurrency`` of
-    the queues that have one."""
+    """What the rows of lines say: of the tenants that have a row, the ``max_concurrency`` of the
+    queues that have one, and of what types the best jobs are, with the newest versions of their
+    payloads."""
 
     tenants: Mapping[str, TenantLimits]
     queues: Mapping[str, int]
+    heads: Mapping[str, int]
 
 
 @dataclass(slots=True)

@@ -237,11 +237,11 @@ def test_no_slot_is_held_by_a_job_that_waits_for_another_gate() -> None:
     admit()
     with declared(handler, name="both", resources=("stripe",), concurrency=key) as both:
         waits = both.enqueue(account="k")
-    admit()
+        admit()
     assert Job.objects.get(pk=waits.pk).status == "blocked"
     with declared(handler, name="alone", concurrency=key) as one:
         alone = one.enqueue(account="k")
-    admit()
+        admit()
     assert Job.objects.get(pk=alone.pk).status == "ready"
 
 
@@ -302,7 +302,7 @@ def test_lines_of_one_job_share_a_resource_that_each_could_fill() -> None:
     options = {"concurrency": Concurrency("{account}", limit=50), "resources": "stripe"}
     with declared(handler, **options) as job_type:
         job_type.enqueue_many([{"account": str(number)} for number in range(150)])
-    admit()
+        admit()
     assert Job.objects.filter(status="ready").count() == 100
 
 

@@ -39,9 +39,9 @@ def test_a_free_key_admits_its_limit_in_the_order_of_rank(django_assert_num_quer
     with declared(handler, concurrency=Concurrency("k", limit=2)) as pairs:
         low, _ = pairs.enqueue(), pairs.enqueue()
         high = pairs.using(priority=10).enqueue()
-    other = charge_account.enqueue(8)
-    with django_assert_num_queries(1):
-        found = admit_arrivals()
+        other = charge_account.enqueue(8)
+        with django_assert_num_queries(1):
+            found = admit_arrivals()
     assert ready() == {high.pk, low.pk, other.pk}
     assert (found.queues, found.rest) == ({"default"}, False)
     assert Job.objects.filter(status="blocked").count() == 1
@@ -59,11 +59,11 @@ def test_what_it_does_not_decide_is_left_to_an_admission() -> None:
             charge_account.enqueue(1),  # of the same key as the one before
             discarding.enqueue(),
         ]
-    alone = charge_account.enqueue(2)
-    for _ in range(2):
-        assert admit_arrivals().rest
-        assert ready() == {alone.pk}
-    admission.admit({"default": 10}, FairShares())
+        alone = charge_account.enqueue(2)
+        for _ in range(2):
+            assert admit_arrivals().rest
+            assert ready() == {alone.pk}
+        admission.admit({"default": 10}, FairShares())
     assert len(ready()) == len(left)  # one of the two jobs of a key
 
 

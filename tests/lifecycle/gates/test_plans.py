@@ -11,12 +11,13 @@ from pytest_django import DjangoDbBlocker
 
 from django_jobs.domain.gates import ALONE, Gates, LoneGate
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import claiming, promoting, settling
+from django_jobs.lifecycle import claiming, known_types, promoting, settling
 from django_jobs.lifecycle.gates import admission, arrivals, conflicts, supply
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from tests.factories import analyze, explain, register_worker, run_sql
 
 LINES, DEEP = 500, 20_000
+KNOWN = known_types.parameters({"app.noop": 1})
 FILL = """
 INSERT INTO django_jobs_job_live (queue, job_type, payload, payload_version, status, priority, rank,
     available_at, attempt, max_attempts, max_crashes, worker_id, claimed_at, headers, created_at,
@@ -122,7 +123,7 @@ def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
 @pytest.mark.django_db
 def test_an_admission_reads_as_many_jobs_as_it_admits() -> None:
     lines = [Gates(queue="default", key=f"key:{number}", limit=2).text for number in range(100)]
-    parameters = {"lines": [*lines, DEEP_KEY.text], "counts": [1] * 100 + [3]}
+    parameters = {"lines": [*lines, DEEP_KEY.text], "counts": [1] * 100 + [3], **KNOWN}
     plan = explain(admission.ADMIT, parameters)
     assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
     assert read(plan) <= 103
@@ -133,7 +134,8 @@ def test_an_admission_reads_as_many_jobs_as_it_admits() -> None:
 def test_a_look_at_arrivals_reads_a_few_lines_and_what_it_admits(gate: LoneGate) -> None:
     run_sql("SELECT set_config('django_jobs.turn', 'true', true)")
     parameters = {
-        "alone": ALONE[gate], "few": arrivals.FEW, "most": 500, "own": ["default"], "room": [10]
+        "alone": ALONE[gate], "few": arrivals.FEW, "most": 500, "own": ["default"], "room": [10],
+        **KNOWN,
     }  # fmt: skip
     plan = explain(arrivals.ADMIT_ARRIVALS[gate], parameters)
     of_jobs = {name for name in indexes(plan) if "_name_" not in name}
@@ -147,7 +149,7 @@ def test_a_hand_over_reads_as_many_jobs_as_it_opens(worker: int, count: int) -> 
     held = claiming.claimed_by(worker)[:count]
     endings = [Ending(job, Succeeded(), started=time.monotonic()) for job in held]
     decided = [Settled(ending, _decide(ending, None)) for ending in endings]
-    parameters = settling.parameters(decided) | {"compared": ["another line"]}
+    parameters = settling.parameters(decided) | {"compared": ["another line"], **KNOWN}
     plan = explain(settling.SETTLE_AND_HAND_OVER, parameters)
     assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
     assert read(plan) <= count

@@ -9,6 +9,7 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.retry_budget import ALWAYS
 from django_jobs.lifecycle.gates import retry_budgets
 from django_jobs.lifecycle.gates.admission import admit
+from django_jobs.lifecycle.known_types import own_parameters
 from django_jobs.models import Job, Resource
 from tests.app.gate_jobs import refund_payment
 from tests.factories import claim_ready, explain, register_worker, run_sql, settle_one
@@ -97,7 +98,7 @@ def test_an_admission_reads_its_lines_from_the_index() -> None:
     enqueue(200)
     run_sql("ANALYZE django_jobs_job_live")
     gates = Job.objects.values_list("gates", flat=True)[0]
-    parameters = {"lines": [gates], "counts": [5], "retries": [2]}
+    parameters = {"lines": [gates], "counts": [5], "retries": [2], **own_parameters()}
     plan = explain(retry_budgets.ADMIT_WITHIN_BUDGET, parameters)
     assert "django_jobs_gates" in {node.get("Index Name") for node in plan}
     assert "Seq Scan" not in {
