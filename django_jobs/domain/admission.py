@@ -41,7 +41,8 @@ class Supply:
     still admit: 0 for a paused one; one that has no row limits nothing. ``tenants`` and ``queues``
     have the same for those with a limit. ``room`` is, by queue, how many jobs the workers can start
     soon. It bounds tenants, and the resources in ``metered``: what they admit has to start at once.
-    ``most`` is how many jobs one line is granted: how many it has is not known.
+    ``most`` is how many jobs one line is granted: how many it has is not known. ``reserved`` are
+    keys whose next slot is for a line that waits for it already.
     """
 
     keys: dict[str, int] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class Supply:
     room: dict[str, float] = field(default_factory=dict)
     metered: frozenset[str] = frozenset()
     most: int = MOST_AT_ONCE
+    reserved: set[str] = field(default_factory=set)
 
     def copy(self) -> Supply:
         return Supply(
@@ -69,15 +71,24 @@ class Supply:
 
     def left(self, line: Line) -> int:
         """How many jobs of a line may be admitted, not counting the room."""
-        gates = line.gates
-        least = min(self.most, self.queues.get(line.queue, inf))
-        if gates.key is not None:
-            least = min(least, gates.limit - self.keys.get(gates.key, 0))
-        if gates.tenant is not None:
-            least = min(least, self.tenants.get(gates.tenant, inf))
-        for name in gates.resources:
-            least = min(least, self.resources.get(name, inf))
+        least, key = self._left_besides_key(line), line.gates.key
+        if key is not None:
+            free = line.gates.limit - self.keys.get(key, 0)
+            least = min(least, 0 if key in self.reserved else free)
         return max(int(least), 0)
+
+    def _left_besides_key(self, line: Line) -> float:
+        least = min(self.most, self.queues.get(line.queue, inf))
+        if line.gates.tenant is not None:
+            least = min(least, self.tenants.get(line.gates.tenant, inf))
+        return min(least, *(self.resources.get(name, inf) for name in line.gates.resources), inf)
+
+    def reserve(self, line: Line) -> None:
+        """Note that a line gets nothing. If it waits for its key alone, those behind it get no slot
+        of that either: with a higher limit they could keep it waiting for ever."""
+        key = line.gates.key
+        if key is not None and self._left_besides_key(line) >= 1:
+            self.reserved.add(key)
 
     def take(self, line: Line, count: int) -> None:
         """Note that ``count`` jobs of a line were admitted."""
@@ -162,7 +173,8 @@ def share_out(
     """How many jobs of each line to admit, by the text of its gates. Lines that get none are left
     out.
 
-    Of lines that need the same slots the one with the best rank goes first. The room of a queue is
+    Of lines that need the same slots the one with the best rank goes first; of those of one key, no
+    other gets a slot while that one waits for it. The room of a queue is
     shared between its tenants by ``weights``; a tenant without one has 1. Lines without a tenant
     count as one tenant. If one of these lines goes first, so does all that its queue has room for.
     """
@@ -186,6 +198,8 @@ def share_out(
         if (count := left.left(line)) > 0:
             granted[line.text] = count
             left.take(line, count)
+        else:
+            left.reserve(line)
     for queue, tenants in metered.items():
         _share_room(queue, tenants, left, shares, weights, granted)
     return granted
@@ -212,7 +226,7 @@ def _share_room(
         time, tenant = behind[0]
         lines = tenants[tenant]
         while lines and left.left(lines[0]) < 1:
-            lines.pop(0)
+            left.reserve(lines.pop(0))
         if not lines:
             heapq.heappop(behind)
             continue

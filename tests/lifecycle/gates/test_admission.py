@@ -306,6 +306,32 @@ def test_lines_of_one_job_share_a_resource_that_each_could_fill() -> None:
     assert Job.objects.filter(status="ready").count() == 100
 
 
+@pytest.mark.parametrize("tenant", [None, "t"])
+def test_a_job_with_a_lower_limit_of_its_key_is_not_passed_for_ever(tenant: str | None) -> None:
+    """The limit was raised by a deployment, and busy workers keep more jobs under way than the job
+    that came before it allows."""
+    first: dict[str, Any] = {"name": "first", "tenant": tenant, "concurrency": Concurrency("k")}
+    later = first | {"concurrency": Concurrency("k", limit=3)}
+    with declared(handler, **later) as raised:
+        for _ in range(3):
+            raised.enqueue()
+        admit()
+        held = claim_ready(register_worker())
+    with declared(handler, **first) as lower:
+        waits = lower.enqueue()
+    with declared(handler, **later) as raised:
+        for _ in range(6):
+            raised.enqueue()
+        for one in held:
+            assert Job.objects.get(pk=waits.pk).status == "blocked"
+            settle_one(one, Succeeded())
+            admit()
+        assert Job.objects.get(pk=waits.pk).status == "ready"
+        Job.objects.filter(pk=waits.pk).delete()
+        admit()
+    assert statuses().count("ready") == 3
+
+
 def settle_one_running() -> None:
     running = Job.objects.get(status="running")
     operations.cancel([running.pk])
