@@ -14,6 +14,7 @@ import pytest
 from django_jobs import Concurrency
 from django_jobs.domain.gates import Gates, LoneGate
 from django_jobs.lifecycle.notifying import THROTTLE_SECONDS, blocked_hint, read_blocked
+from django_jobs.lifecycle.operations import limits
 from django_jobs.lifecycle.settling import HandOver
 from django_jobs.models import Job, Queue, Resource
 from django_jobs.worker import poller as module
@@ -132,6 +133,24 @@ def test_a_slot_that_is_free_comes_to_lines_of_each_look(monkeypatch: pytest.Mon
         given += [int((job.concurrency_key or "")[4:]) // 3 for job in ended]
         ended.delete()
     assert Counter(given) == {0: 3, 1: 3, 2: 3}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_rests_where_one_queue_has_no_room_and_another_nothing_to_admit() -> None:
+    """A ready job takes the room of one queue, such as one with a limit that another job takes; in
+    the other a tenant is paused."""
+    limits.pause_tenants(["paused"])
+    bill_tenant.enqueue("paused")
+    for _ in range(2):
+        bill_tenant.using(queue="bulk").enqueue("acme")
+    admitter = Admitter(1.0)
+    admitter.hand_over(HandOver(freed=True))
+    assert admitter.admit({"default": 1, "bulk": 1}) == {"bulk"}
+    admitter.note_claimed(0, is_full=False)
+    admitter.hand_over(HandOver(freed=True))
+    before = time.monotonic()
+    assert admitter.admit({"default": 1, "bulk": 1}) == set()
+    assert admitter.next_at >= before + module.FULL_SECONDS
 
 
 @pytest.mark.django_db(transaction=True)

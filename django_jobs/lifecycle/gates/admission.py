@@ -102,9 +102,9 @@ class Admission:
     ``queues`` have jobs that it made ready. ``last`` is the line to continue behind; empty at the
     end. ``metered``: lines wait that are admitted only as workers can start their jobs, and
     ``metered_jobs`` of them were. ``closed``: none was, although there was room. ``full``: none
-    was, because what is ready takes all of it, or all tokens. ``tokens_in`` is the seconds until a
-    rate has a token for one of the lines; None if none waits for that. ``ours`` is False if another
-    process was admitting. ``changes`` are the breakers that it changed.
+    was, and what is ready takes all room of some queue, or all tokens. ``tokens_in`` is the seconds
+    until a rate has a token for one of the lines; None if none waits for that. ``ours`` is False if
+    another process was admitting. ``changes`` are the breakers that it changed.
     """
 
     ours: bool = True
@@ -232,7 +232,7 @@ def _share_out_to(
     if not admission.last:
         shares.looked_at_all()
     admission.closed = bool(free) and free == metered and not admission.queues
-    admission.full = bool(metered) and not free and not admission.queues
+    admission.full = free != metered and not admission.queues
     used = {name for line in lines for name in line.gates.resources}
     spent: dict[str, float] = {}
     for name in used & state.buckets.keys():
