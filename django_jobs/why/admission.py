@@ -17,6 +17,7 @@ from ..domain.states import JobState
 from ..models import BreakerState, Job
 from ..models.job import QUARANTINED
 from ..models.resource import FADED
+from . import queue
 from .explanation import Gate, GateState, Ref, Text, Value, fill, plain
 from .facts import (
     MOST_IN_LINE,
@@ -113,8 +114,7 @@ def parts(job: Job) -> dict[str, str]:
     if gates.key is not None:
         found["key"] = KEY
     if job.status == JobState.BLOCKED:
-        found["line"] = LINE
-        found["workers"] = WORKERS
+        found |= {"line": LINE, "workers": WORKERS, **queue.parts(job)}
     return found
 
 
@@ -145,8 +145,8 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
         found.append(_key(wanted, facts))
     yield from found
     if job.status == JobState.BLOCKED:
-        is_held = any(gate.holds for gate in found) or bool(facts.rows("quarantine"))
-        is_held = is_held or unable(job, facts) is not None
+        closed = [*queue.gates(job, facts), *unable(job, facts)]
+        is_held = any(gate.holds for gate in (*found, *closed)) or bool(facts.rows("quarantine"))
         yield _turn(wanted, is_held, facts)
 
 

@@ -159,8 +159,8 @@ def blocked_by(job: Job) -> str:
     parts = {name: sql for room in rooms for name, sql in room.parts(job).items()}
     facts = Facts(job, parts, parameters_of(job))
     gates = [gate for room in rooms for gate in room.gates(job, facts)]
-    if job.gates is not None and (gate := workers.unable(job, facts)):
-        gates.append(gate)
+    if job.status == JobState.BLOCKED and job.gates is not None:
+        gates += [*queue.gates(job, facts), *workers.unable(job, facts)]
     return "; ".join(gate.phrase for gate in gates if gate.holds and gate.phrase)
 
 

@@ -59,13 +59,12 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
         yield _threads(job, able, facts)
 
 
-def unable(job: Job, facts: Facts) -> Gate | None:
+def unable(job: Job, facts: Facts) -> Iterator[Gate]:
     """The gate, if workers serve the queue and none of them can run the job: it is passed over, and
     others get its slots."""
     serving = [row for row in facts.rows("workers") if row["serves"]]
-    if not serving or any(row["knows"] and _newest(row) >= job.payload_version for row in serving):
-        return None
-    return _able(job, facts)[1]
+    if serving and not any(row["knows"] and _newest(row) >= job.payload_version for row in serving):
+        yield _able(job, facts)[1]
 
 
 def claim_failures(facts: Facts) -> int:

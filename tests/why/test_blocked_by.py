@@ -11,10 +11,12 @@ from pytest_django import DjangoAssertNumQueries
 
 from django_jobs.domain.breaker import PROBES
 from django_jobs.domain.gates import Gates
+from django_jobs.lifecycle.operations import jobs as operations
 from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.models import (
     Dependency,
     Job,
+    Queue,
     Receipt,
     Resource,
     Schedule,
@@ -24,7 +26,7 @@ from django_jobs.why.evaluation import explain
 from django_jobs.why.explanation import plain
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment, transfer_funds
 from tests.app.jobs import noop
-from tests.factories import copies_of, register_worker, run_sql
+from tests.factories import copies_of, enqueue_and_claim, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -159,6 +161,23 @@ def test_a_quarantined_job_says_so_with_and_without_gates() -> None:
     assert plain.blocked_by == "its job type is quarantined: leaks"
     quarantines.quarantine(gated.job_type)
     assert gated.blocked_by == "its job type is quarantined"
+
+
+def test_a_closed_queue_is_named_and_not_the_turn() -> None:
+    job = charge_account.enqueue(7)
+    operations.pause(["default"], reason="deploy")
+    assert job.blocked_by.startswith("queue default is paused")
+    assert job.blocked_by.endswith("deploy")
+    assert "turn" not in plain(explain(job).sentence)
+    copies_of(job)
+    key, queue = job.blocked_by.split("; ")
+    assert key.startswith("the concurrency key account:7")
+    assert queue.startswith("queue default is paused")
+    Job.objects.exclude(pk=job.pk).delete()
+    operations.resume(["default"])
+    enqueue_and_claim()
+    Queue.objects.filter(name="default").update(max_concurrency=1)
+    assert job.blocked_by == "the limit of queue default is full"
 
 
 def test_a_waiting_job_names_its_schedule() -> None:
