@@ -11,7 +11,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_jobs.domain.gates import ALONE, Gates, LoneGate
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import claiming, known_types, promoting, settling
+from django_jobs.lifecycle import claiming, known_types, pausing, promoting, settling
 from django_jobs.lifecycle.gates import admission, arrivals, conflicts, supply
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from tests.factories import analyze, explain, register_worker, run_sql
@@ -153,6 +153,16 @@ def test_a_hand_over_reads_as_many_jobs_as_it_opens(worker: int, count: int) -> 
     plan = explain(settling.SETTLE_AND_HAND_OVER, parameters)
     assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
     assert read(plan) <= count
+
+
+@pytest.mark.django_db
+def test_a_sweep_reads_the_jobs_that_hold_slots_alone() -> None:
+    parameters = {"queues": ["other"], "most": pausing.BATCH, **KNOWN}
+    plan = explain(pausing.GIVE_UP_SLOTS_OF_CLOSED, parameters)
+    taken = {f"django_jobs_taken_{gate}" for gate in ("key", "tenant", "resource")}
+    assert indexes(plan) <= {*taken, "django_jobs_job_pkey", "django_jobs_job_live_pkey"}
+    assert taken <= indexes(plan)
+    assert read(plan) <= LINES + 1
 
 
 @pytest.mark.django_db
