@@ -12,6 +12,7 @@ from ..conf import conf
 from ..models.database import fetch, jobs_connection
 from ..worker.connections import IDLE_SECONDS, TRANSPORT
 from .findings import Finding, Severity, found
+from .reading import Reader, Statement
 
 SILENCE_SECONDS = TRANSPORT["keepalives_idle"] + (
     TRANSPORT["keepalives_interval"] * TRANSPORT["keepalives_count"]
@@ -20,27 +21,31 @@ SILENCE_SECONDS = TRANSPORT["keepalives_idle"] + (
 STATEMENT_SECONDS = 5.0
 """The worker's own limit of a claim."""
 
-LEASES = """
-SELECT DISTINCT name, round(extract(epoch FROM lease_expires_at - heartbeat_at))::float8
+LEASES = Statement(
+    """
+SELECT DISTINCT name, round(extract(epoch FROM lease_expires_at - heartbeat_at))::float8 AS lease
 FROM django_jobs_worker
 WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
 ORDER BY 2, 1
 LIMIT 20
 """
+)
 # What a new session of this role in this database has, in milliseconds.
-TIME_OUTS = """
-SELECT name, reset_val::float8 / 1000 FROM pg_settings
+TIME_OUTS = Statement(
+    """
+SELECT name, reset_val::float8 / 1000 AS seconds FROM pg_settings
 WHERE unit = 'ms' AND reset_val <> '0' AND name = ANY(ARRAY[
     'statement_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout',
     'transaction_timeout'])
 ORDER BY name
 """
+)
 
 
-def examine_lease() -> Iterator[Finding]:
+def examine_lease(read: Reader) -> Iterator[Finding]:
     """Leases that a short loss of packets outlasts."""
     leases = {"LEASE_SECONDS": conf().lease_seconds}
-    leases |= {f"the worker {name}": lease for name, lease in fetch(LEASES, {})}
+    leases |= {f"the worker {row['name']}": row["lease"] for row in read(LEASES)}
     beat_share = conf().beat_seconds / conf().lease_seconds
     for of, lease in leases.items():
         needed = lease * beat_share + SILENCE_SECONDS
@@ -57,9 +62,10 @@ def examine_lease() -> Iterator[Finding]:
             )
 
 
-def examine_time_outs() -> Iterator[Finding]:
+def examine_time_outs(read: Reader) -> Iterator[Finding]:
     """Time-outs of the server that end sessions or statements of workers."""
-    for name, problem, seconds in time_out_problems(dict(fetch(TIME_OUTS, {}))):
+    time_outs = {row["name"]: row["seconds"] for row in read(TIME_OUTS)}
+    for name, problem, seconds in time_out_problems(time_outs):
         yield found(
             "D212",
             f"The server's {name} of {seconds:g} s {problem}.",

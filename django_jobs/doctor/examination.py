@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -21,6 +22,7 @@ from ..models.database import (
 )
 from . import configuration, history, incidents, indexes, server, snapshots, tables, work
 from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Severity
+from .reading import Reader, Statement
 
 STATEMENT_SECONDS = 2.0
 LOCK_SECONDS = 0.5
@@ -30,45 +32,68 @@ HARMLESS = """
 SELECT 'django_jobs_job_live'::regclass, set_config('statement_timeout', %(statement)s, true),
     set_config('lock_timeout', %(lock)s, true), set_config('transaction_read_only', 'on', true)
 """
+BEGIN = "SAVEPOINT django_jobs_doctor"
+UNDO = f"ROLLBACK TO {BEGIN}"
 
 
 class Examination(NamedTuple):
-    """A function that yields findings of these kinds. It may raise :class:`CannotExamine`. One that
-    opens connections of its own holds no other one meanwhile, because a pool may have only one."""
+    """A function that yields findings of these kinds. It may raise :class:`CannotExamine`.
 
-    examine: Callable[[], Iterable[Finding]]
+    The statements in ``reads`` are read ahead, and the function gets the :class:`Reader`. One that
+    opens connections of its own holds no other one meanwhile, because a pool may have only one.
+    """
+
+    examine: Callable[..., Iterable[Finding]]
     numbers: tuple[str, ...]
+    reads: tuple[Statement, ...] = ()
     connects: bool = False
 
     @property
     def ids(self) -> tuple[str, ...]:
         return tuple(f"django_jobs.{number}" for number in self.numbers)
 
+    def findings(self, reader: Reader) -> Iterable[Finding]:
+        return self.examine(reader) if self.reads else self.examine()
+
 
 EXAMINATIONS = (
-    Examination(tables.examine_server, ("D102",)),
-    Examination(tables.examine_tables, ("D101", "D103", "D104")),
-    Examination(snapshots.examine_sessions, ("D111",)),
-    Examination(snapshots.examine_prepared, ("D112",)),
-    Examination(snapshots.examine_slots, ("D113",)),
-    Examination(indexes.examine_indexes, ("D121", "D122", "D123", "D124")),
-    Examination(history.examine_partitions, ("D131", "D132", "D134", "D135")),
-    Examination(history.examine_totals, ("D133",)),
+    Examination(tables.examine_server, ("D102",), (tables.SERVER,)),
+    Examination(tables.examine_tables, ("D101", "D103", "D104"), (tables.TABLES,)),
+    Examination(
+        snapshots.examine_sessions, ("D111",), (snapshots.SESSIONS, snapshots.SEES_SESSIONS)
+    ),
+    Examination(snapshots.examine_prepared, ("D112",), (snapshots.PREPARED,)),
+    Examination(snapshots.examine_slots, ("D113",), (snapshots.SLOTS,)),
+    Examination(
+        indexes.examine_indexes,
+        ("D121", "D122", "D123", "D124"),
+        (indexes.INDEXES, *history.PARTITIONS.values()),
+    ),
+    Examination(
+        history.examine_partitions,
+        ("D131", "D132", "D134", "D135"),
+        (history.NOW, *history.PARTITIONS.values(), *history.MISPLACED.values(), history.ROWS),
+    ),
+    Examination(history.examine_totals, ("D133",), (history.WATERMARK,)),
     Examination(server.examine_listening, ("D201", "D202"), connects=True),
-    Examination(server.examine_clock, ("D203",)),
-    Examination(server.examine_connections, ("D204", "D205")),
-    Examination(configuration.examine_lease, ("D211",)),
-    Examination(configuration.examine_time_outs, ("D212",)),
+    Examination(server.examine_clock, ("D203",), (server.SKEWED,)),
+    Examination(server.examine_connections, ("D204", "D205"), (server.LIMITS, server.FLEET)),
+    Examination(configuration.examine_lease, ("D211",), (configuration.LEASES,)),
+    Examination(configuration.examine_time_outs, ("D212",), (configuration.TIME_OUTS,)),
     Examination(configuration.examine_checks, ()),
-    Examination(work.examine_queues, ("D301", "D302")),
-    Examination(work.examine_types, ("D303", "D304")),
-    Examination(work.examine_payloads, ("D305",)),
-    Examination(work.examine_schedules, ("D306", "D307")),
+    Examination(work.examine_queues, ("D301", "D302"), (work.READY_QUEUES, work.OVERDUE_QUEUES)),
+    Examination(work.examine_types, ("D303", "D304"), (work.UNCLAIMABLE,)),
+    Examination(work.examine_payloads, ("D305",), (work.FORMS,)),
+    Examination(work.examine_schedules, ("D306", "D307"), (work.UNHANDLED,)),
     Examination(work.examine_workflows, ("D308",)),
-    Examination(work.examine_compensations, ("D309",)),
-    Examination(incidents.examine_keys, ("D321",)),
-    Examination(incidents.examine_pauses, ("D322", "D324")),
-    Examination(incidents.examine_breakers, ("D323",)),
+    Examination(work.examine_compensations, ("D309",), (work.COMPENSATIONS,)),
+    Examination(incidents.examine_keys, ("D321",), (incidents.KEYS,)),
+    Examination(
+        incidents.examine_pauses,
+        ("D322", "D324"),
+        (work.READY_QUEUES, incidents.PAUSED, incidents.QUARANTINED),
+    ),
+    Examination(incidents.examine_breakers, ("D323",), (incidents.BREAKERS,)),
 )
 
 
@@ -83,10 +108,18 @@ def diagnose(examinations: Sequence[Examination] | None = None) -> Diagnosis:
     chosen = EXAMINATIONS if examinations is None else examinations
     findings: list[Finding] = []
     not_examined: list[NotExamined] = []
+    reader = Reader()
+    ahead = list(dict.fromkeys(read for one in chosen for read in one.reads))
+
+    def read_ahead() -> None:
+        try:
+            reader.read_together(ahead, UNDO)
+        except Exception:  # of one of them, or the connection was lost
+            waiting.extendleft(partial(reader.read_alone, one) for one in ahead)
 
     def examine(examination: Examination) -> None:
         try:
-            findings.extend(examination.examine())
+            findings.extend(examination.findings(reader))
         except CannotExamine as cannot:
             not_examined.append(NotExamined(ids=examination.ids, reason=str(cannot)))
         except DATABASE_ERRORS as error:
@@ -97,12 +130,13 @@ def diagnose(examinations: Sequence[Examination] | None = None) -> Diagnosis:
             reason = f"raised {ErrorReport.of(error).type}"
             not_examined.append(NotExamined(ids=examination.ids, reason=reason))
 
-    waiting = deque(one for one in chosen if not one.connects)
+    waiting = deque([read_ahead] if ahead else [])
+    waiting.extend(partial(examine, one) for one in chosen if not one.connects)
     while waiting:
         with _harmless() as undo:
-            examine(waiting.popleft())
+            waiting.popleft()()
             while undo() and waiting:
-                examine(waiting.popleft())
+                waiting.popleft()()
     for one in chosen:
         if one.connects:
             examine(one)
@@ -122,22 +156,34 @@ def _harmless() -> Iterator[Callable[[], bool]]:
     """
     connection = jobs_connection()
     limits = {"statement": f"{STATEMENT_SECONDS}s", "lock": f"{LOCK_SECONDS}s"}
+    has_run = False
+
+    def note(execute: Callable[..., Any], *arguments: Any) -> Any:
+        nonlocal has_run
+        has_run = True
+        return execute(*arguments)
+
+    def undo() -> bool:
+        nonlocal has_run
+        if not has_run:
+            return True
+        try:
+            connection.set_rollback(False)  # or the next statement is refused
+            with connection.cursor() as cursor:
+                cursor.execute(UNDO)
+        except DATABASE_ERRORS:
+            connection.close()
+            return False
+        has_run = False
+        return True
+
     with transaction.atomic(using=connection.alias):
         with needing_tables:
             fetch(HARMLESS, limits)
-        start = connection.savepoint()
-        assert start is not None
-
-        def undo() -> bool:
-            try:
-                connection.set_rollback(False)  # or the next statement is refused
-                connection.savepoint_rollback(start)
-            except DATABASE_ERRORS:
-                connection.close()
-                return False
-            return True
-
-        yield undo
+        with connection.cursor() as cursor:
+            cursor.execute(BEGIN)
+        with connection.execute_wrapper(note):
+            yield undo
         connection.set_rollback(True)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 
 from ..conf import conf
 from ..domain.durations import LONGEST_AGE, seconds_of
 from ..domain.partitions import Period, Span, missing
+from ..lifecycle import history
 from ..lifecycle.dropping import MOST_KEPT, keeps_many_steps
-from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable, partitions
-from ..maintenance.history import expired_partitions
-from ..models.database import database_time, fetch, migrate_command
+from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
+from ..maintenance.history import expired_among
+from ..maintenance.retention import rules_in_force
+from ..models.database import migrate_command
 from .findings import CannotExamine, Finding, age, found
+from .reading import Reader, Statement
 
 BEHIND_SECONDS = 600.0
 """Workers count new runs every few seconds."""
@@ -24,40 +28,57 @@ MANY_IN_DEFAULT = 500_000
 """ATTACH reads them in 1.2 s. A worker gives up after 5 s, at about two million."""
 MOST_READ = 10_000
 
+NOW = Statement("SELECT statement_timestamp() AS now")
+PARTITIONS = {
+    table: Statement(history.PARTITIONS, partial(dict, table=table.name)) for table in TABLES
+}
 # Steps of workflows are moved to the default partition on purpose, and so are runs of jobs that are
 # kept; those have old ids.
 MISPLACED = {
-    JOBS: """
-SELECT count(*) FROM (
+    JOBS: Statement(
+        """
+SELECT count(*) AS rows FROM (
     SELECT workflow_run_id FROM django_jobs_job_history_default LIMIT %(most)s) AS job
 WHERE workflow_run_id IS NULL
 """,
-    RUNS: """
-SELECT count(*) FROM (
+        lambda: {"most": MOST_READ},
+    ),
+    RUNS: Statement(
+        """
+SELECT count(*) AS rows FROM (
     SELECT finished_at FROM django_jobs_run_default ORDER BY id DESC LIMIT %(most)s) AS run
 WHERE finished_at > now() - interval '1 day'
 """,
+        lambda: {"most": MOST_READ},
+    ),
 }
-
-ROWS_OF = "SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = to_regclass(%(table)s)"
-
-READS_SEQUENCE = "SELECT has_sequence_privilege('django_jobs_run_id_seq', 'USAGE, SELECT')"
-# Until runs were counted once, the oldest worker could have counted them.
-WATERMARK = """
-SELECT coalesce(pg_sequence_last_value('django_jobs_run_id_seq'), 0) - coalesce(mark.run_id, 0),
+ROWS = Statement(
+    """
+SELECT relname AS name, greatest(reltuples, 0)::bigint AS rows FROM pg_class
+WHERE oid = ANY(ARRAY(SELECT to_regclass(name) FROM unnest(%(tables)s::text[]) AS ours (name)))
+""",
+    lambda: {"tables": [table.default for table in TABLES]},
+)
+# Until runs were counted once, the oldest worker could have counted them. ``ids`` is null without
+# the right to read the sequence.
+WATERMARK = Statement("""
+SELECT CASE WHEN has_sequence_privilege('django_jobs_run_id_seq', 'USAGE, SELECT')
+        THEN coalesce(pg_sequence_last_value('django_jobs_run_id_seq'), 0)
+    END - coalesce(mark.run_id, 0) AS ids,
     extract(epoch FROM clock_timestamp() - coalesce(mark.reached_at, (
         SELECT min(started_at) FROM django_jobs_worker
         WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
-    )))::float8
+    )))::float8 AS seconds
 FROM (SELECT) AS always LEFT JOIN django_jobs_runwatermark AS mark ON mark.id = 1
-"""
+""")
 
 
-def examine_totals() -> Iterator[Finding]:
+def examine_totals(read: Reader) -> Iterator[Finding]:
     """Whether workers count runs for the metrics."""
-    if fetch(READS_SEQUENCE, {}) != [(True,)]:
+    (row,) = read(WATERMARK)
+    ids, seconds = row["ids"], row["seconds"]
+    if ids is None:
         raise CannotExamine("needs a right: USAGE on the sequence django_jobs_run_id_seq")
-    ((ids, seconds),) = fetch(WATERMARK, {})
     if ids > 0 and (seconds or 0) >= BEHIND_SECONDS:
         yield found(
             "D133",
@@ -70,19 +91,24 @@ def examine_totals() -> Iterator[Finding]:
         )
 
 
-def examine_partitions() -> Iterator[Finding]:
+def examine_partitions(read: Reader) -> Iterator[Finding]:
     """Missing partitions, rows in the default ones, and partitions that should have gone."""
+    ((now,),) = (row.values() for row in read(NOW))
+    there = {
+        table: [Partition(table, **row) for row in read(PARTITIONS[table])] for table in TABLES
+    }
     for table in TABLES:
-        yield from _missing(table)
-        yield from _misplaced(table)
-        yield from _large_default(table)
-        yield from _past_retention(table)
+        yield from _missing(table, there[table], now)
+        yield from _misplaced(table, read)
+        yield from _large_default(table, read)
+        yield from _past_retention(table, there, now)
 
 
-def _missing(table: PartitionedTable) -> Iterator[Finding]:
-    now = database_time()
-    there = [Span(one.start, one.end) for one in partitions(table)]
-    spans = missing(Period(conf().history["partition"]), there, now)
+def _missing(
+    table: PartitionedTable, there: Sequence[Partition], now: datetime
+) -> Iterator[Finding]:
+    spans = [Span(one.start, one.end) for one in there]
+    spans = missing(Period(conf().history["partition"]), spans, now)
     if soon := [span for span in spans if span.start < now + SOON]:
         first, last = soon[0].start, soon[-1].end
         yield found(
@@ -98,8 +124,8 @@ def _missing(table: PartitionedTable) -> Iterator[Finding]:
         )
 
 
-def _misplaced(table: PartitionedTable) -> Iterator[Finding]:
-    ((rows,),) = fetch(MISPLACED[table], {"most": MOST_READ})
+def _misplaced(table: PartitionedTable, read: Reader) -> Iterator[Finding]:
+    ((rows,),) = (row.values() for row in read(MISPLACED[table]))
     if rows:
         yield found(
             "D132",
@@ -112,8 +138,8 @@ def _misplaced(table: PartitionedTable) -> Iterator[Finding]:
         )
 
 
-def _large_default(table: PartitionedTable) -> Iterator[Finding]:
-    rows = next((rows for (rows,) in fetch(ROWS_OF, {"table": table.default})), 0)
+def _large_default(table: PartitionedTable, read: Reader) -> Iterator[Finding]:
+    rows = next((row["rows"] for row in read(ROWS) if row["name"] == table.default), 0)
     if rows < MANY_IN_DEFAULT:
         return
     yield found(
@@ -131,8 +157,11 @@ def _large_default(table: PartitionedTable) -> Iterator[Finding]:
     )
 
 
-def _past_retention(table: PartitionedTable) -> Iterator[Finding]:
-    expired = [one for one in expired_partitions(table, late=LATE) if not _waits_for_its_runs(one)]
+def _past_retention(
+    table: PartitionedTable, there: Mapping[PartitionedTable, Sequence[Partition]], now: datetime
+) -> Iterator[Finding]:
+    expired = expired_among(there, table, rules_in_force(), now - LATE)
+    expired = [one for one in expired if not _waits_for_its_runs(one, now)]
     if not expired:
         return
     oldest = expired[0]
@@ -157,11 +186,11 @@ def _past_retention(table: PartitionedTable) -> Iterator[Finding]:
     )
 
 
-def _waits_for_its_runs(partition: Partition) -> bool:
+def _waits_for_its_runs(partition: Partition, now: datetime) -> bool:
     """Whether its steps are kept by the retention of workflows, and are too many to move."""
     kept = seconds_of(conf().retention["workflows"])
     age = timedelta(seconds=LONGEST_AGE if kept is None else min(kept, LONGEST_AGE))
-    are_kept = partition.end + age + LATE > database_time()
+    are_kept = partition.end + age + LATE > now
     return partition.table is JOBS and are_kept and keeps_many_steps(partition)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
+from ..lifecycle.backlog import MOST_COUNTED as MOST_BLOCKED
 from ..metrics.limits import Usage, read_usages
-from ..metrics.quarantines import capped, take_quarantines
-from ..models.database import fetch_named
+from ..metrics.quarantines import QUARANTINES, QuarantineSnapshot, capped
 from .findings import Finding, age, found
 from .history import at_least
-from .work import MOST_COUNTED, read_queues
+from .reading import Reader, Statement
+from .work import MOST_COUNTED, READY_QUEUES
 
 FORGOTTEN_SECONDS = 3_600.0
 """A pause or a quarantine that holds back jobs for longer may have been forgotten."""
@@ -18,7 +19,8 @@ STUCK_SECONDS = 600.0
 """How long one job may hold a key behind which a thousand wait."""
 
 # Jobs in hand are few. Each counts its line by the index, up to the bound.
-KEYS = """
+KEYS = Statement(
+    """
 SELECT holder.*, line.waiting
 FROM (
     SELECT id AS job, job_type, concurrency_key AS key, gates,
@@ -35,8 +37,11 @@ CROSS JOIN LATERAL (
         ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted) AS line
 WHERE line.waiting >= %(most)s
 LIMIT 20
-"""
-PAUSED = """
+""",
+    lambda: {"old": STUCK_SECONDS, "most": MOST_COUNTED},
+)
+PAUSED = Statement(
+    """
 SELECT 'resource' AS kind, name, paused_reason AS reason,
     extract(epoch FROM clock_timestamp() - paused_at)::float8 AS seconds
 FROM django_jobs_resource WHERE paused_at <= clock_timestamp() - make_interval(secs => %(old)s)
@@ -46,9 +51,13 @@ SELECT 'tenant', name, paused_reason,
 FROM django_jobs_tenant WHERE paused_at <= clock_timestamp() - make_interval(secs => %(old)s)
 ORDER BY seconds DESC
 LIMIT 20
-"""
+""",
+    lambda: {"old": FORGOTTEN_SECONDS},
+)
+QUARANTINED = Statement(QUARANTINES, lambda: {"most": MOST_BLOCKED})
 # An open breaker tries again after breaker_open_for, unless nothing waits or a person opened it.
-BREAKERS = """
+BREAKERS = Statement(
+    """
 SELECT name, breaker_state AS state, breaker_reason AS reason,
     extract(epoch FROM clock_timestamp() - breaker_changed_at)::float8 AS seconds
 FROM django_jobs_resource
@@ -57,12 +66,14 @@ WHERE breaker_state <> 'closed'
       - make_interval(secs => greatest(%(old)s::float8, 2 * least(breaker_open_for, 1e9)))
 ORDER BY breaker_changed_at
 LIMIT 20
-"""
+""",
+    lambda: {"old": STUCK_SECONDS},
+)
 
 
-def examine_keys() -> Iterator[Finding]:
+def examine_keys(read: Reader) -> Iterator[Finding]:
     """Jobs that hold a key for long, with a long line behind them."""
-    for row in fetch_named(KEYS, {"old": STUCK_SECONDS, "most": MOST_COUNTED}):
+    for row in read(KEYS):
         yield found(
             "D321",
             f"Job {row['job']} ({row['job_type']}) has held the concurrency key {row['key']!r} for "
@@ -77,9 +88,9 @@ def examine_keys() -> Iterator[Finding]:
         )
 
 
-def examine_pauses() -> Iterator[Finding]:
+def examine_pauses(read: Reader) -> Iterator[Finding]:
     """Queues, resources, tenants and job types that hold back jobs for long."""
-    for row in read_queues():
+    for row in read(READY_QUEUES):
         if row["paused"] and row["paused_seconds"] >= FORGOTTEN_SECONDS:
             why = f" ({row['paused_reason']})" if row["paused_reason"] else ""
             yield found(
@@ -91,8 +102,8 @@ def examine_pauses() -> Iterator[Finding]:
                 seconds=row["paused_seconds"],
                 ready=row["ready"],
             )
-    yield from _paused_gates()
-    for one in take_quarantines():
+    yield from _paused_gates(read)
+    for one in (QuarantineSnapshot(**row) for row in read(QUARANTINED)):
         if one.blocked and one.since_seconds >= FORGOTTEN_SECONDS:
             yield found(
                 "D324",
@@ -107,8 +118,8 @@ def examine_pauses() -> Iterator[Finding]:
             )
 
 
-def _paused_gates() -> Iterator[Finding]:
-    rows = fetch_named(PAUSED, {"old": FORGOTTEN_SECONDS})
+def _paused_gates(read: Reader) -> Iterator[Finding]:
+    rows = read(PAUSED)
     if not rows:
         return
     names = {(row["kind"], row["name"]) for row in rows}
@@ -137,9 +148,9 @@ def _paused_gates() -> Iterator[Finding]:
             )
 
 
-def examine_breakers() -> Iterator[Finding]:
+def examine_breakers(read: Reader) -> Iterator[Finding]:
     """Circuit breakers that have not been closed for long."""
-    for row in fetch_named(BREAKERS, {"old": STUCK_SECONDS}):
+    for row in read(BREAKERS):
         state = row["state"].replace("_", " ")
         why = f" ({row['reason']})" if row["reason"] else ""
         yield found(

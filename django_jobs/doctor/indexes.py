@@ -7,9 +7,10 @@ from typing import Any
 
 from django.db.models import Model
 
-from ..lifecycle.history import TABLES, PartitionedTable, partitions
-from ..models.database import fetch_named
+from ..lifecycle.history import PartitionedTable
 from .findings import Finding, found
+from .history import PARTITIONS
+from .reading import Reader, Statement
 from .tables import our_models, our_tables
 
 BLOATED_BYTES = 16 * 2**20
@@ -21,7 +22,8 @@ BLOATED_TIMES = 4
 # the view pg_stats is slow. An entry has its columns, a header of 8 bytes, a pointer of 4 and some
 # alignment; a page is 70 percent full after random inserts. The partitions of days have indexes
 # like those of the default one, with names that PostgreSQL chose.
-INDEXES = """
+INDEXES = Statement(
+    """
 SELECT leaf.relname AS table_name, index.relname AS name,
     index.oid::regclass::text AS quoted, pg_index.indisvalid AS valid,
     index.relname ~ '_cc(new|old)[0-9]*$' AS is_leftover,
@@ -45,7 +47,9 @@ JOIN pg_namespace AS namespace ON namespace.oid = leaf.relnamespace
 JOIN pg_index ON pg_index.indrelid = leaf.oid
 JOIN pg_class AS index ON index.oid = pg_index.indexrelid
 ORDER BY leaf.relname, index.relname
-"""
+""",
+    lambda: {"tables": our_tables(), "large": BLOATED_BYTES},
+)
 
 
 def declared_indexes() -> list[tuple[str, str, type[Model]]]:
@@ -58,9 +62,9 @@ def declared_indexes() -> list[tuple[str, str, type[Model]]]:
     ]
 
 
-def examine_indexes() -> Iterator[Finding]:
+def examine_indexes(read: Reader) -> Iterator[Finding]:
     """Missing, invalid, left over and bloated indexes."""
-    rows = fetch_named(INDEXES, {"tables": our_tables(), "large": BLOATED_BYTES})
+    rows = read(INDEXES)
     there = {row["name"] for row in rows}
     for name, table, model in declared_indexes():
         if name not in there:
@@ -76,28 +80,30 @@ def examine_indexes() -> Iterator[Finding]:
                 table=table,
                 model=model.__name__,
             )
-    for partitioned in TABLES:
-        yield from _partitions(partitioned, rows)
+    for partitioned, statement in PARTITIONS.items():
+        yield from _partitions(partitioned, [row["name"] for row in read(statement)], rows)
     for row in rows:
         yield from _index(row)
 
 
-def _partitions(table: PartitionedTable, rows: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def _partitions(
+    table: PartitionedTable, partitions: Sequence[str], rows: Sequence[dict[str, Any]]
+) -> Iterator[Finding]:
     """The indexes of the default partition that other partitions lack."""
     like = {row["definition"]: row for row in rows if row["table_name"] == table.default}
-    for partition in partitions(table):
-        there = {row["definition"] for row in rows if row["table_name"] == partition.name}
+    for partition in partitions:
+        there = {row["definition"] for row in rows if row["table_name"] == partition}
         for definition in like.keys() - there:
             index = like[definition]
             unique = "UNIQUE " if index["is_unique"] else ""
             yield found(
                 "D121",
-                f"{partition.name} has no index like {index['name']}, so statements read the whole "
+                f"{partition} has no index like {index['name']}, so statements read the whole "
                 "partition.",
                 "Build it:",
-                f"CREATE {unique}INDEX CONCURRENTLY ON {partition.name} USING {definition};",
+                f"CREATE {unique}INDEX CONCURRENTLY ON {partition} USING {definition};",
                 index=index["name"],
-                table=partition.name,
+                table=partition,
             )
 
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import psycopg
 
-from ..models.database import fetch, fetch_named, jobs_connection
+from ..models.database import fetch, jobs_connection
 from ..worker.connections import unpooled
 from ..worker.options import HEARTBEAT_CONNECTIONS, connections_of
 from .findings import CannotExamine, Finding, found
+from .reading import Reader, Statement
 
 CHANNEL = "django_jobs_doctor"
 LISTEN_SECONDS = 2.0
@@ -29,7 +30,8 @@ USED_UP = 0.9
 
 # The limits of a role and a database count all of their sessions, in all of the server's databases.
 # Without pg_monitor the type of other roles' sessions is null; those of the server have no user.
-LIMITS = """
+LIMITS = Statement(
+    """
 SELECT current_setting('max_connections')::integer
         - current_setting('superuser_reserved_connections')::integer
         - coalesce(current_setting('reserved_connections', true)::integer, 0) AS server,
@@ -39,19 +41,25 @@ SELECT current_setting('max_connections')::integer
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'
         OR backend_type IS NULL AND usesysid IS NOT NULL AND datid IS NOT NULL) AS used
 """
-FLEET = """
+)
+FLEET = Statement(
+    """
 SELECT name, host, threads, async_slots > 0 AS on_loop FROM django_jobs_worker
 WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
 """
+)
 # Of each host the clock that is farthest away, and the names of workers that found it so.
-SKEWED = """
-SELECT host, (array_agg(clock_skew ORDER BY abs(clock_skew) DESC))[1],
-    (array_agg(DISTINCT name::text ORDER BY name::text))[:5]
+SKEWED = Statement(
+    """
+SELECT host, (array_agg(clock_skew ORDER BY abs(clock_skew) DESC))[1] AS skew,
+    (array_agg(DISTINCT name::text ORDER BY name::text))[:5] AS workers
 FROM django_jobs_worker
 WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
   AND abs(clock_skew) > %(most)s::float8
 GROUP BY host ORDER BY max(abs(clock_skew)) DESC, host LIMIT 20
-"""
+""",
+    lambda: {"most": MOST_SKEW},
+)
 # The limit is of the transaction, so that nobody inherits it from a pool.
 OWN_SESSION = "SELECT pg_backend_pid(), set_config('statement_timeout', %s, true)"
 
@@ -138,10 +146,11 @@ def _shut(descriptor: int) -> None:
         ours.shutdown(socket.SHUT_RDWR)
 
 
-def examine_clock() -> Iterator[Finding]:
+def examine_clock(read: Reader) -> Iterator[Finding]:
     """How far the clocks of this host, and of those of live workers, are from the database's."""
     yield from _clock_of_this_host()
-    for host, skew, workers in fetch(SKEWED, {"most": MOST_SKEW}):
+    for row in read(SKEWED):
+        host, skew, workers = row["host"], row["skew"], row["workers"]
         names = " and ".join(filter(None, [", ".join(workers[:-1]), workers[-1]]))
         of = "the workers" if len(workers) > 1 else "the worker"
         yield found(
@@ -176,13 +185,15 @@ def _clock_of_this_host() -> Iterator[Finding]:
         )
 
 
-def examine_connections() -> Iterator[Finding]:
+def examine_connections(read: Reader) -> Iterator[Finding]:
     """Whether the server allows as many connections as the live workers may need."""
-    (row,) = fetch_named(LIMITS, {})
+    (row,) = read(LIMITS)
     limits = {name: row[name] for name in ("server", "database", "role") if row[name] is not None}
     of, limit = min(limits.items(), key=lambda item: item[1])
     where = {"server": "the server", "database": "the database", "role": "the role"}[of]
-    needed = fleet_needs(fetch(FLEET, {}))
+    needed = fleet_needs(
+        (one["name"], one["host"], one["threads"], one["on_loop"]) for one in read(FLEET)
+    )
     if needed > limit:
         yield found(
             "D204",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..models.database import fetch, fetch_named
 from .findings import CannotExamine, Finding, age, found
+from .reading import Reader, Statement
 
 OLD_SECONDS = 600.0
 """A transaction that is open for longer keeps the dead rows of that time."""
@@ -16,7 +16,8 @@ OLD_TRANSACTIONS = 1_000_000
 # Of this database alone: only its snapshots hold back vacuum in its tables. A walsender has no
 # database, and holds back all of them by the feedback of its standby; the server does not say since
 # when. A vacuum holds back no other one.
-SESSIONS = """
+SESSIONS = Statement(
+    """
 SELECT pid, usename AS role, application_name AS application, client_addr::text AS address, state,
     backend_type, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
     age(coalesce(backend_xmin, backend_xid)) AS transactions,
@@ -30,8 +31,11 @@ WHERE (datname = current_database() OR backend_type = 'walsender')
        OR backend_type = 'walsender' AND age(backend_xmin) >= %(transactions)s)
 ORDER BY xact_start
 LIMIT 5
-"""
-PREPARED = """
+""",
+    lambda: {"old": OLD_SECONDS, "transactions": OLD_TRANSACTIONS},
+)
+PREPARED = Statement(
+    """
 SELECT quote_literal(gid) AS gid, owner,
     extract(epoch FROM clock_timestamp() - prepared)::float8 AS seconds
 FROM pg_prepared_xacts
@@ -39,14 +43,19 @@ WHERE database = current_database()
   AND clock_timestamp() - prepared >= make_interval(secs => %(old)s)
 ORDER BY prepared
 LIMIT 5
-"""
-SLOTS = """
+""",
+    lambda: {"old": OLD_SECONDS},
+)
+SLOTS = Statement(
+    """
 SELECT slot_name AS name, slot_type AS type, active, age(xmin) AS transactions
 FROM pg_replication_slots
 WHERE xmin IS NOT NULL AND age(xmin) >= %(old)s
 ORDER BY age(xmin) DESC
 LIMIT 5
-"""
+""",
+    lambda: {"old": OLD_TRANSACTIONS},
+)
 # A column list of names alone cannot hold a literal or a comment, so what follows is a table.
 STATEMENT = re.compile(
     r"""\s*(?:autovacuum:\s)?(?:
@@ -56,12 +65,14 @@ STATEMENT = re.compile(
     |\s*(?P<word>[a-z_]{2,20})\b""",
     re.IGNORECASE | re.VERBOSE | re.ASCII,
 )
-SEES_SESSIONS = "SELECT pg_has_role('pg_read_all_stats', 'USAGE'), quote_ident(current_user)"
+SEES_SESSIONS = Statement(
+    "SELECT pg_has_role('pg_read_all_stats', 'USAGE') AS all, quote_ident(current_user) AS role"
+)
 
 
-def examine_sessions() -> Iterator[Finding]:
+def examine_sessions(read: Reader) -> Iterator[Finding]:
     """Sessions with an old transaction; without the right, those of the own role."""
-    for row in fetch_named(SESSIONS, {"old": OLD_SECONDS, "transactions": OLD_TRANSACTIONS}):
+    for row in read(SESSIONS):
         row["query"] = beginning_of(row["query"] or "")
         who = f"role {row['role']}" + (f", {row['application']}" if row["application"] else "")
         if row["seconds"] is None:
@@ -84,9 +95,10 @@ def examine_sessions() -> Iterator[Finding]:
             f"SELECT pg_terminate_backend({row['pid']});",
             **row,
         )
-    ((sees_all, role),) = fetch(SEES_SESSIONS, {})
-    if not sees_all:
-        raise CannotExamine(f"sessions of other roles need pg_monitor: GRANT pg_monitor TO {role};")
+    (sees,) = read(SEES_SESSIONS)
+    if not sees["all"]:
+        grant = f"GRANT pg_monitor TO {sees['role']};"
+        raise CannotExamine(f"sessions of other roles need pg_monitor: {grant}")
 
 
 def beginning_of(statement: str) -> str:
@@ -99,9 +111,9 @@ def beginning_of(statement: str) -> str:
     return " ".join([*verb.upper().split(), *filter(None, [known["table"]])])
 
 
-def examine_prepared() -> Iterator[Finding]:
+def examine_prepared(read: Reader) -> Iterator[Finding]:
     """Prepared transactions that were neither committed nor rolled back."""
-    for row in fetch_named(PREPARED, {"old": OLD_SECONDS}):
+    for row in read(PREPARED):
         yield found(
             "D112",
             f"The prepared transaction {row['gid']} of {row['owner']} has been open for "
@@ -112,9 +124,9 @@ def examine_prepared() -> Iterator[Finding]:
         )
 
 
-def examine_slots() -> Iterator[Finding]:
+def examine_slots(read: Reader) -> Iterator[Finding]:
     """Replication slots that hold the snapshot of a standby which is gone or far behind."""
-    for row in fetch_named(SLOTS, {"old": OLD_TRANSACTIONS}):
+    for row in read(SLOTS):
         yield found(
             "D113",
             f"The replication slot {row['name']} is {'' if row['active'] else 'not '}in use and "

@@ -8,8 +8,8 @@ from typing import Any
 from django.apps import apps
 from django.db.models import Model
 
-from ..models.database import fetch, fetch_named
 from .findings import Finding, age, found
+from .reading import Reader, Statement
 
 MOST_DEAD_PER_START = 10
 """How often autovacuum could have started by now, by the number of dead rows."""
@@ -18,7 +18,8 @@ FEWEST_DEAD = 20_000
 
 # All tables with rows, partitions instead of the partitioned tables. Storage parameters of a table
 # override the server's.
-TABLES = """
+TABLES = Statement(
+    """
 SELECT leaf.relname AS name, leaf.reltuples::bigint AS rows, leaf.reloptions AS options,
     EXISTS (SELECT FROM pg_options_to_table(leaf.reloptions)
             WHERE option_name = 'autovacuum_enabled' AND NOT option_value::boolean)
@@ -40,8 +41,12 @@ CROSS JOIN LATERAL (
 JOIN pg_class AS leaf ON leaf.oid = part.relid AND leaf.relkind = 'r'
 LEFT JOIN pg_stat_user_tables AS stat ON stat.relid = leaf.oid
 ORDER BY leaf.relname
-"""
-SERVER = "SELECT name, setting FROM pg_settings WHERE name IN ('autovacuum', 'track_counts')"
+""",
+    lambda: {"tables": our_tables()},
+)
+SERVER = Statement(
+    "SELECT name, setting FROM pg_settings WHERE name IN ('autovacuum', 'track_counts')"
+)
 
 PARAMETERS = {
     "django_jobs_job_live": (
@@ -68,10 +73,11 @@ def our_models() -> list[type[Model]]:
     return [model for model in models if not model._meta.proxy]
 
 
-def examine_server() -> Iterator[Finding]:
+def examine_server(read: Reader) -> Iterator[Finding]:
     """Whether autovacuum can run at all."""
-    for name, setting in fetch(SERVER, {}):
-        if setting == "off":
+    for row in read(SERVER):
+        if row["setting"] == "off":
+            name = row["name"]
             yield found(
                 "D102",
                 f"The server's {name} is off, so dead rows are never removed and the tables grow.",
@@ -82,9 +88,9 @@ def examine_server() -> Iterator[Finding]:
             )
 
 
-def examine_tables() -> Iterator[Finding]:
+def examine_tables(read: Reader) -> Iterator[Finding]:
     """Dead rows, autovacuum and storage parameters of each table."""
-    for table in fetch_named(TABLES, {"tables": our_tables()}):
+    for table in read(TABLES):
         yield from _table(table)
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from shlex import quote
-from typing import Any
 
 from .. import registry
 from ..api import stored_payload_problem
 from ..conf import conf
-from ..lifecycle.compensating import MOST_NAMED, failed_compensations
+from ..lifecycle.compensating import FAILED, MOST_NAMED
 from ..lifecycle.workflows.stuck import stuck
+from ..metrics import unclaimable
 from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
-from ..metrics.unclaimable import take_unclaimable
 from ..models import Queue
-from ..models.database import fetch, fetch_named
 from .findings import Finding, found
 from .history import at_least
+from .reading import Reader, Statement
 
 MOST_COUNTED = 1_000
 MOST_LOOKED_AT, MOST_TRIED = 10_000, 2_000
@@ -25,7 +24,8 @@ equal shares of them, and at least 20. As many scheduled ones as are counted are
 MOST_LISTED = 20
 
 # Steps from one queue to the next in the index, so that queues without a row are found too.
-READY_QUEUES = """
+READY_QUEUES = Statement(
+    """
 WITH RECURSIVE ready AS (
     (SELECT queue FROM django_jobs_job WHERE status = 'ready' ORDER BY queue, rank, id LIMIT 1)
     UNION ALL
@@ -51,10 +51,13 @@ SELECT ready.queue AS name, queue.paused_at IS NOT NULL AS paused, queue.name IS
           AND worker.lease_expires_at >= clock_timestamp()) AS any_alive
 FROM ready LEFT JOIN django_jobs_queue AS queue ON queue.name = ready.queue
 LIMIT 1000
-"""
+""",
+    lambda: {"most": MOST_COUNTED},
+)
 
 # A worker that lives makes them ready within a poll, of any queue.
-OVERDUE_QUEUES = """
+OVERDUE_QUEUES = Statement(
+    """
 SELECT DISTINCT job.queue FROM (
     SELECT queue FROM django_jobs_job
     WHERE status = 'scheduled' AND available_at < statement_timestamp() - interval '60 s'
@@ -64,11 +67,18 @@ WHERE queue.paused_at IS NULL AND NOT EXISTS (
     SELECT FROM django_jobs_worker AS worker
     WHERE worker.status IN ('running', 'draining')
       AND worker.lease_expires_at >= clock_timestamp())
-"""
+""",
+    lambda: {"most": MOST_COUNTED},
+)
+
+UNCLAIMABLE = Statement(
+    unclaimable.UNCLAIMABLE, lambda: {"most": _share(MOST_LOOKED_AT), "upcoming": MOST_COUNTED}
+)
 
 # One payload of each form, as in jobcheck, among the first jobs of each queue and those due next.
-FORMS = """
-SELECT job.job_type, job.payload_version, form.jobs, form.lowest, job.payload::text
+FORMS = Statement(
+    """
+SELECT job.job_type, job.payload_version, form.jobs, form.lowest, job.payload::text AS payload
 FROM (
     SELECT min(id) AS lowest, count(*) AS jobs
     FROM (
@@ -86,10 +96,13 @@ FROM (
     LIMIT 1000
 ) AS form JOIN django_jobs_job_live AS job ON job.id = form.lowest
 ORDER BY 1, 2, 4
-"""
+""",
+    lambda: {"most": _share(MOST_TRIED), "types": registry.names()},
+)
 
 # Where workers live, they decide what is known; the code of this process may be another.
-UNHANDLED = """
+UNHANDLED = Statement(
+    """
 SELECT schedule.name, schedule.job_type FROM django_jobs_schedule AS schedule
 WHERE schedule.enabled AND schedule.paused_at IS NULL AND NOT (
     SELECT coalesce(bool_or(worker.job_types @> to_jsonb(schedule.job_type)),
@@ -99,15 +112,18 @@ WHERE schedule.enabled AND schedule.paused_at IS NULL AND NOT (
       AND worker.lease_expires_at >= clock_timestamp())
 ORDER BY schedule.name
 LIMIT %(most)s
-"""
+""",
+    lambda: {"most": MOST_LISTED, "types": registry.names()},
+)
+COMPENSATIONS = Statement(FAILED, lambda: {"most": MOST_LISTED})
 
 START = "manage.py jobworker"
 
 
-def examine_queues() -> Iterator[Finding]:
+def examine_queues(read: Reader) -> Iterator[Finding]:
     """Ready and due jobs in queues that no live worker serves."""
-    rows = [row for row in read_queues() if not row["paused"]]
-    names = {name for (name,) in fetch(OVERDUE_QUEUES, {"most": MOST_COUNTED})}
+    rows = [row for row in read(READY_QUEUES) if not row["paused"]]
+    names = {row["queue"] for row in read(OVERDUE_QUEUES)}
     names |= {row["name"] for row in rows if not row["any_alive"]}
     if names:
         listed = sorted(names)
@@ -136,14 +152,9 @@ def examine_queues() -> Iterator[Finding]:
             )
 
 
-def read_queues() -> list[dict[str, Any]]:
-    """The queues with ready jobs, in one statement."""
-    return fetch_named(READY_QUEUES, {"most": MOST_COUNTED})
-
-
-def examine_types() -> Iterator[Finding]:
+def examine_types(read: Reader) -> Iterator[Finding]:
     """Jobs whose type, or version of payload, no live worker of their queue knows."""
-    unknown, unread = take_unclaimable(_share(MOST_LOOKED_AT), MOST_COUNTED)
+    unknown, unread = unclaimable.backlogs_of(read(UNCLAIMABLE))
     for one in unknown:
         yield found(
             "D303",
@@ -167,14 +178,15 @@ def examine_types() -> Iterator[Finding]:
         )
 
 
-def examine_payloads() -> Iterator[Finding]:
+def examine_payloads(read: Reader) -> Iterator[Finding]:
     """Payloads that the code of this process cannot read, of types that it knows."""
     problems: dict[tuple[str, str], tuple[int, int]] = {}
-    parameters = {"most": _share(MOST_TRIED), "types": registry.names()}
-    for job_type, version, jobs, lowest, text in fetch(FORMS, parameters):
-        if problem := stored_payload_problem(job_type, version, text, brief=True):
+    for form in read(FORMS):
+        job_type, lowest = form["job_type"], form["lowest"]
+        version, payload = form["payload_version"], form["payload"]
+        if problem := stored_payload_problem(job_type, version, payload, brief=True):
             count, first = problems.get((job_type, problem), (0, lowest))
-            problems[job_type, problem] = count + jobs, min(first, lowest)
+            problems[job_type, problem] = count + form["jobs"], min(first, lowest)
     for (job_type, problem), (jobs, lowest) in problems.items():
         yield found(
             "D305",
@@ -189,10 +201,10 @@ def examine_payloads() -> Iterator[Finding]:
         )
 
 
-def examine_schedules() -> Iterator[Finding]:
+def examine_schedules(read: Reader) -> Iterator[Finding]:
     """Schedules that cannot fire, or do not."""
-    parameters = {"most": MOST_LISTED, "types": registry.names()}
-    for name, job_type in fetch(UNHANDLED, parameters):
+    for row in read(UNHANDLED):
+        name, job_type = row["name"], row["job_type"]
         yield found(
             "D306",
             f"The schedule {name!r} fires {job_type}, for which there is no handler.",
@@ -230,9 +242,9 @@ def examine_workflows() -> Iterator[Finding]:
         )
 
 
-def examine_compensations() -> Iterator[Finding]:
+def examine_compensations(read: Reader) -> Iterator[Finding]:
     """Failed runs of workflows of which not all was undone that should be."""
-    for row in failed_compensations(MOST_LISTED):
+    for row in read(COMPENSATIONS):
         names = row["steps"]
         more = len(names) - MOST_NAMED
         named = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

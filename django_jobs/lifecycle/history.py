@@ -29,7 +29,7 @@ WAIT_A_MOMENT = f"SET LOCAL lock_timeout = {int(MOMENT * 1000)}"
 
 # The bounds as PostgreSQL shows them: FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('...').
 PARTITIONS = r"""
-SELECT name, ends[1]::timestamptz AS start, ends[2]::timestamptz
+SELECT name, ends[1]::timestamptz AS start, ends[2]::timestamptz AS "end"
 FROM (
     SELECT child.relname AS name,
         regexp_match(pg_get_expr(child.relpartbound, child.oid),

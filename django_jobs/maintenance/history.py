@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from ..conf import conf
 from ..domain.durations import LONGEST_AGE
@@ -20,7 +20,7 @@ from ..lifecycle.dropping import (
     drop,
 )
 from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
-from ..lifecycle.pruning import runs_go_with_jobs
+from ..lifecycle.pruning import Rules, runs_go_with_jobs
 from ..models.database import database_time
 from ..signals import worker_event
 from .retention import BUDGET_SECONDS, longest_kept, rules_in_force, runs_kept
@@ -101,28 +101,32 @@ def make_due_partitions() -> int:
     return history.make_partitions(Period(conf().history["partition"]))
 
 
-def expired_partitions(
-    table: PartitionedTable, *, late: timedelta = timedelta(0)
+def expired_partitions(table: PartitionedTable) -> list[Partition]:
+    """The partitions in which all is past its retention, the oldest first."""
+    there = {one: history.partitions(one) for one in TABLES}
+    return expired_among(there, table, rules_in_force(), database_time())
+
+
+def expired_among(
+    there: Mapping[PartitionedTable, Sequence[Partition]],
+    table: PartitionedTable,
+    rules: Rules,
+    now: datetime,
 ) -> list[Partition]:
-    """The partitions in which all has been past its retention for ``late``, the oldest first."""
-    rules = rules_in_force()
+    """Those of a table, of the partitions that are ``there``, in which all is past its retention,
+    in the same order."""
     kept = runs_kept(rules) if table is RUNS else longest_kept(rules)
-    expired = _expired(table, kept, late)
+    if kept is None or kept >= LONGEST_AGE:
+        return []
+    over = now - timedelta(seconds=kept)
+    expired = [one for one in there[table] if one.end <= over]
     if table is JOBS or not runs_go_with_jobs():
         return expired
     # While a partition of jobs is in use it is not dropped, and their runs wait for it.
-    jobs = history.partitions(JOBS)
-    return [one for one in expired if not any(one.overlaps(other) for other in jobs)]
+    return [one for one in expired if not any(one.overlaps(other) for other in there[JOBS])]
 
 
 def _kept_runs() -> tuple[KeptRuns, bool]:
     """Which runs outlive their partition, and whether runs go with their job."""
     with_runs = runs_go_with_jobs()
     return WITH_JOBS if with_runs else OF_LIVE_JOBS, with_runs
-
-
-def _expired(table: PartitionedTable, kept: float | None, late: timedelta) -> list[Partition]:
-    if kept is None or kept >= LONGEST_AGE:
-        return []
-    over = database_time() - timedelta(seconds=kept) - late
-    return [one for one in history.partitions(table) if one.end <= over]

@@ -3,9 +3,11 @@ run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ..models.database import fetch
+from ..models.database import fetch_named
 
 # The first of each queue, of those that are blocked at their gates, and of the scheduled ones, if
 # they are asked for. Gates pass over what nobody can run.
@@ -38,7 +40,8 @@ WITH alike AS MATERIALIZED (
         payload_versions) queues, job_types, payload_versions
     FROM django_jobs_worker WHERE status IN ('running', 'draining')
 )
-SELECT seen.job_type, CASE WHEN alive.known THEN seen.version END, sum(seen.ready)::bigint
+SELECT seen.job_type, CASE WHEN alive.known THEN seen.version END AS version,
+    sum(seen.ready)::bigint AS ready
 FROM (
     SELECT queue, job_type, payload_version AS version, count(*) AS ready
     FROM ({first}) AS first GROUP BY 1, 2, 3) AS seen
@@ -81,22 +84,23 @@ class UnreadVersion:
     ready: int
 
 
-def take_unclaimable(
-    most: int = MOST_LOOKED_AT, upcoming: int = 0
-) -> tuple[tuple[UnknownTypeBacklog, ...], tuple[UnreadVersion, ...]]:
+Backlogs = tuple[tuple[UnknownTypeBacklog, ...], tuple[UnreadVersion, ...]]
+
+
+def take_unclaimable(most: int = MOST_LOOKED_AT, upcoming: int = 0) -> Backlogs:
     """The job types and the payload versions that no living worker of their queue can run, most
     jobs first. At most 200 of both together, versions before types; none while no worker lives.
     ``upcoming`` scheduled jobs, which are due next, count as if they were ready."""
-    rows = fetch(UNCLAIMABLE, {"most": most, "upcoming": upcoming})
+    return backlogs_of(fetch_named(UNCLAIMABLE, {"most": most, "upcoming": upcoming}))
+
+
+def backlogs_of(rows: Sequence[Mapping[str, Any]]) -> Backlogs:
+    """The rows of ``UNCLAIMABLE``: those without a version are of unknown job types."""
     return (
         tuple(
-            UnknownTypeBacklog(job_type=name, ready=ready)
-            for name, version, ready in rows
-            if version is None
+            UnknownTypeBacklog(job_type=row["job_type"], ready=row["ready"])
+            for row in rows
+            if row["version"] is None
         ),
-        tuple(
-            UnreadVersion(job_type=name, version=version, ready=ready)
-            for name, version, ready in rows
-            if version is not None
-        ),
+        tuple(UnreadVersion(**row) for row in rows if row["version"] is not None),
     )

@@ -17,9 +17,9 @@ from .walking import Page
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MOST = 15
-EXAMINES, MOST_EXAMINED = "/doctor/", 90
-"""The page that looks for causes: 22 examinations have 53 statements, and each ends with one that
-releases its locks and forgets its error."""
+EXAMINES, MOST_EXAMINED = "/doctor/", 30
+"""The page that looks for causes: most of the 23 examinations are read in one round trip, and each
+of the others ends with one that releases its locks and forgets its error."""
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_jobs.doctor import examination
 from django_jobs.doctor.examination import EXAMINATIONS, Examination, diagnose
 from django_jobs.doctor.findings import KINDS, Diagnosis, Finding, found
+from django_jobs.doctor.reading import Reader, Statement
 from django_jobs.models.database import fetch
 from tests.factories import another_connection, run_sql
 
@@ -87,6 +89,63 @@ def test_an_examination_keeps_no_lock_while_the_next_one_is_made() -> None:
 
     both = [Examination(reads, ("D101",)), Examination(locks, ("D121",))]
     assert [one.problem for one in diagnose(both).findings] == ["many"]
+
+
+LOCKS = """
+SELECT relation::regclass::text AS name FROM pg_locks
+WHERE pid = pg_backend_pid() AND relation = 'django_jobs_queue'::regclass
+"""
+
+
+def reading(number: str, sql: str) -> Examination:
+    """An examination that finds each row of a statement."""
+    statement = Statement(sql)
+
+    def examine(read: Reader) -> Iterator[Finding]:
+        for row in read(statement):
+            yield found(number, str(*row.values()), "")
+
+    return Examination(examine, (number,), (statement,))
+
+
+@pytest.mark.django_db
+def test_what_is_read_together_keeps_no_lock_from_statement_to_statement() -> None:
+    both = reading("D101", "SELECT count(*) FROM django_jobs_queue"), reading("D121", LOCKS)
+    assert [one.id for one in diagnose(both).findings] == ["django_jobs.D101"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT pg_sleep(60)", "took longer than 2 s"),
+        ("TABLE no_such_table", "no_such_table"),
+        ("UPDATE django_jobs_queue SET name = name", "read-only transaction"),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", "terminat"),
+    ],
+    ids=["too long", "an error", "a write", "a lost connection"],
+)
+def test_a_statement_that_fails_leaves_those_that_are_read_with_it(sql: str, reason: str) -> None:
+    before, after = reading("D101", "SELECT 1"), reading("D121", "SELECT 2")
+    diagnosis = diagnose([before, reading("D111", sql), after])
+    assert [one.problem for one in diagnosis.findings] == ["2", "1"]
+    (missing,) = diagnosis.not_examined
+    assert missing.ids == ("django_jobs.D111",)
+    assert reason in missing.reason
+
+
+@pytest.mark.django_db
+def test_a_statement_of_two_examinations_is_read_once() -> None:
+    one = reading("D101", "SELECT clock_timestamp()")
+    first, second = diagnose([one, one._replace(numbers=("D121",))]).findings
+    assert first.problem == second.problem
+
+
+@pytest.mark.django_db
+def test_all_is_examined_in_few_round_trips() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        diagnose()
+    assert len(queries) <= 22
 
 
 @pytest.mark.django_db

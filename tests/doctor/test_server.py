@@ -141,11 +141,11 @@ def test_the_clocks_of_the_hosts_of_live_workers_are_compared() -> None:
 
 @pytest.mark.django_db
 def test_connections_of_other_roles_are_counted_without_the_right_to_see_more() -> None:
-    ((*_, used),) = fetch(server.LIMITS, {})
+    ((*_, used),) = fetch(server.LIMITS.sql, {})
     run_sql(
         "CREATE ROLE sees_little; GRANT sees_little TO CURRENT_USER; SET LOCAL ROLE sees_little"
     )
-    ((*_, seen),) = fetch(server.LIMITS, {})
+    ((*_, seen),) = fetch(server.LIMITS.sql, {})
     assert seen >= used > 0
 
 

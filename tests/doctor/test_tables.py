@@ -93,7 +93,7 @@ def test_the_parameters_are_those_that_migrate_sets() -> None:
 
 @pytest.mark.django_db
 def test_each_table_with_rows_is_examined() -> None:
-    rows = fetch(tables.TABLES, {"tables": tables.our_tables()})
+    rows = fetch(tables.TABLES.sql, tables.TABLES.parameters())
     with_rows = run_sql(
         "SELECT relname::text FROM pg_class WHERE relname ^@ 'django_jobs_' AND relkind = 'r'"
     )
