@@ -59,17 +59,24 @@ WHERE oid = ANY(ARRAY(SELECT to_regclass(name) FROM unnest(%(tables)s::text[]) A
 """,
     lambda: {"tables": [table.default for table in TABLES]},
 )
-# Until runs were counted once, the oldest worker could have counted them. ``ids`` is null without
-# the right to read the sequence.
+# A run that ended just now is counted in some seconds, however long ago the one before ended. Until
+# runs were counted once, the oldest worker could have counted them. ``ids`` is null without the
+# right to read the sequence, and ``seconds`` if all runs are counted.
 WATERMARK = Statement("""
 SELECT CASE WHEN has_sequence_privilege('django_jobs_run_id_seq', 'USAGE, SELECT')
         THEN coalesce(pg_sequence_last_value('django_jobs_run_id_seq'), 0)
     END - coalesce(mark.run_id, 0) AS ids,
-    extract(epoch FROM clock_timestamp() - coalesce(mark.reached_at, (
-        SELECT min(started_at) FROM django_jobs_worker
-        WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
-    )))::float8 AS seconds
-FROM (SELECT) AS always LEFT JOIN django_jobs_runwatermark AS mark ON mark.id = 1
+    CASE WHEN first.finished_at IS NOT NULL AND counting.since IS NOT NULL
+        THEN extract(epoch FROM clock_timestamp() - greatest(first.finished_at, counting.since))
+    END::float8 AS seconds
+FROM (SELECT) AS always
+LEFT JOIN django_jobs_runwatermark AS mark ON mark.id = 1
+CROSS JOIN LATERAL (
+    SELECT coalesce(mark.reached_at, min(started_at)) AS since FROM django_jobs_worker
+    WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()) AS counting
+LEFT JOIN LATERAL (
+    SELECT finished_at FROM django_jobs_run WHERE id > coalesce(mark.run_id, 0)
+    ORDER BY id LIMIT 1) AS first ON true
 """)
 
 
@@ -79,11 +86,11 @@ def examine_totals(read: Reader) -> Iterator[Finding]:
     ids, seconds = row["ids"], row["seconds"]
     if ids is None:
         raise CannotExamine("needs a right: USAGE on the sequence django_jobs_run_id_seq")
-    if ids > 0 and (seconds or 0) >= BEHIND_SECONDS:
+    if conf().totals and ids > 0 and (seconds or 0) >= BEHIND_SECONDS:
         yield found(
             "D133",
-            f"The totals of runs have not changed for {age(seconds)}, and up to {ids:,} runs are "
-            "not counted. Metrics and objectives show less than happened.",
+            f"Runs that ended {age(seconds)} ago are not in the totals, and up to {ids:,} are not "
+            "counted. Metrics and objectives show less than happened.",
             "A worker counts them, unless a transaction that wrote runs is still open: see D111. "
             "Start a worker, or end that transaction.",
             runs=ids,

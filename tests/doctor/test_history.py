@@ -31,23 +31,31 @@ def test_totals_that_an_open_transaction_holds_back_are_found() -> None:
         other.ensure_connection()
         other.connection.execute("BEGIN; DELETE FROM django_jobs_run WHERE id < 0")
         settle_one(enqueue_and_claim(), Succeeded())
-        run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '1 minute'")
-        assert not findings(examine_totals, "D133")
-        run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '1 hour'")
+        run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '8 hours'")
+        assert not findings(examine_totals, "D133"), "as after a quiet night"
+        ended_an_hour_ago()
         assert folding.run_once() == 0
         (behind,) = findings(examine_totals, "D133")
         assert behind.facts["runs"] == 1
+        assert 3_600 <= behind.facts["seconds"] < 7_200
         other.connection.execute("ROLLBACK")
     assert folding.run_once() == 1
     assert not findings(examine_totals, "D133")
 
 
-def test_a_fleet_that_never_counted_is_found_once_it_is_old_enough() -> None:
+def ended_an_hour_ago() -> None:
+    run_sql("UPDATE django_jobs_run SET finished_at = now() - interval '1 hour'")
+
+
+def test_a_fleet_that_never_counted_is_found_once_it_is_old_enough(settings: Settings) -> None:
     settle_one(enqueue_and_claim(), Succeeded())
+    ended_an_hour_ago()
     run_sql("DELETE FROM django_jobs_runwatermark")
     assert not findings(examine_totals, "D133")
     run_sql("UPDATE django_jobs_worker SET started_at = now() - interval '1 hour'")
     assert findings(examine_totals, "D133")
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
+    assert not findings(examine_totals, "D133")
 
 
 def drop_all() -> None:
