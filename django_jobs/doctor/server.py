@@ -38,6 +38,7 @@ SELECT current_setting('max_connections')::integer
     (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database())
         AS database,
     (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = session_user) AS role,
+    quote_ident(current_database()) AS database_name, quote_ident(session_user) AS role_name,
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'
         OR backend_type IS NULL AND usesysid IS NOT NULL AND datid IS NOT NULL) AS used
 """
@@ -190,7 +191,6 @@ def examine_connections(read: Reader) -> Iterator[Finding]:
     (row,) = read(LIMITS)
     limits = {name: row[name] for name in ("server", "database", "role") if row[name] is not None}
     of, limit = min(limits.items(), key=lambda item: item[1])
-    where = {"server": "the server", "database": "the database", "role": "the role"}[of]
     needed = fleet_needs(
         (one["name"], one["host"], one["threads"], one["on_loop"]) for one in read(FLEET)
     )
@@ -198,9 +198,8 @@ def examine_connections(read: Reader) -> Iterator[Finding]:
         yield found(
             "D204",
             f"The live workers may need {needed} connections, without those of isolated jobs and "
-            f"the site, and {where} allows {limit}. Handlers then wait, and jobs are snoozed.",
-            "Run fewer threads, or raise the limit. Of the server, as a superuser, with a restart:",
-            f"ALTER SYSTEM SET max_connections = {needed + 50};",
+            f"the site, and the {of} allows {limit}. Handlers then wait, and jobs are snoozed.",
+            *_raising(of, needed + 50, row),
             needed=needed,
             allowed=limit,
             limit_of=of,
@@ -215,6 +214,15 @@ def examine_connections(read: Reader) -> Iterator[Finding]:
             used=row["used"],
             allowed=row["server"],
         )
+
+
+def _raising(of: str, number: int, names: dict[str, Any]) -> tuple[str, str]:
+    """How to raise the limit of the server, the database or the role, and the statement."""
+    if of == "server":
+        how = "Run fewer threads, or raise the limit, as a superuser, with a restart:"
+        return how, f"ALTER SYSTEM SET max_connections = {number};"
+    how = "Run fewer threads, or raise the limit of the {of}, as a superuser:"
+    return how.format(of=of), f"ALTER {of.upper()} {names[f'{of}_name']} CONNECTION LIMIT {number};"
 
 
 def fleet_needs(workers: Iterable[tuple[str, str, int, bool]]) -> int:

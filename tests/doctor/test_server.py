@@ -161,11 +161,15 @@ def test_a_fleet_that_may_need_more_connections_than_there_are_is_found() -> Non
 
 
 @pytest.mark.django_db
-def test_the_limit_of_a_role_counts_too() -> None:
+@pytest.mark.parametrize("of", ["role", "database"])
+def test_the_limit_of_a_role_or_a_database_counts_too_until_the_command_is_run(of: str) -> None:
     register_worker(threads=4)
-    run_sql("ALTER ROLE CURRENT_USER CONNECTION LIMIT 9")
+    ((role, database),) = run_sql("SELECT quote_ident(session_user), quote_ident(current_catalog)")
+    run_sql(f"ALTER {of} {role if of == 'role' else database} CONNECTION LIMIT 9")
     (few,) = findings(examine_connections, "D204")
-    assert (few.facts["allowed"], few.facts["limit_of"]) == (9, "role")
+    assert (few.facts["allowed"], few.facts["limit_of"]) == (9, of)
+    run_sql(*few.commands)
+    assert not findings(examine_connections, "D204")
 
 
 def test_the_need_is_that_of_jobworker() -> None:
