@@ -97,7 +97,7 @@ FROM (
 ) AS form JOIN django_jobs_job_live AS job ON job.id = form.lowest
 ORDER BY 1, 2, 4
 """,
-    lambda: {"most": _share(MOST_TRIED), "types": registry.names()},
+    lambda: {"most": _share(MOST_TRIED), "types": list(registry.versions())},
 )
 
 # Where workers live, they decide what is known; the code of this process may be another.
@@ -113,7 +113,7 @@ WHERE schedule.enabled AND schedule.paused_at IS NULL AND NOT (
 ORDER BY schedule.name
 LIMIT %(most)s
 """,
-    lambda: {"most": MOST_LISTED, "types": registry.names()},
+    lambda: {"most": MOST_LISTED, "types": list(registry.versions())},
 )
 COMPENSATIONS = Statement(FAILED, lambda: {"most": MOST_LISTED})
 

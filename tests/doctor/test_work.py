@@ -18,7 +18,7 @@ from django_jobs.metrics.unclaimable import take_unclaimable
 from django_jobs.models import Job, Queue
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
-from tests.factories import due_schedule, look, register_worker, run_sql
+from tests.factories import declared, due_schedule, look, register_worker, run_sql
 from tests.lifecycle.test_opening import DEAD, finish
 from tests.workflows import saga, start_graph
 
@@ -117,6 +117,21 @@ def test_payloads_that_this_code_cannot_read_are_found() -> None:
     assert "cannot be read (ValueError)" in unreadable.problem
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
     assert not findings(examine_payloads, "D305")  # no code of this process
+
+
+def old_name(first: int) -> None: ...
+
+
+def test_an_old_name_of_a_job_type_is_known_without_a_worker() -> None:
+    with declared(old_name, name="test.new", aliases=["test.old"]):
+        due_schedule(job_type="test.old")
+        assert not findings(examine_schedules, "D306")
+        add.enqueue(1)
+        run_sql("UPDATE django_jobs_job SET job_type = 'test.old'")
+        assert not findings(examine_payloads, "D305")
+        run_sql("""UPDATE django_jobs_job SET payload = '{"other": 1}'""")
+        (unreadable,) = findings(examine_payloads, "D305")
+        assert unreadable.facts["job_type"] == "test.old"
 
 
 def test_what_an_upgrade_raises_is_named_without_its_message(
