@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from django.conf import settings
-from django.core.checks import ERROR, WARNING, Tags, run_checks
+from django.core.checks import ERROR, WARNING
+from django.core.checks.registry import registry as system_checks
 
 from .. import registry
 from ..conf import conf
@@ -102,10 +104,14 @@ def exactly_once_for(seconds: float) -> list[str]:
 
 
 def examine_checks() -> Iterator[Finding]:
-    """The system checks of django_jobs, under their ids."""
-    deploy = not settings.DEBUG
-    messages = run_checks(tags=["django_jobs"], include_deployment_checks=deploy)
-    messages += run_checks(tags=[Tags.database], databases=[jobs_connection().alias])
+    """The system checks of django_jobs, under their ids. Those of other apps may do anything."""
+    ours = [
+        check
+        for check in system_checks.get_checks(include_deployment_checks=not settings.DEBUG)
+        if check.__module__.startswith("django_jobs.")
+    ]
+    databases = [jobs_connection().alias]
+    messages = chain.from_iterable(check(app_configs=None, databases=databases) for check in ours)
     for message in messages:
         id_ = message.id or ""
         if id_.startswith("django_jobs.") and message.level >= WARNING:

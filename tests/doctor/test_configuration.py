@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from django.core.checks import CheckMessage, Tags, register
+from django.core.checks.registry import registry
 from django.db import connection
 from pytest_django import Settings
 
@@ -80,3 +83,18 @@ def test_system_checks_are_findings_under_their_ids(settings: Settings) -> None:
     assert (lease.id, lease.severity) == ("django_jobs.E003", "error")
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "HEARTBEAT_SECONDS": None, "IMMEDIATE": True}
     assert [one.id for one in diagnosis_of(examine_checks).findings] == ["django_jobs.W005"]
+
+
+@pytest.mark.django_db
+def test_a_database_check_of_another_app_is_not_run(settings: Settings) -> None:
+    def theirs(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+        raise LookupError(databases)
+
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "LEASE_SECONDS": 10, "HEARTBEAT_SECONDS": 5}
+    register(theirs, Tags.database)
+    try:
+        diagnosis = diagnosis_of(examine_checks)
+    finally:
+        registry.registered_checks.remove(theirs)
+    assert [one.id for one in diagnosis.findings] == ["django_jobs.E003"]
+    assert not diagnosis.not_examined
