@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from shlex import quote
+from typing import Any
 
 from ..lifecycle.backlog import MOST_COUNTED as MOST_BLOCKED
 from ..metrics.limits import Usage, read_usages
@@ -55,7 +56,7 @@ LIMIT 20
     lambda: {"old": FORGOTTEN_SECONDS},
 )
 QUARANTINED = Statement(QUARANTINES, lambda: {"most": MOST_BLOCKED})
-# An open breaker tries again after breaker_open_for, unless nothing waits or a person opened it.
+# A breaker that has no job to try with stays half open.
 BREAKERS = Statement(
     """
 SELECT name, breaker_state AS state, breaker_reason AS reason,
@@ -119,47 +120,58 @@ def examine_pauses(read: Reader) -> Iterator[Finding]:
 
 
 def _paused_gates(read: Reader) -> Iterator[Finding]:
-    rows = read(PAUSED)
+    for row, usage in _with_waiting([(row["kind"], row) for row in read(PAUSED)]):
+        why = f" ({row['reason']})" if row["reason"] else ""
+        yield found(
+            "D322",
+            f"The {row['kind']} {row['name']!r} has been paused for {age(row['seconds'])}"
+            f"{why}, and {_waiting(usage)} jobs wait for it.",
+            "Resume it when its reason is gone:",
+            f"manage.py joblimit resume {row['kind']} {quote(row['name'])}",
+            kind=row["kind"],
+            name=row["name"],
+            seconds=row["seconds"],
+            waiting=usage.waiting,
+        )
+
+
+def examine_breakers(read: Reader) -> Iterator[Finding]:
+    """Circuit breakers that have not been closed for long, and hold back jobs."""
+    for row, usage in _with_waiting([("resource", row) for row in read(BREAKERS)]):
+        state = row["state"].replace("_", " ")
+        why = f" ({row['reason']})" if row["reason"] else ""
+        yield found(
+            "D323",
+            f"The breaker of the resource {row['name']!r} has been {state} for "
+            f"{age(row['seconds'])}{why}, and {_waiting(usage)} jobs wait for it.",
+            "Look at what it guards, and close the breaker when that works again:",
+            f"manage.py joblimit close {quote(row['name'])}",
+            resource=row["name"],
+            state=row["state"],
+            seconds=row["seconds"],
+            waiting=usage.waiting,
+        )
+
+
+def _with_waiting(
+    rows: Sequence[tuple[str, dict[str, Any]]],
+) -> Iterator[tuple[dict[str, Any], Usage]]:
+    """Those of the resources and tenants, by kind, for which jobs wait."""
     if not rows:
         return
-    names = {(row["kind"], row["name"]) for row in rows}
+    names = {(kind, row["name"]) for kind, row in rows}
     usages = read_usages(
         lambda gates: (
             ("tenant", gates.tenant) in names
             or any(("resource", name) in names for name in gates.resources)
         )
     )
-    for row in rows:
-        of_kind = usages.resources if row["kind"] == "resource" else usages.tenants
+    for kind, row in rows:
+        of_kind = usages.resources if kind == "resource" else usages.tenants
         usage = of_kind.get(row["name"], Usage())
         if usage.waiting:
-            why = f" ({row['reason']})" if row["reason"] else ""
-            count = f"{usage.waiting:,}{'+' if usage.more_wait else ''}"
-            yield found(
-                "D322",
-                f"The {row['kind']} {row['name']!r} has been paused for {age(row['seconds'])}"
-                f"{why}, and {count} jobs wait for it.",
-                "Resume it when its reason is gone:",
-                f"manage.py joblimit resume {row['kind']} {quote(row['name'])}",
-                kind=row["kind"],
-                name=row["name"],
-                seconds=row["seconds"],
-                waiting=usage.waiting,
-            )
+            yield row, usage
 
 
-def examine_breakers(read: Reader) -> Iterator[Finding]:
-    """Circuit breakers that have not been closed for long."""
-    for row in read(BREAKERS):
-        state = row["state"].replace("_", " ")
-        why = f" ({row['reason']})" if row["reason"] else ""
-        yield found(
-            "D323",
-            f"The breaker of the resource {row['name']!r} has been {state} for "
-            f"{age(row['seconds'])}{why}; its jobs wait.",
-            "Look at what it guards, and close the breaker when that works again:",
-            f"manage.py joblimit close {quote(row['name'])}",
-            resource=row["name"],
-            state=row["state"],
-            seconds=row["seconds"],
-        )
+def _waiting(usage: Usage) -> str:
+    return f"{usage.waiting:,}{'+' if usage.more_wait else ''}"

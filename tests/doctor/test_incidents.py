@@ -84,13 +84,21 @@ def test_a_quarantine_that_blocks_jobs_for_long_is_found() -> None:
     assert forgotten.commands == ("manage.py jobquarantine lift app.noop",)
 
 
-def test_a_breaker_that_is_open_for_long_is_found() -> None:
+def test_a_breaker_that_holds_back_jobs_for_long_is_found() -> None:
     Resource.objects.create(name="stripe")
     limits.open_breaker(["stripe"], reason="maintenance", by="olga")
+    noop.using(resources="stripe").enqueue_many([{}] * 3)
     assert not findings(examine_breakers, "D323")
     back_in_time("resource", "breaker_changed_at")
     (open_,) = findings(examine_breakers, "D323")
     assert (open_.facts["resource"], open_.facts["state"]) == ("stripe", "open")
+    assert open_.facts["waiting"] == 3
     assert open_.commands == ("manage.py joblimit close stripe",)
     limits.close_breaker(["stripe"], reason="done", by="olga")
+    assert not findings(examine_breakers, "D323")
+
+
+def test_a_breaker_that_has_no_job_to_try_with_is_no_finding() -> None:
+    Resource.objects.create(name="stripe", breaker_failures=3, breaker_state="half_open")
+    run_sql("UPDATE django_jobs_resource SET breaker_changed_at = now() - interval '8 hours'")
     assert not findings(examine_breakers, "D323")
