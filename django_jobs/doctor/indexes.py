@@ -18,10 +18,10 @@ BLOATED_BYTES = 16 * 2**20
 BLOATED_TIMES = 4
 """How often an index of its entries would fit into a bloated one."""
 
-# Each index of our tables and their partitions, and of the large ones how many bytes they need:
-# the view pg_stats is slow. An entry has its columns, a header of 8 bytes, a pointer of 4 and some
-# alignment; a page is 70 percent full after random inserts. The partitions of days have indexes
-# like those of the default one, with names that PostgreSQL chose.
+# Each index of our tables and their partitions, and of the large ones how many bytes they need, if
+# their entries were ever counted: the view pg_stats is slow. An entry has its columns, a header of
+# 8 bytes, a pointer of 4 and some alignment; a page is 70 percent full after random inserts. The
+# partitions of days have indexes like those of the default one, with names that PostgreSQL chose.
 INDEXES = Statement(
     """
 SELECT leaf.relname AS table_name, index.relname AS name,
@@ -30,8 +30,8 @@ SELECT leaf.relname AS table_name, index.relname AS name,
     CASE WHEN leaf.relispartition THEN split_part(pg_get_indexdef(index.oid), ' USING ', 2) END
         AS definition, pg_index.indisunique AS is_unique,
     pg_relation_size(index.oid) AS bytes, greatest(index.reltuples, 0)::bigint AS entries,
-    CASE WHEN pg_relation_size(index.oid) >= %(large)s THEN (
-        greatest(index.reltuples, 0) * (20 + (
+    CASE WHEN pg_relation_size(index.oid) >= %(large)s AND index.reltuples >= 0 THEN (
+        index.reltuples * (20 + (
             SELECT coalesce(sum(coalesce(stats.avg_width, 16)), 16)
             FROM pg_attribute AS attribute LEFT JOIN pg_stats AS stats
                 ON stats.schemaname = namespace.nspname AND stats.tablename = leaf.relname

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import IntegrityError
 
+from django_jobs.doctor import indexes
 from django_jobs.doctor.indexes import declared_indexes, examine_indexes
 from django_jobs.lifecycle.history import RUNS, partitions
 from django_jobs.maintenance.history import make_due_partitions
@@ -98,3 +99,16 @@ def test_a_bloated_index_is_found_until_it_is_built_again(transactional_db: None
     for one in bloated:
         run_sql(*one.commands)
     assert not findings(examine_indexes, "D124")
+
+
+def test_an_index_without_statistics_is_no_finding(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "BLOATED_BYTES", 2**20)
+    run_sql("ALTER TABLE django_jobs_uniquekey SET (autovacuum_enabled = off)")
+    try:
+        run_sql("TRUNCATE django_jobs_uniquekey")  # as a partition of a new day
+        run_sql(FILL)
+        assert not findings(examine_indexes, "D124")
+    finally:
+        run_sql("ALTER TABLE django_jobs_uniquekey RESET (autovacuum_enabled)")
