@@ -33,7 +33,7 @@ PARTITIONS = {
     table: Statement(history.PARTITIONS, partial(dict, table=table.name)) for table in TABLES
 }
 # Steps of workflows are moved to the default partition on purpose, and so are runs of jobs that are
-# kept; those have old ids.
+# kept: when a partition is dropped, so they ended before this day.
 MISPLACED = {
     JOBS: Statement(
         """
@@ -47,7 +47,7 @@ WHERE workflow_run_id IS NULL
         """
 SELECT count(*) AS rows FROM (
     SELECT finished_at FROM django_jobs_run_default ORDER BY id DESC LIMIT %(most)s) AS run
-WHERE finished_at > now() - interval '1 day'
+WHERE finished_at >= date_trunc('day', now(), 'UTC')
 """,
         lambda: {"most": MOST_READ},
     ),

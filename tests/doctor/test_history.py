@@ -10,9 +10,16 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import dropping
 from django_jobs.lifecycle.dropping import drop
 from django_jobs.lifecycle.history import JOBS, RUNS, partitions
-from django_jobs.maintenance.history import make_due_partitions
+from django_jobs.maintenance.history import Partitions, make_due_partitions
 from django_jobs.maintenance.run_totals import Folding
-from tests.factories import another_connection, enqueue_and_claim, fold_runs, run_sql, settle_one
+from tests.factories import (
+    another_connection,
+    enqueue_and_claim,
+    fold_runs,
+    make_dead,
+    run_sql,
+    settle_one,
+)
 from tests.lifecycle.test_opening import finish
 from tests.maintenance.test_history import make_days
 from tests.workflows import start_graph
@@ -85,6 +92,24 @@ def test_jobs_and_runs_that_ended_without_a_partition_are_counted() -> None:
     settle_one(enqueue_and_claim(), Succeeded())
     filled = {one.facts["table"]: one.facts["rows"] for one in findings(examine_partitions, "D132")}
     assert filled == {"django_jobs_job_history_default": 1, "django_jobs_run_default": 1}
+
+
+def test_runs_that_are_kept_when_their_partition_is_dropped_are_no_finding(
+    settings: Settings,
+) -> None:
+    settings.DJANGO_JOBS = {"RETENTION": {"succeeded": 0, "cancelled": 0}}
+    make_due_partitions()
+    make_days(1)
+    make_dead()
+    run_sql(
+        "UPDATE django_jobs_run SET finished_at = date_trunc('day', now(), 'UTC') - '1 s'::interval"
+    )
+    assert not findings(examine_partitions, "D132")
+    task = Partitions()
+    while task.run_once():
+        pass
+    assert run_sql("SELECT count(*) FROM django_jobs_run_default") == [(1,)]
+    assert not findings(examine_partitions, "D132")
 
 
 def past_retention() -> dict[str, int]:
