@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import Model
 
 from ..lifecycle.history import PartitionedTable
+from ..models.database import database_option
 from .findings import Finding, found
 from .history import PARTITIONS
 from .reading import Reader, Statement
@@ -75,7 +76,7 @@ def examine_indexes(read: Reader) -> Iterator[Finding]:
                 "Make it again. Print its statement with sqlmigrate, and run it with CONCURRENTLY "
                 "(on the partition django_jobs_job_live or django_jobs_run_default, if the table "
                 "is partitioned):",
-                f"manage.py sqlmigrate django_jobs 0001 | grep {name}",
+                f"manage.py sqlmigrate django_jobs 0001{database_option()} | grep '\"{name}\"'",
                 index=name,
                 table=table,
                 model=model.__name__,

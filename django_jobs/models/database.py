@@ -199,8 +199,14 @@ def migration_problem(error: Exception) -> str | None:
 
 def migrate_command() -> str:
     """The command that migrates the jobs' database."""
+    return f"manage.py migrate{database_option()}"
+
+
+def database_option() -> str:
+    """The option that names the jobs' database to Django's own commands, with a space before it;
+    empty if it is the default one."""
     alias = conf().database
-    return "manage.py migrate" + ("" if alias == "default" else f" --database={alias}")
+    return "" if alias == "default" else f" --database={alias}"
 
 
 class NeedingTables:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, connections
+from pytest_django import Settings
 
 from django_jobs.doctor import indexes
 from django_jobs.doctor.indexes import declared_indexes, examine_indexes
@@ -42,6 +43,19 @@ def test_a_missing_index_is_found(name: str) -> None:
     run_sql(f"DROP INDEX {name}")
     (missing,) = findings(examine_indexes, "D121")
     assert (missing.severity, missing.facts["index"]) == ("error", name)
+    assert missing.commands == (f"manage.py sqlmigrate django_jobs 0001 | grep '\"{name}\"'",)
+
+
+@pytest.mark.django_db
+def test_the_statement_of_a_missing_index_is_that_of_the_jobs_database(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {"DATABASE": "jobs"}
+    connections["jobs"] = connections["default"]
+    run_sql("DROP INDEX django_jobs_ready")
+    try:
+        (missing,) = findings(examine_indexes, "D121")
+    finally:
+        del connections["jobs"]
+    assert "0001 --database=jobs |" in missing.commands[0]
 
 
 def test_an_index_that_a_partition_of_a_day_lacks_is_found_until_it_is_built(
