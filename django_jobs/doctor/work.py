@@ -9,7 +9,7 @@ from .. import registry
 from ..api import stored_payload_problem
 from ..conf import conf
 from ..lifecycle.compensating import FAILED, MOST_NAMED
-from ..lifecycle.workflows.stuck import stuck
+from ..lifecycle.workflows.stuck import stuck_runs
 from ..metrics import unclaimable
 from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
 from ..models import Queue
@@ -225,20 +225,17 @@ def examine_schedules(read: Reader) -> Iterator[Finding]:
 
 def examine_workflows() -> Iterator[Finding]:
     """Runs of workflows that can never end."""
-    by_run: dict[int, list[str]] = {}
-    for row in stuck():
-        step = f"step {row['step']}: " if row["step"] else ""
-        by_run.setdefault(row["run"], []).append(f"{step}{row['problem']}")
-    for run, problems in list(by_run.items())[:MOST_LISTED]:
+    for row in stuck_runs(MOST_LISTED):
+        run = row["run"]
         yield found(
             "D308",
-            f"The workflow run {run} cannot end: {'; '.join(problems[:3])}. No crash leaves this: "
-            "rows were changed or deleted by hand, or it is a bug.",
+            f"The workflow run {run} cannot end: {'; '.join(row['problems'])}. No crash leaves "
+            "this: rows were changed or deleted by hand, or it is a bug.",
             "If nobody changed rows, report this output. Cancel the run, or skip the step in the "
             "admin:",
             f"manage.py jobworkflow cancel {run}",
             run=run,
-            problems=len(problems),
+            problems=row["count"],
         )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from django.db import connection
 
 from django_jobs.doctor.work import (
     examine_compensations,
@@ -175,6 +178,24 @@ def test_a_run_of_a_workflow_that_cannot_end_is_found() -> None:
     stuck = findings(examine_workflows, "D308")
     assert [one.facts["run"] for one in stuck] == [run.pk]
     assert "step b" in stuck[0].problem
+
+
+def test_a_run_with_many_stuck_steps_is_read_as_one() -> None:
+    run = start_graph({"a": "", **{f"b{number}": "a" for number in range(50)}})
+    Job.objects.filter(workflow_run=run, step="a").delete()
+    most = 0
+
+    def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        nonlocal most
+        result = execute(sql, params, many, context)
+        most = max(most, context["cursor"].rowcount)
+        return result
+
+    with connection.execute_wrapper(note):
+        (stuck,) = findings(examine_workflows, "D308")
+    assert stuck.facts == {"run": run.pk, "problems": 50}
+    assert stuck.problem.count("; step b") == 2
+    assert most == 1
 
 
 def test_a_compensation_that_failed_is_found_until_it_is_skipped() -> None:

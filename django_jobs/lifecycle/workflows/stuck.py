@@ -63,7 +63,25 @@ ORDER BY 1, 2
 """
 
 
+# Of a run with a million steps the server returns three.
+STUCK_RUNS = f"""
+SELECT run, count(*) AS count,
+    (array_agg(coalesce('step ' || nullif(step, '') || ': ', '') || problem ORDER BY job))[:3]
+        AS problems
+FROM ({STUCK}) AS stuck
+GROUP BY run
+ORDER BY run
+LIMIT %(most)s
+"""
+
+
 def stuck() -> list[dict[str, Any]]:
     """The ``run``, the ``job`` and ``step`` if it is one, and the ``problem``, of all that is stuck
     and of no other run. Reads all live steps, in one statement."""
     return fetch_named(STUCK, {})
+
+
+def stuck_runs(most: int) -> list[dict[str, Any]]:
+    """The first runs of which something is stuck: the ``run``, the ``count`` of its problems, and
+    the first three ``problems`` in words. Reads as :func:`stuck`."""
+    return fetch_named(STUCK_RUNS, {"most": most})
