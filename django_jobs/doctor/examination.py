@@ -83,7 +83,7 @@ EXAMINATIONS = (
     Examination(configuration.examine_checks, ()),
     Examination(work.examine_queues, ("D301", "D302"), (work.READY_QUEUES, work.OVERDUE_QUEUES)),
     Examination(work.examine_types, ("D303", "D304"), (work.UNCLAIMABLE,)),
-    Examination(work.examine_payloads, ("D305",), (work.FORMS,)),
+    Examination(work.examine_payloads, ("D305",), (work.FORMS, server.FLEET)),
     Examination(work.examine_schedules, ("D306", "D307"), (work.UNHANDLED,)),
     Examination(work.examine_workflows, ("D308",)),
     Examination(work.examine_compensations, ("D309",), (work.COMPENSATIONS,)),

@@ -16,6 +16,7 @@ from ..models import Queue
 from .findings import Finding, found
 from .history import at_least
 from .reading import Reader, Statement
+from .server import FLEET
 
 MOST_COUNTED = 1_000
 MOST_LOOKED_AT, MOST_TRIED = 10_000, 2_000
@@ -181,9 +182,12 @@ def examine_types(read: Reader) -> Iterator[Finding]:
 def examine_payloads(read: Reader) -> Iterator[Finding]:
     """Payloads that the code of this process cannot read, of types that it knows."""
     problems: dict[tuple[str, str], tuple[int, int]] = {}
+    known = registry.versions()
     for form in read(FORMS):
         job_type, lowest = form["job_type"], form["lowest"]
         version, payload = form["payload_version"], form["payload"]
+        if version > known[job_type] and read(FLEET):  # if none of them reads it, that is D304
+            continue
         if problem := stored_payload_problem(job_type, version, payload, brief=True):
             count, first = problems.get((job_type, problem), (0, lowest))
             problems[job_type, problem] = count + form["jobs"], min(first, lowest)

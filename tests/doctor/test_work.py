@@ -122,6 +122,17 @@ def test_payloads_that_this_code_cannot_read_are_found() -> None:
     assert not findings(examine_payloads, "D305")  # no code of this process
 
 
+def test_a_payload_that_is_newer_than_this_code_is_left_to_the_workers() -> None:
+    greet.enqueue(first="Ada", last="Lovelace")
+    run_sql("UPDATE django_jobs_job SET payload_version = 99")
+    (newer,) = findings(examine_payloads, "D305")
+    assert "newer than the handler's" in newer.problem
+    register_worker(job_types={greet.name: 99})
+    assert not findings(examine_payloads, "D305")
+    run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 s'")
+    assert findings(examine_payloads, "D305")
+
+
 def old_name(first: int) -> None: ...
 
 
