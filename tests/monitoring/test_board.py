@@ -127,6 +127,22 @@ def test_a_queue_whose_attempts_fail_is_an_outage() -> None:
 
 @needs_promtool
 @pytest.mark.usefixtures("_one_queue")
+def test_a_failure_where_no_successes_are_kept_is_no_outage() -> None:
+    def fail_at_zero(number: int) -> None:
+        1 / number
+
+    Queue.objects.filter(name="default").update(retention={"succeeded": 0})
+    with declared(fail_at_zero, max_attempts=99, backoff=Backoff.fixed(3_600)) as flaky:
+        flaky.enqueue(number=0)
+        run_jobs()
+        first = scrape()
+        flaky.enqueue_many([{"number": number} for number in range(20)])
+        run_jobs()
+        assert_is([Phase(first, 20), Phase(scrape(), 3)], WORKS, WORKS)
+
+
+@needs_promtool
+@pytest.mark.usefixtures("_one_queue")
 def test_jobs_that_run_while_more_and_more_are_ready_lack_capacity() -> None:
     worker = register_worker()
     enqueue_old(5)
