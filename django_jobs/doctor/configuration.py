@@ -48,14 +48,16 @@ def examine_lease(read: Reader) -> Iterator[Finding]:
     """Leases that a short loss of packets outlasts."""
     leases = {"LEASE_SECONDS": conf().lease_seconds}
     leases |= {f"the worker {row['name']}": row["lease"] for row in read(LEASES)}
-    beat_share = conf().beat_seconds / conf().lease_seconds
     for of, lease in leases.items():
-        needed = lease * beat_share + SILENCE_SECONDS
+        beat = (
+            conf().beat_seconds if lease == conf().lease_seconds else lease / 4
+        )  # --lease-seconds
+        needed = beat + SILENCE_SECONDS
         if lease < needed:
             yield found(
                 "D211",
                 f"The lease of {of} is {lease:g} s. A worker notices lost packets after "
-                f"{SILENCE_SECONDS} s, up to {lease * beat_share:g} s after its last heartbeat: "
+                f"{SILENCE_SECONDS} s, up to {beat:g} s after its last heartbeat: "
                 "too late, so its jobs also run elsewhere.",
                 f"Raise LEASE_SECONDS or --lease-seconds to {SILENCE_SECONDS * 2} s or more.",
                 of=of,

@@ -45,6 +45,17 @@ def test_a_lease_that_lost_packets_outlast_is_found(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(("heartbeat", "lease", "is_short"), [(2, 11, True), (10, 13, False)])
+def test_a_worker_with_a_lease_of_its_own_sends_four_heartbeats_in_it(
+    settings: Settings, heartbeat: float, lease: float, is_short: bool
+) -> None:
+    settings.DJANGO_JOBS = {"LEASE_SECONDS": 30, "HEARTBEAT_SECONDS": heartbeat}
+    register_worker("web-1", lease=lease)
+    short = [one.facts["of"] for one in findings(examine_lease, "D211")]
+    assert short == (["the worker web-1"] if is_short else [])
+
+
+@pytest.mark.django_db
 def test_a_server_without_time_outs_has_no_problem() -> None:
     assert not findings(examine_time_outs, "D212")
 
