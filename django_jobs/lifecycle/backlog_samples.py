@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -104,7 +105,8 @@ WITH totals AS (
 SELECT queue.name, coalesce(totals.runs, 0), coalesce(running.jobs, 0), counted.lately,
     date_part('epoch', now() - sample.taken_at), sample.ready, sample.running, sample.runs,
     date_part('epoch', now() - last.taken_at), last.ready, last.running, last.runs,
-    coalesce(judged.forecasts, 0), judged.error_ratio, queue.retention ->> 'succeeded'
+    coalesce(judged.forecasts, 0), judged.error_ratio,
+    (queue.retention -> 'succeeded')::text
 FROM django_jobs_queue AS queue
 CROSS JOIN counted
 LEFT JOIN totals ON totals.queue = queue.name
@@ -126,7 +128,7 @@ class Past(NamedTuple):
     """What is known of a queue: its runs, whether they were counted lately, its running jobs, its
     oldest and its last sample of the last five minutes after any pause, and how far its past
     forecasts were off. The ready jobs of a sample are None if they were too many to count.
-    ``retention`` is what the queue says of successes, as text.
+    ``retention`` is what the queue says of successes, as JSON.
     """
 
     runs: int
@@ -147,10 +149,7 @@ class Past(NamedTuple):
     @property
     def leaves_runs(self) -> bool:
         """Whether its successes leave runs, without which no rate is known."""
-        if self.retention is None:
-            return not queues_without_successes([""], {})
-        number = self.retention.replace(".", "", 1).isdigit()
-        own = {"": float(self.retention) if number else self.retention}
+        own = {} if self.retention is None else {"": json.loads(self.retention)}
         return not queues_without_successes([""], own)
 
     @property

@@ -73,6 +73,7 @@ PARTS = {
         SELECT queue.name AS queue, (queue.paused_at IS NOT NULL)::int AS paused,
             queue.max_concurrency, queue.max_backlog, queue.slo_seconds,
             queue.retention -> 'succeeded' AS retention,
+            coalesce(queue.retention ? 'succeeded', false) AS has_retention,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END AS slo_target,
             coalesce(ahead.oldest, 0) AS oldest_ready_seconds,
             coalesce(least(greatest(date_part('epoch', clock_timestamp())
@@ -234,7 +235,9 @@ def read_gauges() -> Gauges:
 
 
 def _add_keeps_successes(queues: list[dict[str, Any]]) -> None:
-    own = {row["queue"]: row["retention"] for row in queues if row["retention"] is not None}
+    # A retention of its own may be null, for ever. Older code stored no more than the value.
+    has_own = [row for row in queues if row.get("has_retention", row["retention"] is not None)]
+    own = {row["queue"]: row["retention"] for row in has_own}
     unkept = queues_without_successes([row["queue"] for row in queues], own)
     for row in queues:
         row["keeps_successes"] = int(row["queue"] not in unkept)

@@ -7,15 +7,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
+from pytest_django import Settings
 
 from django_jobs.metrics.exposition import JobsCollector, render
 from django_jobs.metrics.families import FAMILIES
+from django_jobs.models import Queue
 from tests.app.jobs import noop
 from tests.factories import run_sql
 
@@ -44,6 +47,19 @@ def test_numbers_that_older_code_stored_have_no_samples_of_what_is_new() -> None
     _, text = render()
     assert b"django_jobs_queue_keeps_successes{" in text
     assert b"django_jobs_queue_paused{" not in text
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("own", "kept"), [(None, 0), ({"dead": None}, 0), ({"succeeded": None}, 1)]
+)
+def test_a_queue_that_keeps_successes_for_ever_says_so(
+    settings: Settings, own: Any, kept: int
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "RETENTION": {"succeeded": 0}}
+    Queue.objects.filter(name="default").update(retention=own)
+    _, text = render()
+    assert f'django_jobs_queue_keeps_successes{{queue="default"}} {kept:.1f}' in text.decode()
 
 
 @pytest.mark.django_db

@@ -314,11 +314,15 @@ def test_nothing_is_foretold_where_successes_leave_no_run(settings: Settings) ->
     fold_runs()
     sample_backlogs()
     pass_time(60)
-    for kept, is_known in (("0", False), (0, False), ("1d", True), (5.5, True)):
+    for kept, is_known in (("0s", False), (0, False), ("1d", True), (5.5, True), ("what", True)):
         Queue.objects.filter(name="default").update(retention={"succeeded": kept})
         assert (of_default().claimed_per_second is not None) == is_known
     Queue.objects.filter(name="default").update(retention=None)
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "RETENTION": {"succeeded": 0}}
+    assert of_default().claimed_per_second is None
+    Queue.objects.filter(name="default").update(retention={"succeeded": None})  # for ever
+    assert of_default().claimed_per_second is not None
+    Queue.objects.filter(name="default").update(retention={"dead": None})
     assert of_default().claimed_per_second is None
     assert shown_of_default() == ["default", "-", "-", "-", "-", "-"]
 
