@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
@@ -146,6 +147,24 @@ def test_all_is_examined_in_few_round_trips() -> None:
     with CaptureQueriesContext(connection) as queries:
         diagnose()
     assert len(queries) <= 22
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("threshold", [None, 0])
+def test_all_is_examined_by_a_connection_that_binds_and_prepares_on_the_server(
+    threshold: int | None,
+) -> None:
+    before = connections["default"]
+    binding = before.copy()
+    binding.settings_dict = deepcopy(before.settings_dict)
+    options = {"server_side_binding": True, "prepare_threshold": threshold}
+    binding.settings_dict["OPTIONS"] |= options
+    connections["default"] = binding
+    try:
+        assert not diagnose().not_examined
+    finally:
+        binding.close()
+        connections["default"] = before
 
 
 @pytest.mark.django_db
