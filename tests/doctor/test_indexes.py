@@ -123,6 +123,7 @@ def test_an_index_without_statistics_is_no_finding(
     try:
         run_sql("TRUNCATE django_jobs_uniquekey")  # as a partition of a new day
         run_sql(FILL)
-        assert not findings(examine_indexes, "D124")
+        bloated = [one.facts["table"] for one in findings(examine_indexes, "D124")]
+        assert "django_jobs_uniquekey" not in bloated  # others may have rows of tests before
     finally:
         run_sql("ALTER TABLE django_jobs_uniquekey RESET (autovacuum_enabled)")
