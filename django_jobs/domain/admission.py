@@ -78,10 +78,13 @@ class Supply:
         return max(int(least), 0)
 
     def _left_besides_key(self, line: Line) -> float:
+        gates = line.gates
         least = min(self.most, self.queues.get(line.queue, inf))
-        if line.gates.tenant is not None:
-            least = min(least, self.tenants.get(line.gates.tenant, inf))
-        return min(least, *(self.resources.get(name, inf) for name in line.gates.resources), inf)
+        if gates.tenant is not None:
+            least = min(least, self.tenants.get(gates.tenant, inf))
+        for name in gates.resources:
+            least = min(least, self.resources.get(name, inf))
+        return least
 
     def reserve(self, line: Line) -> None:
         """Note that a line gets nothing. If it waits for its key alone, those behind it get no slot
@@ -174,9 +177,9 @@ def share_out(
     out.
 
     Of lines that need the same slots the one with the best rank goes first; of those of one key, no
-    other gets a slot while that one waits for it. The room of a queue is
-    shared between its tenants by ``weights``; a tenant without one has 1. Lines without a tenant
-    count as one tenant. If one of these lines goes first, so does all that its queue has room for.
+    other gets a slot while that one waits for it. The room of a queue is shared between its tenants
+    by ``weights``; a tenant without one has 1. Lines without a tenant count as one tenant. If one
+    of these lines goes first, so does all that its queue has room for.
     """
     left = supply.copy()
     granted: dict[str, int] = {}

