@@ -18,12 +18,13 @@ from ..operations.jobs import cancel
 MOST = 1_000
 """Jobs that one call ends. The next admission ends the others."""
 
-# A job that became ready meanwhile is not blocked any more, and stays.
+# A job that became ready meanwhile is not blocked any more, and stays. One that has begun is not
+# discarded: it has been accepted, and waits for the slot of its next attempt.
 END_BLOCKED = f"""
 WITH picked AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
     WHERE status = 'blocked' AND gates IS NOT NULL AND gates = ANY(%(gates)s::text[])
-      AND (%(newest)s::bigint IS NULL OR id < %(newest)s::bigint)
+      AND CASE WHEN %(newest)s::bigint IS NULL THEN attempt = 0 ELSE id < %(newest)s::bigint END
     ORDER BY gates, rank, id
     LIMIT %(most)s
     FOR NO KEY UPDATE SKIP LOCKED

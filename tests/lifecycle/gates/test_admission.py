@@ -21,7 +21,14 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.promoting import peek, promote
 from django_jobs.models import Job, Resource, Tenant
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
-from tests.factories import another_connection, claim_ready, declared, register_worker, settle_one
+from tests.factories import (
+    another_connection,
+    claim_ready,
+    declared,
+    failure,
+    register_worker,
+    settle_one,
+)
 from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -469,3 +476,24 @@ def test_a_conflict_is_resolved_as_declared(policy: str) -> None:
     admit()
     expected = "cancelled" if policy == "discard" else "ready"
     assert Job.objects.get(pk=third.pk).status == expected
+
+
+def test_a_job_that_is_due_for_another_attempt_is_not_discarded() -> None:
+    key = Concurrency("k", on_conflict="discard")
+    with declared(handler, name="conflicting", concurrency=key) as job_type:
+        first = job_type.enqueue()
+        admit()
+        (held,) = claim_ready(register_worker())
+        settle_one(held, failure())
+        second = job_type.enqueue()
+        admit()
+        Job.objects.filter(pk=first.pk).update(available_at=Now())
+        promote()
+        third = job_type.enqueue()
+        admit()
+        by_job = dict(Job.objects.values_list("pk", "status"))
+        assert by_job == {first.pk: "blocked", second.pk: "ready", third.pk: "cancelled"}
+        (held,) = claim_ready(register_worker())
+        settle_one(held, Succeeded())
+        admit()
+        assert Job.objects.get(pk=first.pk).status == "ready"
