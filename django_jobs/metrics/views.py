@@ -47,8 +47,9 @@ def respond(headers: Mapping[str, str]) -> Answer:
     """All metrics, or why there are none. If ``METRICS_TOKEN`` is set, they need it. ``headers``
     are those of the request, with names as ``Accept``."""
     token = conf().metrics_token
-    sent = headers.get("Authorization", "")
-    if token and not hmac.compare_digest(sent.encode(), f"Bearer {token}".encode()):
+    # Servers decode each byte of a header to one character.
+    sent = headers.get("Authorization", "").encode("latin-1", "replace")
+    if token and not hmac.compare_digest(sent, f"Bearer {token}".encode()):
         return _text("Send the header Authorization: Bearer, with METRICS_TOKEN.", 401)
     try:
         return Answer(200, *render(headers.get("Accept", "")))

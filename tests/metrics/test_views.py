@@ -22,11 +22,12 @@ Get = Callable[..., Any]
 
 @pytest.fixture
 def get(client: Client, settings: Settings) -> Get:
-    """GET the metrics with this token set and that one sent."""
+    """GET the metrics with this token set and that one sent, as a server hands it on."""
 
     def get(token: str = TOKEN, sent: str | None = f"Bearer {TOKEN}") -> Any:
         settings.DJANGO_JOBS = {"METRICS_TOKEN": token}
-        return client.get(URL, headers={} if sent is None else {"authorization": sent})
+        headers = {} if sent is None else {"authorization": sent.encode().decode("latin-1")}
+        return client.get(URL, headers=headers)
 
     return get
 
@@ -56,7 +57,7 @@ def test_without_a_token_only_debug_opens_them(get: Get, settings: Settings) -> 
 
 def test_only_get_and_head_are_answered(get: Get, client: Client) -> None:
     get()
-    headers = {"authorization": f"Bearer {TOKEN}"}
+    headers = {"authorization": f"Bearer {TOKEN}".encode().decode("latin-1")}
     assert client.head(URL, headers=headers).status_code == 200
     assert client.post(URL, headers=headers).status_code == 405
 
