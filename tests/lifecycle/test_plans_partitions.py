@@ -42,6 +42,7 @@ EVERY_JOB = {
     "lifecycle.workflows.restarting.REOPEN": "looks for a step that was cancelled",
     "lifecycle.workflows.restarting.RESTART": "steps that failed or were cancelled",
     "lifecycle.workflows.stuck.STUCK": "waiting steps after steps that have ended",
+    "lifecycle.workflows.stuck.STUCK_RUNS": "as that one",
 }
 """What finds jobs by their ids that may have ended."""
 HISTORY_ALONE = {
