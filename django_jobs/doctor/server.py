@@ -29,7 +29,8 @@ MOST_SKEW = 1.0
 USED_UP = 0.9
 
 # The limits of a role and a database count all of their sessions, in all of the server's databases.
-# Without pg_monitor the type of other roles' sessions is null; those of the server have no user.
+# Without pg_monitor the type of other roles' sessions is null. Those of the server have no user, as
+# those that are connecting.
 LIMITS = Statement(
     """
 SELECT current_setting('max_connections')::integer
@@ -39,8 +40,9 @@ SELECT current_setting('max_connections')::integer
         AS database,
     (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = session_user) AS role,
     quote_ident(current_database()) AS database_name, quote_ident(session_user) AS role_name,
-    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'
-        OR backend_type IS NULL AND usesysid IS NOT NULL AND datid IS NOT NULL) AS used
+    (SELECT count(*) FROM pg_stat_activity
+     WHERE (backend_type = 'client backend' OR backend_type IS NULL)
+       AND usesysid IS NOT NULL AND datid IS NOT NULL) AS used
 """
 )
 FLEET = Statement(
