@@ -29,6 +29,10 @@ RUN_LOGS = {"level": "INFO", "lines": 200, "bytes": 65_536}
 """What of the logs of a run is kept, if anything is."""
 
 
+BEATS_OF_A_LEASE = 4
+"""Heartbeats while a lease lasts, if HEARTBEAT_SECONDS does not say how often one is sent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conf:
     """The values of the setting, with defaults. Times are in seconds."""
@@ -77,7 +81,7 @@ class Conf:
     @property
     def beat_seconds(self) -> float:
         """Seconds between two heartbeats: HEARTBEAT_SECONDS, or a quarter of the lease."""
-        return self.heartbeat_seconds or self.lease_seconds / 4
+        return self.heartbeat_seconds or self.lease_seconds / BEATS_OF_A_LEASE
 
 
 KEYS = frozenset(option.name.upper() for option in fields(Conf))

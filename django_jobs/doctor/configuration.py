@@ -10,7 +10,7 @@ from django.core.checks import ERROR, WARNING
 from django.core.checks.registry import registry as system_checks
 
 from .. import registry
-from ..conf import conf
+from ..conf import BEATS_OF_A_LEASE, conf
 from ..models.database import fetch, jobs_connection
 from ..worker.connections import IDLE_SECONDS, TRANSPORT
 from .findings import Finding, Severity, found
@@ -49,9 +49,8 @@ def examine_lease(read: Reader) -> Iterator[Finding]:
     leases = {"LEASE_SECONDS": conf().lease_seconds}
     leases |= {f"the worker {row['name']}": row["lease"] for row in read(LEASES)}
     for of, lease in leases.items():
-        beat = (
-            conf().beat_seconds if lease == conf().lease_seconds else lease / 4
-        )  # --lease-seconds
+        is_own = lease != conf().lease_seconds  # --lease-seconds
+        beat = lease / BEATS_OF_A_LEASE if is_own else conf().beat_seconds
         needed = beat + SILENCE_SECONDS
         if lease < needed:
             yield found(

@@ -268,7 +268,7 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
 
 
 def _write_and_hand_over(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
-    given = own_parameters() | {"compared": [*hand_over.compared]}
+    given = {**own_parameters(), "compared": [*hand_over.compared]}
     rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided) | given)
     opened = [(queue, shared) for id_, queue, shared in rows if id_ is None]
     hand_over.queues.update(queue for queue, _ in opened)

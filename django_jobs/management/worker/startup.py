@@ -13,7 +13,7 @@ from django.core.management.base import CommandError
 from django.utils.module_loading import module_has_submodule
 
 from ... import registry
-from ...conf import conf
+from ...conf import BEATS_OF_A_LEASE, conf
 from ...models import Queue
 from ...worker.events import emit
 from ...worker.options import (
@@ -83,7 +83,7 @@ def chosen_options(**options: Any) -> Options:
         drain_timeout=options["drain_timeout"],
         burst=options["burst"],
         lease=lease or conf().lease_seconds,
-        beat=lease / 4 if lease else conf().beat_seconds,
+        beat=lease / BEATS_OF_A_LEASE if lease else conf().beat_seconds,
         poll=options["poll_seconds"] or conf().poll_seconds,
         max_jobs=options["max_jobs"],
         max_rss=options["max_rss"],
