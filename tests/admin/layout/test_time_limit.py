@@ -196,7 +196,7 @@ def test_an_action_that_the_database_stops_says_what_was_done(
     with another_connection() as other, other.cursor() as cursor:
         other.set_autocommit(False)
         cursor.execute("SELECT FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked.pk])
-        run_sql("SET statement_timeout = '300ms'")
+        run_sql("SET statement_timeout = '2s'")
         try:
             done = page.confirm(Job, "cancel_jobs", locked.pk, free.pk)
         finally:
