@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ class Here:
         run_sql(sql)
 
     @staticmethod
-    def fetch(sql: str) -> list[tuple[Any, ...]]:
-        return run_sql(sql)
+    def fetch(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return run_sql(sql, parameters)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from .run import Asked, Result, run
 SEEDS = (1, 2, 3)
 CONTROL = {3, 5}
 """Of these a run without the fence has to fail one."""
-LIMITS = {18, 19, 20, 21}
+LIMITS = {18, 19, 20, 21, 24}
 """What a run without the limits has to fail, all of it."""
 ATOMICITY = {22, 23}
 """What a run that opens steps after the commit of the settle, and counts chunks after theirs, has

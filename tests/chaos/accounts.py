@@ -34,6 +34,7 @@ ACCOUNTS = {
     21: "the same for a tenant as for a key",
     22: "each step exists once and ends as its run says, and no workflow is stuck",
     23: "an operation on all jobs that match changes each once, counts it, and skips none",
+    24: "a job that no worker can run yet holds no slot, and keeps nobody waiting",
 }
 """The eleventh is the negative control."""
 

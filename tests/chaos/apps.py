@@ -36,7 +36,10 @@ class ChaosConfig(AppConfig):
                 assert fence in statement
                 setattr(settling, name, statement.replace(fence, "AND job.status = 'running'"))
         if os.environ.get("CHAOS_WITHOUT_LIMITS"):
+            from django_jobs.lifecycle import known_types
             from django_jobs.lifecycle.gates import arrivals, supply
+
+            from .deploy import NEWCOMER
 
             taken, spent = "status IN ('ready', 'running')", "- input.starts"
             came = arrivals.ADMIT_ARRIVALS
@@ -50,6 +53,8 @@ class ChaosConfig(AppConfig):
             for gate, statement in came.items():
                 came[gate] = statement.replace(taken, none)
             supply.SPEND = supply.SPEND.replace(spent, "")
+            as_json = known_types._as_json
+            known_types._as_json = lambda versions: as_json((*versions, (NEWCOMER, 1)))
         if os.environ.get("CHAOS_WITHOUT_ATOMICITY"):
             from .opening_later import break_chunks, break_settling
 

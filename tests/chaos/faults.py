@@ -58,6 +58,8 @@ class Faults:
         outages = iter(plan.outages(self._seed, seconds))
         outage = next(outages, None)
         while (now := time.time()) < begun + seconds:
+            if now >= begun + seconds / 2 and self._ground.deployed_at > now:
+                self._ground.deploy()
             self._ground.keep_trees()
             self._undo(now)
             if outage is not None and now >= begun + outage.at and self._away is None:

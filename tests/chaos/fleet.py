@@ -29,6 +29,7 @@ class Tree:
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
+        self.started_at = time.time()
         command = [sys.executable, "-m", "django", "jobworker", "--skip-checks", "--threads", "2"]
         with self.log.open("ab") as output:
             process = subprocess.Popen(

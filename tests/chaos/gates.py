@@ -22,16 +22,16 @@ ACCOUNT = {"key": 18, "resource": 19, "rate": 20, "tenant": 21}
 MAKE = """
 CREATE TABLE accounts.slot (
     id bigserial, txid xid8 DEFAULT pg_current_xact_id(),
-    at timestamptz DEFAULT clock_timestamp(), gate text, change integer
+    at timestamptz DEFAULT clock_timestamp(), gate text, change integer, job_type text
 );
 CREATE FUNCTION accounts.note_slot() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     job public.django_jobs_job_live;
 BEGIN
     IF TG_OP = 'DELETE' THEN job := OLD; ELSE job := NEW; END IF;
-    INSERT INTO accounts.slot (gate, change)
+    INSERT INTO accounts.slot (gate, change, job_type)
     SELECT gate, CASE WHEN TG_OP <> 'DELETE' AND job.status IN ('ready', 'running')
-                 THEN 1 ELSE -1 END
+                 THEN 1 ELSE -1 END, job.job_type
     FROM (SELECT 'key ' || job.concurrency_key UNION ALL SELECT 'tenant ' || job.tenant
           UNION ALL SELECT 'resource ' || jsonb_array_elements_text(job.resources)) AS one (gate)
     WHERE gate IS NOT NULL;

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tests.clusters import PROJECT, Cluster
 
-from . import effects, neighbour, resources, roles
+from . import deploy, effects, neighbour, plan, resources, roles
 from .fleet import Tree
-from .history import History
+from .history import Fault, History
 
 LIVE = """
 SELECT count(*), count(*) FILTER (WHERE status = 'ready'),
@@ -57,6 +57,7 @@ class Ground:
         """Commands that no fault is meant for: those of the other database, and the one whose role
         has too few connections."""
         self.history = History()
+        self.deployed_at = float("inf")
         self._enqueuer: subprocess.Popen[bytes] | None = None
         self._flusher: subprocess.Popen[bytes] | None = None
         self._dropper: subprocess.Popen[bytes] | None = None
@@ -156,6 +157,19 @@ class Ground:
         self.history.exits += [gone for tree in self.trees if (gone := tree.keep()) is not None]
         for tree in self.guests:
             tree.keep()
+
+    def deploy(self) -> None:
+        """Processes that start from now on have a handler more."""
+        self.deployed_at = time.time()
+        deploy.deploy(self.effects)
+        self.say("deployed")
+
+    def roll_out(self) -> None:
+        """Drain the trees that have the old code still, so that they are started again."""
+        for tree in self.trees:
+            if tree.started_at < self.deployed_at:
+                self.history.faults.append(Fault(kind=plan.DRAIN, at=time.time(), tree=tree.name))
+                tree.signal_root(signal.SIGTERM)
 
     def ask(self, errand: str, **numbers: float) -> None:
         """Start an enqueuer on ``errand``."""

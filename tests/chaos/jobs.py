@@ -18,6 +18,7 @@ from psycopg import sql
 from django_jobs import Backoff, Concurrency, Discard, current_run, job
 from django_jobs.models import Job
 
+from . import deploy
 from . import graphs as graphs  # declares the workflows
 from .lines import leave_a_line, note
 from .models import Mark
@@ -214,6 +215,9 @@ all_gates = job(
     tenant="capped",
     **OFTEN,
 )(with_gates)
+if deploy.is_known():
+    first = {"name": deploy.NEWCOMER, "concurrency": Concurrency("one"), "priority": 5}
+    newcomer = job(**first, **OFTEN)(with_gates)
 
 
 @job(**OFTEN)

@@ -9,7 +9,7 @@ workflows do not go with it, and may leave the history for a retry.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,7 +144,7 @@ class Database(Protocol):
     def execute(self, sql: str) -> None:
         """Run one that returns nothing."""
 
-    def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+    def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one and return its rows."""
 
 

@@ -39,7 +39,8 @@ QueuePosition = tuple[float, int]
 """Where a job stands in its queue: when it was due, and its number."""
 
 # Jobs of the queue with a limit may have to wait for its other jobs, also for those of a worker
-# that is only found dead when its lease is over: that is no recovery.
+# that is only found dead when its lease is over: that is no recovery. One of the deploy waits for a
+# worker that knows its type.
 ATTEMPTS = """
 SELECT run.job_id, run.attempt, run.outcome, job.job_type, worker.name, worker.id,
     run.error_message LIKE 'worker % stopped renewing its lease',
@@ -53,6 +54,7 @@ JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
 JOIN django_jobs_run AS later ON later.job_id = run.job_id AND later.attempt = run.attempt + 1
 JOIN django_jobs_worker AS taker ON taker.id = later.worker_id
 WHERE run.outcome IN ('lost', 'released') AND job.replays = 0  -- an operator takes any time
+    AND job.job_type <> 'chaos.newcomer'
 ORDER BY run.finished_at
 """
 

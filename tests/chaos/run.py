@@ -17,6 +17,7 @@ from . import (
     accounts,
     afterwards,
     cancels,
+    deploy,
     effects,
     gates,
     neighbour,
@@ -133,6 +134,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     result.history = ground.history
     Faults(ground, asked.seed).go_on_for(asked.seconds)
     ground.say("peace")
+    ground.roll_out()
     ground.end_dropper()
     next_due = afterwards.stop_schedule(ground)
     result.found += afterwards.come_to_rest(ground)
@@ -158,6 +160,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.found += cancels.problems(cluster, directory, lines, ground.history)
     result.found += partitions.problems(cluster, directory)
     result.found += gates.problems(cluster)
+    result.found += deploy.problems(cluster, ground.deployed_at)
     result.found += workflows.problems(cluster, directory)
     result.found += operations.problems(cluster, directory)
     result.recoveries = recovery.measure(cluster, result.history, lines)
@@ -170,6 +173,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.totals |= neighbour.counted(directory)
     result.totals |= partitions.counted(cluster, directory)
     result.totals |= gates.counted(cluster)
+    result.totals["passed by"] = deploy.passed_by(cluster, ground.deployed_at)
     result.totals |= workflows.counted(cluster, directory)
     result.totals |= operations.counted(cluster)
     result.outcomes = dict(cluster.fetch(OUTCOMES))
