@@ -15,7 +15,7 @@ from ..metrics.limits import (
 from ..metrics.quarantines import QuarantineSnapshot, capped
 from ..metrics.schedules import MAX_LAG, SchedulesSnapshot
 from ..metrics.slo import SloSnapshot
-from ..metrics.snapshot import Snapshot, stuck_jobs
+from ..metrics.snapshot import QueueSnapshot, Snapshot, stuck_jobs
 from ..models.schedule_state import ScheduleState
 from ..models.worker import pools_text, slots_text
 from .base import counted, table
@@ -35,7 +35,7 @@ WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "H
 
 
 def render_status(snapshot: Snapshot) -> str:
-    """Queues, workers, schedules, then jobs that no worker can run, then quarantines."""
+    """Queues, workers, schedules, then jobs that no worker can run, then pauses and quarantines."""
     queues = [
         (
             queue.name,
@@ -78,6 +78,8 @@ def render_status(snapshot: Snapshot) -> str:
         parts.append(line)
     if stuck := stuck_jobs(snapshot):
         parts.append("\n".join(stuck))
+    if paused := [queue for queue in snapshot.queues if queue.paused]:
+        parts.append("\n".join(map(_pause, paused)))
     if snapshot.quarantines:
         parts.append("\n".join(map(_quarantine, snapshot.quarantines)))
     if limits := render_limits(snapshot.resources, snapshot.tenants):
@@ -118,6 +120,14 @@ def _reason(one: ResourceSnapshot) -> str:
     if one.paused_reason or one.breaker == "closed":
         return one.paused_reason
     return one.breaker_reason
+
+
+def _pause(queue: QueueSnapshot) -> str:
+    """Since when a queue is paused, by whom and why."""
+    ready = f"{capped(queue.ready)} ready" if queue.ready else "none ready"
+    why = f": {queue.paused_reason}" if queue.paused_reason else ""
+    by = f" by {queue.paused_by}" if queue.paused_by else ""
+    return f"Paused{by} {age(queue.paused_seconds)} ago, {ready}: {queue.name}{why}"
 
 
 def _quarantine(snapshot: QuarantineSnapshot) -> str:

@@ -28,7 +28,9 @@ WITH RECURSIVE found AS (
         ORDER BY job.queue, job.rank, job.id LIMIT 1) AS next
 )
 SELECT queue.name, line.paused_at IS NOT NULL AS paused,
-    coalesce(line.paused_reason, '') AS paused_reason, line.max_concurrency, line.max_backlog,
+    coalesce(line.paused_reason, '') AS paused_reason, coalesce(line.paused_by, '') AS paused_by,
+    extract(epoch FROM clock_timestamp() - line.paused_at)::float8 AS paused_seconds,
+    line.max_concurrency, line.max_backlog,
     {ready_up_to("greatest(line.max_backlog, %(most)s)")} AS ready,
     {OLDEST_SECONDS} AS oldest_ready_seconds
 FROM (SELECT name FROM django_jobs_queue UNION SELECT queue FROM found) AS queue
@@ -75,11 +77,14 @@ class QueueSnapshot:
     """One queue. Counts stop at 100,000. ``oldest_ready_seconds`` is how long its oldest ready job
     has been due, and ``overdue_scheduled_seconds`` its oldest scheduled one that no worker has made
     ready; None without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or ``"full"``; None
-    without a ``max_backlog``."""
+    without a ``max_backlog``. ``paused_seconds`` is None if it is not paused. ``paused_by`` is
+    empty then, and also if it was paused by code."""
 
     name: str
     paused: bool = False
     paused_reason: str = ""
+    paused_by: str = ""
+    paused_seconds: float | None = None
     max_concurrency: int | None = None
     max_backlog: int | None = None
     pressure: Level | None = None

@@ -11,6 +11,7 @@ import time
 from io import StringIO
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django import Settings
@@ -81,6 +82,23 @@ def test_it_shows_each_queue_on_a_line() -> None:
     assert default == ["default", "open", "1", "0", "-", "1", "1", "-"]
     assert row_of("bulk", shown)[1] == "paused"
     assert row_of("emails", shown)[5] == "2"
+
+
+@pytest.mark.django_db
+def test_a_paused_queue_has_a_line_that_says_since_when_by_whom_and_why() -> None:
+    noop.using(queue="bulk").enqueue()
+    ada = get_user_model().objects.create_superuser("ada")
+    job_operations.pause(["bulk"], actor=ada, reason="the feed is broken")
+    job_operations.pause(["emails"], reason="the provider is down")
+    run_sql("UPDATE django_jobs_queue SET paused_at = now() - interval '3 h' WHERE name = 'bulk'")
+    lines = status().splitlines()
+    assert "Paused by ada 3h ago, 1 ready: bulk: the feed is broken" in lines
+    (emails,) = (line for line in lines if line.endswith(": emails: the provider is down"))
+    assert re.fullmatch(r"Paused 1?\ds ago, none ready: .*", emails)
+    shown = {queue["name"]: queue for queue in json.loads(status("--json"))["queues"]}
+    assert shown["bulk"]["paused_by"] == "ada"
+    assert 10_800 <= shown["bulk"]["paused_seconds"] < 10_900
+    assert (shown["default"]["paused_by"], shown["default"]["paused_seconds"]) == ("", None)
 
 
 @pytest.mark.django_db
