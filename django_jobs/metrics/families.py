@@ -124,7 +124,8 @@ FAMILIES = tuple(
         ),
         (
             *("worker_heartbeat_age_seconds", "", "heartbeats", "seconds"),
-            "Age of the oldest last heartbeat of a worker that has not ended.",
+            "Age of the oldest last heartbeat of a worker that has not ended, or that was lost in "
+            "the last 5 minutes: when it was found.",
         ),
         ("schedules", "state", "schedules", "schedules", "Schedules in each state."),
         (

@@ -143,8 +143,11 @@ PARTS = {
         WHERE worker.status IN ('running', 'draining')
         GROUP BY 1 ORDER BY 2 DESC NULLS LAST, 1 LIMIT %(series)s""",
     "heartbeats": """
-        SELECT coalesce(max(extract(epoch FROM clock_timestamp() - heartbeat_at)), 0) AS seconds
-        FROM django_jobs_worker WHERE status IN ('running', 'draining')""",
+        SELECT coalesce(extract(epoch FROM greatest(
+            (SELECT max(clock_timestamp() - heartbeat_at) FROM django_jobs_worker
+             WHERE status IN ('running', 'draining')),
+            (SELECT max(stopped_at - heartbeat_at) FROM django_jobs_worker WHERE status = 'lost'
+               AND stopped_at > statement_timestamp() - interval '5 min'))), 0) AS seconds""",
     "schedules": f"""
         SELECT state, count(one.found) AS schedules
         FROM unnest(ARRAY['on', 'overdue', 'paused', 'error', 'disabled', 'ended']) AS state

@@ -447,7 +447,12 @@ class Migration(migrations.Migration):
                         condition=models.Q(("status__in", ("running", "draining"))),
                         fields=["lease_expires_at"],
                         name="django_jobs_worker_alive",
-                    )
+                    ),
+                    models.Index(
+                        condition=models.Q(("status", "lost")),
+                        fields=["stopped_at"],
+                        name="django_jobs_worker_lost",
+                    ),
                 ],
             },
         ),

@@ -92,6 +92,11 @@ class Worker(models.Model):
                 condition=models.Q(status__in=("running", "draining")),
                 name="django_jobs_worker_alive",
             ),
+            models.Index(
+                fields=("stopped_at",),
+                condition=models.Q(status="lost"),
+                name="django_jobs_worker_lost",
+            ),
         )
 
     def __str__(self) -> str:

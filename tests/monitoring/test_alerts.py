@@ -14,8 +14,9 @@ from django_jobs.domain.histograms import BUCKETS
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations.quarantines import quarantine
+from django_jobs.lifecycle.reaping import reap
 from django_jobs.metrics import gauges
-from django_jobs.models import Job, Queue, Resource, Worker
+from django_jobs.models import Job, Queue, Resource, Worker, WorkerStatus
 from django_jobs.testing import run_jobs
 from tests.app.gate_jobs import post_to_ledger
 from tests.app.jobs import fail, kill_itself, noop
@@ -149,6 +150,36 @@ def test_a_worker_was_killed_and_its_heartbeats_stop(
         "UPDATE django_jobs_worker SET heartbeat_at = now() - interval '25 s' WHERE pid <> 4711"
     )
     assert_fires(before, scrape(), 1, "DjangoJobsHeartbeatGap")
+
+
+def test_a_worker_was_lost_between_two_scrapes(before: str) -> None:
+    """Its gap exceeds 20 s for some ten seconds until it is found, and a scrape may miss them."""
+    run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() + interval '1 h'")
+    lost = register_worker("web-2", lease=-1)
+    run_sql(
+        "UPDATE django_jobs_worker SET heartbeat_at = now() - '31 s'::interval WHERE id = %s",
+        [lost],
+    )
+    reap()
+    assert Worker.objects.get(pk=lost).status == WorkerStatus.LOST
+    assert_fires(before, scrape(), 1, "DjangoJobsHeartbeatGap")
+    run_sql(
+        "UPDATE django_jobs_worker SET stopped_at = now() - '6 min'::interval, "
+        "heartbeat_at = now() - '7 min'::interval WHERE id = %s",
+        [lost],
+    )
+    assert_alerts([Phase(before, 90), Phase(scrape(), 5)], {}, {})
+
+
+def test_a_process_that_crashed_has_no_gap(before: str) -> None:
+    """Its command finds it at once."""
+    crashed = register_worker("web-2")
+    workers.end(crashed, status=WorkerStatus.LOST)
+    run_sql(
+        "UPDATE django_jobs_worker SET heartbeat_at = stopped_at - '7 s'::interval WHERE id = %s",
+        [crashed],
+    )
+    assert_alerts([Phase(before, 90), Phase(scrape(), 5)], {}, {})
 
 
 def test_a_job_waits_for_longer_than_it_may(before: str) -> None:
