@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from django_jobs.lifecycle.operations.jobs import pause, resume
 from django_jobs.metrics.exposition import render
 from tests.app.jobs import noop
 from tests.documents.blocks import blocks_of
@@ -119,6 +120,14 @@ def test_the_query_has_the_number_of_the_rows(traffic: None) -> None:
     assert run_sql(QUERY) == [(2 + 3 + 1,)]
 
 
+def test_of_a_paused_queue_the_query_counts_what_runs(traffic: None) -> None:
+    """No pod could do more."""
+    pause(["default"])
+    assert run_sql(QUERY) == [(3,)]
+    resume(["default"])
+    assert run_sql(QUERY) == [(6,)]
+
+
 def test_the_query_finds_the_running_jobs_of_a_small_queue_behind_many_of_another(
     db: None,
 ) -> None:
@@ -145,8 +154,8 @@ def test_the_role_of_the_page_may_send_the_query(traffic: None) -> None:
     run_sql("RESET ROLE")
 
 
-@needs_promtool
-def test_the_hpa_sees_each_job_once_though_all_processes_are_scraped(traffic: None) -> None:
+def hpa_expression() -> str:
+    """What the adapter asks Prometheus for the autoscaler."""
     (rule,) = PAGE["adapter-config.yaml"]["externalRules"]
     (entry,) = PAGE["hpa.yaml"]["spec"]["metrics"]
     metric = entry["external"]["metric"]
@@ -155,9 +164,20 @@ def test_the_hpa_sees_each_job_once_though_all_processes_are_scraped(traffic: No
     labels = metric["selector"]["matchLabels"]
     matchers = ",".join(f'{label}="{value}"' for label, value in labels.items())
     expression = rule["metricsQuery"].replace("<<.Series>>", series)
-    expression = expression.replace("<<.LabelMatchers>>", matchers)
+    return str(expression.replace("<<.LabelMatchers>>", matchers))
+
+
+@needs_promtool
+def test_the_hpa_sees_each_job_once_though_all_processes_are_scraped(traffic: None) -> None:
     _, text = render()
-    assert_values([Phase(text.decode(), 1)], expression, {"{}": 5.0})
+    assert_values([Phase(text.decode(), 1)], hpa_expression(), {"{}": 5.0})
+
+
+@needs_promtool
+def test_of_a_paused_queue_the_hpa_sees_what_runs(traffic: None) -> None:
+    pause(["default"])
+    _, text = render()
+    assert_values([Phase(text.decode(), 1)], hpa_expression(), {"{}": 3.0})
 
 
 @pytest.fixture
