@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import F, OuterRef
+from django.db.models import F, IntegerField, OuterRef
+from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext_lazy, pgettext
@@ -16,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from .. import registry
 from ..conf import conf
 from ..lifecycle.operations import quarantines
+from ..metrics.quarantines import BLOCKED_AT_GATES
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .base.actions import OperatorAction, by_name
@@ -93,7 +95,8 @@ class QuarantineAdmin(ConsoleAdmin):
         jobs = Job.objects.using(conf().database).filter(
             status=JobStatus.BLOCKED, reason=QUARANTINED, job_type=OuterRef("job_type")
         )
-        return {"blocked_count": CappedCount(jobs)}
+        at_gates = RawSQL(BLOCKED_AT_GATES, (), output_field=IntegerField())  # noqa: S611 — a constant
+        return {"blocked_count": CappedCount(jobs) + at_gates}
 
     def get_ordering(self, request: HttpRequest) -> Any:
         """Quarantines in force first, then by the time they were lifted, latest first."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..lifecycle.backlog import MOST_COUNTED as MOST_BLOCKED
 from ..metrics.limits import Usage, read_usages
-from ..metrics.quarantines import QUARANTINES, QuarantineSnapshot, capped
+from ..metrics.quarantines import FIRST_AT_GATES, QUARANTINES, QuarantineSnapshot
 from .findings import Finding, age, found
 from .history import at_least
 from .reading import Reader, Statement
@@ -55,7 +55,7 @@ LIMIT 20
 """,
     lambda: {"old": FORGOTTEN_SECONDS},
 )
-QUARANTINED = Statement(QUARANTINES, lambda: {"most": MOST_BLOCKED})
+QUARANTINED = Statement(QUARANTINES, lambda: {"most": MOST_BLOCKED, **FIRST_AT_GATES})
 # A breaker that has no job to try with stays half open.
 BREAKERS = Statement(
     """
@@ -109,7 +109,7 @@ def examine_pauses(read: Reader) -> Iterator[Finding]:
             yield found(
                 "D324",
                 f"{one.job_type} has been quarantined for {age(one.since_seconds)}"
-                f"{f' ({one.reason})' if one.reason else ''}, and blocks {capped(one.blocked)} "
+                f"{f' ({one.reason})' if one.reason else ''}, and blocks {one.blocked_text} "
                 "jobs.",
                 "Correct the handler, and lift the quarantine:",
                 f"manage.py jobquarantine lift {quote(one.job_type)}",

@@ -131,7 +131,8 @@ def _pause(queue: QueueSnapshot) -> str:
 
 
 def _quarantine(snapshot: QuarantineSnapshot) -> str:
-    blocked = "no blocked job" if not snapshot.blocked else f"{capped(snapshot.blocked)} blocked"
+    some = snapshot.blocked or snapshot.more_blocked
+    blocked = f"{snapshot.blocked_text} blocked" if some else "no blocked job"
     why = f": {snapshot.reason}" if snapshot.reason else ""
     by = f" by {snapshot.by}" if snapshot.by else ""
     return f"Quarantined{by} {age(snapshot.since_seconds)} ago, {blocked}: {snapshot.job_type}{why}"

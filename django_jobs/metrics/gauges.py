@@ -14,6 +14,7 @@ from ..lifecycle.workers import MOST_STARTED
 from ..models.resource import FADED
 from .depth import DEPTH, DEPTHS
 from .limits import BUSIEST_RESOURCES
+from .quarantines import AT_GATES
 from .schedules import SCHEDULES
 from .sizing import SLOTS
 from .stored import SCRAPED, Parts, read_stored, statement
@@ -109,12 +110,14 @@ PARTS = {
             AS reason, sum(ready) AS jobs
         FROM ({unclaimable_among("TABLE front")}) AS kind (job_type, version, ready)
         GROUP BY 1, 2""",
-    "quarantines": """
-        SELECT quarantine.job_type, (SELECT count(*) FROM (
+    "quarantines": f"""
+        WITH {AT_GATES}
+        SELECT quarantine.job_type, least(%(recent)s, (SELECT count(*) FROM (
             SELECT FROM django_jobs_job_live AS job
             WHERE job.status = 'blocked' AND job.reason = 'quarantined'
               AND job.job_type = quarantine.job_type
-            ORDER BY job.job_type, job.id LIMIT %(recent)s) AS counted) AS jobs
+            ORDER BY job.job_type, job.id LIMIT %(recent)s) AS counted)
+            + (SELECT count(*) FROM at_gates WHERE job_type = quarantine.job_type)) AS jobs
         FROM django_jobs_quarantine AS quarantine
         WHERE quarantine.lifted_at IS NULL ORDER BY 1 LIMIT 100""",
     "workers": """

@@ -37,6 +37,16 @@ def test_the_list_shows_reason_operator_and_blocked_jobs(page: Page) -> None:
     assert '<a href="/admin/django_jobs/job/?job_type=app.noop&status=blocked">3</a>' in text
 
 
+def test_jobs_that_wait_at_their_gates_are_counted_while_it_is_in_force(page: Page) -> None:
+    noop.using(concurrency_key="one").enqueue_many({} for _ in range(2))
+    held_type()
+    link = '<a href="/admin/django_jobs/job/?job_type=app.noop&status=blocked">5</a>'
+    assert link in page.read(list_url(Quarantine))
+    assert link in page.read(change_url(Quarantine, Quarantine.objects.get().pk))
+    quarantines.lift("app.noop")
+    assert "status=blocked" not in page.read(list_url(Quarantine))
+
+
 def test_quarantines_in_force_come_first_and_lifted_ones_stay(page: Page) -> None:
     quarantines.quarantine("app.add")
     quarantines.lift("app.add")

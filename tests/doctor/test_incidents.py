@@ -84,6 +84,14 @@ def test_a_quarantine_that_blocks_jobs_for_long_is_found() -> None:
     assert forgotten.commands == ("manage.py jobquarantine lift app.noop",)
 
 
+def test_a_quarantine_of_jobs_that_wait_at_their_gates_is_found() -> None:
+    noop.using(concurrency_key="one").enqueue_many([{}] * 3)
+    quarantines.quarantine("app.noop", reason="crashes")
+    back_in_time("quarantine", "since")
+    (forgotten,) = findings(examine_pauses, "D324")
+    assert forgotten.facts["blocked"] == 3
+
+
 def test_a_breaker_that_holds_back_jobs_for_long_is_found() -> None:
     Resource.objects.create(name="stripe")
     limits.open_breaker(["stripe"], reason="maintenance", by="olga")

@@ -12,9 +12,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_jobs.lifecycle.operations import quarantines
+from django_jobs.metrics import quarantines as counts
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Job, Quarantine
-from tests.app.jobs import noop
+from tests.app.jobs import add, noop
 from tests.factories import register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
@@ -153,3 +154,25 @@ def test_a_snapshot_and_jobstatus_show_it() -> None:
 
 def test_options_of_django_are_accepted_after_the_action() -> None:
     assert run("list", "-v", "2", "--settings", "tests.settings") == "No job type is quarantined."
+
+
+def test_jobs_that_wait_at_their_gates_are_counted_too() -> None:
+    noop.using(concurrency_key="one").enqueue_many({} for _ in range(3))
+    noop.using(concurrency_key="two").enqueue()
+    add.using(concurrency_key="one").enqueue(first=1)
+    quarantines.quarantine("app.noop")
+    assert take_snapshot().quarantines[0].blocked == 4
+    assert run("list").splitlines()[1].split()[2] == "4"
+    out = StringIO()
+    call_command("jobstatus", stdout=out)
+    assert " ago, 4 blocked: app.noop" in out.getvalue()
+
+
+def test_a_count_that_did_not_read_all_of_a_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    add.using(concurrency_key="one", priority=9).enqueue_many({"first": n} for n in range(3))
+    noop.using(concurrency_key="one").enqueue()
+    quarantines.quarantine("app.noop")
+    monkeypatch.setitem(counts.PARAMETERS, "head", 3)
+    out = StringIO()
+    call_command("jobstatus", stdout=out)
+    assert " ago, 0+ blocked: app.noop" in out.getvalue()

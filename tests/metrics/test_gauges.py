@@ -9,6 +9,7 @@ from django.db import transaction
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs.domain.retry_budget import retries_allowed
+from django_jobs.lifecycle.operations import quarantines
 from django_jobs.metrics.gauges import Gauges, read_gauges
 from django_jobs.metrics.stored import NoMetrics
 from django_jobs.models import Resource
@@ -155,3 +156,10 @@ def test_a_retry_budget_is_used_up_when_no_retry_may_start(
     assert resource["retry_budget_used"] == pytest.approx(used)
     if budget is not None and budget < 1:
         assert (used == 1) == (retries_allowed(budget, starts or 0, retries or 0) == 0)
+
+
+@pytest.mark.django_db
+def test_quarantined_jobs_that_wait_at_their_gates_are_counted() -> None:
+    noop.using(concurrency_key="one").enqueue_many({} for _ in range(3))
+    quarantines.quarantine("app.noop")
+    assert read_gauges()["quarantines"] == [{"job_type": "app.noop", "jobs": 3}]

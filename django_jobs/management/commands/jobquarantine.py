@@ -12,7 +12,7 @@ from ... import registry
 from ...conf import conf
 from ...domain.hints import did_you_mean
 from ...lifecycle.operations import quarantines
-from ...metrics.quarantines import capped, take_quarantines
+from ...metrics.quarantines import take_quarantines
 from ...models import Quarantine
 from ..arguments import add_subcommand
 from ..base import OperatorCommand, demand_job_type, operator, table
@@ -51,7 +51,7 @@ class Command(OperatorCommand):
             (
                 row.job_type,
                 age(row.since_seconds),
-                capped(row.blocked),
+                row.blocked_text,
                 row.by or "a worker",
                 row.reason,
             )
