@@ -16,6 +16,7 @@ from ..domain.payload import a_kind
 from ..exceptions import OperationRefused, PayloadError
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations import workflows as workflow_operations
+from ..lifecycle.workflows.results import taken_arguments
 from ..model_methods import implements
 from ..models import Job, WorkflowRun
 from ..models.database import needing_tables
@@ -203,7 +204,11 @@ def replay_problem(job: Job) -> str | None:
         payload = job.payload
     except (ValueError, RecursionError) as error:  # enqueue did not write this row
         return f"its payload cannot be read ({type(error).__name__})"
-    return payload_problem(job.job_type, job.payload_version, payload, brief=True)
+
+    def taken() -> Iterable[str]:
+        return () if job.workflow_run_id is None else taken_arguments([job.pk])[job.pk]
+
+    return payload_problem(job.job_type, job.payload_version, payload, taken, brief=True)
 
 
 @implements("WorkflowRun.retry")
@@ -215,21 +220,32 @@ def _retry_of(run: WorkflowRun, reason: str) -> None:
 
 
 def stored_payload_problem(
-    job_type: str, version: int, text: str, *, brief: bool = False
+    job_type: str,
+    version: int,
+    text: str,
+    taken: Callable[[], Iterable[str]] = tuple,
+    *,
+    brief: bool = False,
 ) -> str | None:
     """As :func:`payload_problem`, for the JSON of a row that may not be of an enqueue."""
     try:
         payload = json.loads(text)
     except (ValueError, RecursionError) as error:
         return f"its payload cannot be read ({type(error).__name__})"
-    return payload_problem(job_type, version, payload, brief=brief)
+    return payload_problem(job_type, version, payload, taken, brief=brief)
 
 
 def payload_problem(
-    job_type: str, version: int, payload: Any, *, brief: bool = False
+    job_type: str,
+    version: int,
+    payload: Any,
+    taken: Callable[[], Iterable[str]] = tuple,
+    *,
+    brief: bool = False,
 ) -> str | None:
-    """Why the current code cannot run a job with this stored payload, or None. If ``brief``,
-    without the message of an error of an upgrade, which may quote values."""
+    """Why the current code cannot run a job with this stored payload, or None. ``taken`` returns
+    the arguments of a step that are results of others; it is called if the payload alone is not
+    enough. If ``brief``, without the message of an error of an upgrade, which may quote values."""
     registered = registry.find(job_type)
     if registered is None:
         return f"no handler is registered for {job_type!r}"
@@ -241,7 +257,13 @@ def payload_problem(
         reason = error.brief if brief and isinstance(error, UpgradeRaised) else error
         return f"its payload cannot be read: {reason}"
     try:
-        registered.bind(**upgraded)
+        try:
+            registered.bind(**upgraded)
+        except PayloadError:
+            given = dict.fromkeys(taken())
+            if not given:
+                raise
+            registered.bind(**upgraded | given)
     except (PayloadError, TypeError) as error:  # TypeError: an upgrade may return any key
         return str(error)
     return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from shlex import quote
 
 from .. import registry
 from ..api import stored_payload_problem
 from ..conf import conf
 from ..lifecycle.compensating import FAILED, MOST_NAMED
+from ..lifecycle.workflows.results import TAKEN_ARGUMENTS
 from ..lifecycle.workflows.stuck import stuck_runs
 from ..metrics import unclaimable
 from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
@@ -78,26 +80,28 @@ UNCLAIMABLE = Statement(
 
 # One payload of each form, as in jobcheck, among the first jobs of each queue and those due next.
 FORMS = Statement(
-    """
-SELECT job.job_type, job.payload_version, form.jobs, form.lowest, job.payload::text AS payload
+    f"""
+SELECT job.job_type, job.payload_version, form.jobs, form.lowest, job.payload::text AS payload,
+    CASE WHEN is_step THEN {TAKEN_ARGUMENTS.format(id="form.lowest")} ELSE '{{}}' END AS taken
 FROM (
-    SELECT min(id) AS lowest, count(*) AS jobs
+    SELECT min(id) AS lowest, count(*) AS jobs, workflow_run_id IS NOT NULL AS is_step
     FROM (
         SELECT head.* FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
-            SELECT id, job_type, payload_version, payload FROM django_jobs_job AS job
+            SELECT id, job_type, payload_version, payload, workflow_run_id
+            FROM django_jobs_job AS job
             WHERE job.status = 'ready' AND job.queue = queue.name
             ORDER BY job.rank, job.id LIMIT %(most)s) AS head
         UNION ALL
-        (SELECT id, job_type, payload_version, payload FROM django_jobs_job
+        (SELECT id, job_type, payload_version, payload, workflow_run_id FROM django_jobs_job
          WHERE status = 'scheduled' ORDER BY available_at LIMIT %(most)s)
     ) AS tried
     WHERE job_type = ANY(%(types)s)
-    GROUP BY job_type, payload_version, CASE WHEN jsonb_typeof(payload) = 'object'
+    GROUP BY job_type, payload_version, is_step, CASE WHEN jsonb_typeof(payload) = 'object'
         THEN jsonb_path_query_array(payload, 'strict $.keyvalue().key') END
     LIMIT 1000
 ) AS form JOIN django_jobs_job_live AS job ON job.id = form.lowest
 ORDER BY 1, 2, 4
-""",
+""",  # noqa: S608 — a constant
     lambda: {"most": _share(MOST_TRIED), "types": list(registry.versions())},
 )
 
@@ -188,7 +192,8 @@ def examine_payloads(read: Reader) -> Iterator[Finding]:
         version, payload = form["payload_version"], form["payload"]
         if version > known[job_type] and read(FLEET):  # if none of them reads it, that is D304
             continue
-        if problem := stored_payload_problem(job_type, version, payload, brief=True):
+        taken = partial(list[str], form["taken"])
+        if problem := stored_payload_problem(job_type, version, payload, taken, brief=True):
             count, first = problems.get((job_type, problem), (0, lowest))
             problems[job_type, problem] = count + form["jobs"], min(first, lowest)
     for (job_type, problem), (jobs, lowest) in problems.items():

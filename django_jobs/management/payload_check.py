@@ -15,6 +15,7 @@ from ..api import stored_payload_problem
 from ..conf import conf
 from ..exceptions import PayloadError
 from ..lifecycle.job_columns import IN_LIVE
+from ..lifecycle.workflows.results import TAKEN_ARGUMENTS
 
 MOST_LISTED_PROBLEMS = 1_000
 """Problems of jobs to list, and separately of schedules. Further ones are counted only."""
@@ -25,16 +26,18 @@ MOST_LISTED_PROBLEMS = 1_000
 JOBS = f"""
 COPY (
 SELECT job_type, payload_version, jobs, lowest,
-    (SELECT payload::text FROM django_jobs_job WHERE id = lowest AND {IN_LIVE})
+    (SELECT payload::text FROM django_jobs_job WHERE id = lowest AND {IN_LIVE}),
+    CASE WHEN is_step THEN {TAKEN_ARGUMENTS.format(id="lowest")} ELSE '{{}}' END
 FROM (
-    SELECT job_type, payload_version, count(*) AS jobs, min(id) AS lowest
+    SELECT job_type, payload_version, is_step, count(*) AS jobs, min(id) AS lowest
     FROM (
-        SELECT id, job_type, payload_version, CASE WHEN jsonb_typeof(payload) = 'object'
+        SELECT id, job_type, payload_version, workflow_run_id IS NOT NULL AS is_step,
+            CASE WHEN jsonb_typeof(payload) = 'object'
             THEN jsonb_path_query_array(payload, 'strict $.keyvalue().key') END AS names
         FROM django_jobs_job
         WHERE status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
     ) AS live
-    GROUP BY job_type, payload_version, names
+    GROUP BY job_type, payload_version, is_step, names
 ) AS form
 ) TO STDOUT
 """  # noqa: S608 — a constant
@@ -85,15 +88,15 @@ class PayloadCheck:
 def check_pending() -> PayloadCheck:
     """Try one payload of each form, in two read-only statements.
 
-    A form is a job type, a version and the names of the arguments. The values of other payloads of
-    the same form are not checked.
+    A form is a job type, a version and the names of the arguments, of steps of workflows or of
+    other jobs. The values of other payloads of the same form are not checked.
     """
     report = PayloadCheck()
     listed: dict[tuple[str, int, str], UnreadableJobs] = {}
-    types = ("text", "int2", "int8", "int8", "text")
-    for job_type, version, jobs, lowest, payload in _stream(JOBS, types):
+    types = ("text", "int2", "int8", "int8", "text", "text[]")
+    for job_type, version, jobs, lowest, payload, taken in _stream(JOBS, types):
         report.jobs += jobs
-        problem = _problem(job_type, version, payload)
+        problem = _problem(job_type, version, payload, taken)
         if problem is None:
             continue
         report.unreadable_jobs += jobs
@@ -145,10 +148,12 @@ def _stream(sql: str, types: Sequence[str]) -> Iterator[list[Any]]:
         yield from map(json.loads, file)
 
 
-def _problem(job_type: str, version: int, text: str | None) -> str | None:
+def _problem(
+    job_type: str, version: int, text: str | None, taken: Sequence[str] = ()
+) -> str | None:
     if text is None:  # the job was deleted meanwhile
         return None
-    return stored_payload_problem(job_type, version, text)
+    return stored_payload_problem(job_type, version, text, lambda: taken)
 
 
 def _storing_problem(job_type: str, version: int, text: str) -> str | None:

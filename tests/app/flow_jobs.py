@@ -44,3 +44,8 @@ def book_entry(account: str, amount: int = 1) -> None:
 def gather(**parts: Any) -> list[str]:
     """What takes anything."""
     return sorted(parts)
+
+
+@job
+def send_parcel(order_id: int, stock: Any) -> None:
+    """A step that cannot be called without the result of another."""

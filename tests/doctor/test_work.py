@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from django_jobs import chain
 from django_jobs.doctor.work import (
     examine_compensations,
     examine_payloads,
@@ -19,10 +20,19 @@ from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import workflows
 from django_jobs.metrics.unclaimable import take_unclaimable
 from django_jobs.models import Job, Queue
+from tests.app.flow_jobs import send_parcel
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
-from tests.factories import declared, due_schedule, look, register_worker, run_sql
-from tests.lifecycle.test_opening import DEAD, finish
+from tests.factories import (
+    claim_ready,
+    declared,
+    due_schedule,
+    look,
+    register_worker,
+    run_sql,
+    settle_one,
+)
+from tests.lifecycle.test_opening import DEAD, OK, finish
 from tests.workflows import saga, start_graph
 
 from .finding import diagnosis_of, findings
@@ -120,6 +130,15 @@ def test_payloads_that_this_code_cannot_read_are_found() -> None:
     assert "cannot be read (ValueError)" in unreadable.problem
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
     assert not findings(examine_payloads, "D305")  # no code of this process
+
+
+def test_a_step_that_takes_the_result_of_another_is_no_finding() -> None:
+    chain(add.step(first=1), send_parcel.step(order_id=7).taking(stock="add")).start()
+    settle_one(claim_ready(register_worker())[0], OK)
+    assert not findings(examine_payloads, "D305")
+    run_sql("UPDATE django_jobs_dependency SET takes = NULL")
+    (unreadable,) = findings(examine_payloads, "D305")
+    assert unreadable.facts["job_type"] == "app.send_parcel"
 
 
 def test_a_payload_that_is_newer_than_this_code_is_left_to_the_workers() -> None:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -23,6 +24,7 @@ from ...domain.replay_plan import ReplayPlan
 from ...exceptions import OperationRefused
 from ...lifecycle.operations import bulk
 from ...lifecycle.scope import scope_of
+from ...lifecycle.workflows.results import taken_arguments
 from ...maintenance.bulk_actions import is_known_elsewhere, knows, live_workers
 from ...metrics.failure_details import code_versions_of
 from ...models import BulkAction, DeadLetter, Job, Worker
@@ -160,9 +162,10 @@ def _sample(terms: Mapping[str, Any], max_id: int) -> list[dict[str, Any]]:
         size += int(length)
         if size <= SAMPLE_BYTES:
             chosen.append(id_)
-    columns = "job_type", "payload_version", "queue", "idempotency_key", "at_most_once"
+    columns = "job_type", "payload_version", "queue", "workflow_run_id"
+    keys = "idempotency_key", "at_most_once"
     texts = jobs.filter(pk__in=chosen).annotate(text=Cast("payload", TextField()))
-    return list(texts.values("pk", *columns, "text"))
+    return list(texts.values("pk", *columns, *keys, "text"))
 
 
 def _checks(sample: list[dict[str, Any]], matched: int) -> list[dict[str, str]]:
@@ -229,10 +232,12 @@ def _named(names: Iterable[str]) -> str:
 
 def _payloads(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, str]:
     problems = Reasons()
+    steps = taken_arguments(job["pk"] for job in sample if job["workflow_run_id"] is not None)
     for job in sample:
         type_, version = job["job_type"], job["payload_version"]
         if not is_known_elsewhere(workers, type_, version):
-            problem = stored_payload_problem(type_, version, job["text"], brief=True)
+            taken = partial(list[str], steps.get(job["pk"], ()))
+            problem = stored_payload_problem(type_, version, job["text"], taken, brief=True)
             if problem is not None:
                 problems.add({job["pk"]: problem})
     wrong = sum(entry["count"] for entry in problems.counts.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ...domain.outcomes import NOT_STORED
@@ -24,6 +24,12 @@ FROM django_jobs_dependency AS dependency
 JOIN django_jobs_job AS parent ON parent.id = dependency.parent_id
 WHERE dependency.child_id = %(id)s AND dependency.takes IS NOT NULL
 """
+
+TAKEN_ARGUMENTS = """ARRAY(
+    SELECT name FROM django_jobs_dependency, jsonb_array_elements_text(takes) AS name
+    WHERE child_id = {id})"""
+"""The arguments of the step with this id that are results of its parents, as an expression."""
+ARGUMENTS_OF = f"SELECT id, {TAKEN_ARGUMENTS.format(id='id')} FROM unnest(%(ids)s::bigint[]) AS id"
 
 STEP = """
 SELECT status, result, reason FROM django_jobs_job
@@ -76,6 +82,11 @@ def taken_results(job: ClaimedJob) -> dict[str, Any]:
         for takes, step, result, reason in fetch(TAKEN, {"id": job.id})
         for name in json.loads(takes)
     }
+
+
+def taken_arguments(ids: Iterable[int]) -> dict[int, list[str]]:
+    """Of each of these steps, the arguments that are results of its parents."""
+    return dict(fetch(ARGUMENTS_OF, {"ids": list(ids)}))
 
 
 def result_of(run: int, step: str) -> Any:

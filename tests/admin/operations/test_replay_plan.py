@@ -14,11 +14,14 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from django_jobs import chain
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, DeadLetter, Job, Worker
 from tests.admin.walking import Live, Page, change_url, message_of
+from tests.app.flow_jobs import send_parcel
 from tests.app.jobs import add, noop
 from tests.factories import copies_of, make_dead, make_user, register_worker, run_sql
+from tests.lifecycle.test_opening import DEAD, finish
 
 pytestmark = pytest.mark.django_db
 ADDRESS = reverse("admin:django_jobs_replay_plan")
@@ -73,6 +76,12 @@ def test_problems_are_said_before_they_are_met(page: Page) -> None:
     assert "1 of 2 fit the current handler; the others are not replayed" in text
     assert "1 has a live job with its key: it is not replayed" in text
     assert "1 is of an at-most-once type" in text
+
+
+def test_a_step_that_takes_the_result_of_another_fits(page: Page) -> None:
+    chain(add.step(first=1), send_parcel.step(order_id=7).taking(stock="add")).start()
+    finish({"send_parcel": DEAD})
+    assert "1 of 1 fit the current handler" in plan_of(page, status="dead")
 
 
 def test_the_dry_run_says_whether_the_code_has_changed_since(page: Page) -> None:
