@@ -11,8 +11,11 @@ from django.db.models import Max
 
 from .. import registry
 from ..api.job_type import JobType
+from ..api.steps import takes_any
+from ..api.validation import known_queue
 from ..conf import conf
 from ..domain.states import JobState
+from ..exceptions import PayloadError
 from ..models import Job
 
 TO_BE_RUN = (JobState.WAITING, JobState.SCHEDULED, JobState.BLOCKED, JobState.READY)
@@ -47,8 +50,13 @@ def refute_enqueued(
     payload: Payload | None = None,
     queue: str | None = None,
 ) -> None:
-    """Assert that no such job is enqueued. The arguments are those of :func:`assert_enqueued`."""
+    """Assert that no such job is enqueued. The arguments are those of :func:`assert_enqueued`.
+
+    Raises ``UnknownQueue``, and ``PayloadError`` for an argument that the handler does not take: no
+    job could have either.
+    """
     jobs, expected = _find(job_type, payload, queue)
+    expected.check()
     if jobs:
         shown = "".join(f"\n  {_shown(job)}" for job in jobs[:MOST_SHOWN])
         raise AssertionError(
@@ -85,6 +93,17 @@ class _Expected:
         if self.queue is not None:
             words.append(f"in {self.queue}")
         return " ".join(words)
+
+    def check(self) -> None:
+        """Raise an error if no job could be meant."""
+        if self.queue is not None:
+            known_queue(self.queue, "refute_enqueued()")
+        unknown = self.payload.keys() - self.job_type.signature.parameters.keys()
+        if unknown and not takes_any(self.job_type):
+            raise PayloadError(
+                f"refute_enqueued(): {self.job_type.name}{self.job_type.signature} does not take "
+                f"{', '.join(sorted(unknown))}"
+            )
 
     def differences(self, job: Job) -> list[str]:
         """Why this job is not meant, in words."""

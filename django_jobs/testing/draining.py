@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
+from ..api.validation import known_queue
 from ..conf import conf
 from ..domain.states import RunState
 from ..lifecycle.job_columns import ClaimedJob
@@ -62,6 +63,8 @@ def run_jobs(
     An attempt that fails does not raise: its run says so. With ``check`` it raises
     :class:`JobFailed`, after it was settled.
     """
+    if queue is not None:
+        known_queue(queue, "run_jobs()")
     names = None if job_type is None else names_of(job_type)
     journey = Journey(until) if isinstance(until, datetime | timedelta) else None
     is_over = _end_of(until)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs import UnknownJobType
+from django_jobs import PayloadError, UnknownJobType, UnknownQueue
 from django_jobs.testing import assert_enqueued, capture_jobs, refute_enqueued, run_jobs
-from tests.app import jobs, kit_jobs
+from tests.app import flow_jobs, jobs, kit_jobs
 
 pytestmark = pytest.mark.django_db
 
@@ -77,3 +77,11 @@ def test_jobs_made_in_any_way_are_captured() -> None:
         kit_jobs.fan_out.enqueue(1)
     assert [job.pk for job in captured][:3] == [first.pk, *ids]
     assert [job.status for job in captured] == ["succeeded"] * 3 + ["ready"]
+
+
+def test_a_refutation_that_no_job_could_meet_is_an_error() -> None:
+    with pytest.raises(UnknownQueue, match=r"refute_enqueued\(\): no queue is named 'defalt'"):
+        refute_enqueued(jobs.add, queue="defalt")
+    with pytest.raises(PayloadError, match=r"app\.add\(.* does not take frist"):
+        refute_enqueued(jobs.add, payload={"frist": 1})
+    refute_enqueued(flow_jobs.gather, payload={"anything": 1})

@@ -11,7 +11,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
 
-from django_jobs import Workflow, registry
+from django_jobs import UnknownQueue, Workflow, registry
 from django_jobs.models import Job, Progress, Queue, Run, Worker
 from django_jobs.signals import job_dead, job_finished
 from django_jobs.testing import JobFailed, arun_jobs, draining, run_jobs
@@ -284,3 +284,10 @@ def test_a_failed_run_is_retried_from_its_failed_step(calls: list[str]) -> None:
         assert notes() == ["seen"] * 5
     finally:
         registry.forget_workflow("kit.retried")
+
+
+def test_an_unknown_queue_is_an_error() -> None:
+    jobs.noop.enqueue()
+    with pytest.raises(UnknownQueue, match=r"run_jobs\(\): no queue is named 'defalt'; known are"):
+        run_jobs(queue="defalt")
+    assert Job.objects.get().status == "ready"
