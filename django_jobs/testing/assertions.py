@@ -10,13 +10,13 @@ from typing import Any
 from django.db.models import Max
 
 from .. import registry
-from ..api.job_type import JobType
 from ..api.steps import takes_any
 from ..api.validation import known_queue
 from ..conf import conf
 from ..domain.states import JobState
 from ..exceptions import PayloadError
 from ..models import Job
+from .crashing import AnyJobType, job_type_of
 
 TO_BE_RUN = (JobState.WAITING, JobState.SCHEDULED, JobState.BLOCKED, JobState.READY)
 """The statuses of a job that is enqueued: an attempt of it is still to begin."""
@@ -27,7 +27,7 @@ Payload = Mapping[str, Any]
 
 
 def assert_enqueued(
-    job_type: JobType[..., Any] | str,
+    job_type: AnyJobType,
     payload: Payload | None = None,
     queue: str | None = None,
     count: int | None = None,
@@ -46,7 +46,7 @@ def assert_enqueued(
 
 
 def refute_enqueued(
-    job_type: JobType[..., Any] | str,
+    job_type: AnyJobType,
     payload: Payload | None = None,
     queue: str | None = None,
 ) -> None:
@@ -78,10 +78,8 @@ def capture_jobs() -> Iterator[list[Job]]:
 class _Expected:
     """The arguments of an assertion."""
 
-    def __init__(
-        self, job_type: JobType[..., Any] | str, payload: Payload | None, queue: str | None
-    ) -> None:
-        self.job_type = registry.get(job_type) if isinstance(job_type, str) else job_type
+    def __init__(self, job_type: AnyJobType, payload: Payload | None, queue: str | None) -> None:
+        self.job_type = job_type_of(job_type)
         encoded = self.job_type.encoded(dict(payload or {}), "payload")
         self.payload: dict[str, Any] = json.loads(encoded)
         self.queue = queue
@@ -124,7 +122,7 @@ class _Expected:
 
 
 def _find(
-    job_type: JobType[..., Any] | str, payload: Payload | None, queue: str | None
+    job_type: AnyJobType, payload: Payload | None, queue: str | None
 ) -> tuple[list[Job], _Expected]:
     expected = _Expected(job_type, payload, queue)
     names = registry.family(expected.job_type.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from .. import registry
 from ..api.job_type import JobType
@@ -19,7 +19,22 @@ from ..worker.events import emit_settled
 from .crash_points import POINTS, Crash, planned
 from .inline_worker import register
 
-AnyJobType = JobType[..., Any] | str
+
+class DjangoTask(Protocol):
+    """A Task of Django, for :class:`~django_jobs.backend.JobsBackend`."""
+
+    @property
+    def module_path(self) -> str: ...
+
+
+class CeleryTask(Protocol):
+    """A task of Celery, with :class:`~django_jobs.contrib.celery.JobsTask`."""
+
+    @property
+    def name(self) -> str: ...
+
+
+AnyJobType = JobType[..., Any] | DjangoTask | CeleryTask | str
 
 MOST = 10_000
 """Ready jobs of a queue among which one can be claimed."""
@@ -72,10 +87,18 @@ def expire_lease(job: Job) -> None:
     emit_settled(reap())
 
 
+def job_type_of(given: AnyJobType) -> JobType[..., Any]:
+    """A job type: itself, that of a Task, or the one that has this name."""
+    if isinstance(given, JobType):
+        return given
+    if isinstance(given, str):
+        return registry.get(given)
+    return registry.get(given.module_path if hasattr(given, "module_path") else given.name)
+
+
 def names_of(job_type: AnyJobType) -> list[str]:
     """The names of a job type, or of the one that has this name."""
-    name = job_type if isinstance(job_type, str) else job_type.name
-    return registry.family(registry.get(name).name)
+    return registry.family(job_type_of(job_type).name)
 
 
 def _claim(job: Job) -> int:

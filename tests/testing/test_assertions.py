@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from django_jobs import PayloadError, UnknownJobType, UnknownQueue
-from django_jobs.testing import assert_enqueued, capture_jobs, refute_enqueued, run_jobs
-from tests.app import flow_jobs, jobs, kit_jobs
+from django_jobs.testing import assert_enqueued, capture_jobs, crash_at, refute_enqueued, run_jobs
+from tests.app import flow_jobs, jobs, kit_jobs, tasks
 
 pytestmark = pytest.mark.django_db
 
@@ -85,3 +85,14 @@ def test_a_refutation_that_no_job_could_meet_is_an_error() -> None:
     with pytest.raises(PayloadError, match=r"app\.add\(.* does not take frist"):
         refute_enqueued(jobs.add, payload={"frist": 1})
     refute_enqueued(flow_jobs.gather, payload={"anything": 1})
+
+
+def test_a_task_of_django_stands_for_its_job_type() -> None:
+    tasks.total.enqueue(1, 2)
+    assert_enqueued(tasks.total, payload={"left": 1}, count=1)
+    refute_enqueued(tasks.fail)
+    assert not run_jobs(job_type=tasks.fail)
+    with crash_at("after_effect", job_type=tasks.total):
+        runs = run_jobs(job_type=tasks.total)
+    assert [run.outcome for run in runs] == ["lost", "succeeded"]
+    refute_enqueued(tasks.total)

@@ -19,7 +19,7 @@ from django.db import transaction
 from django_jobs import PayloadError, registry
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job
-from django_jobs.testing import run_jobs
+from django_jobs.testing import assert_enqueued, refute_enqueued, run_jobs
 from tests.contrib.celery.project import tasks
 from tests.contrib.celery.running import run_all
 
@@ -32,6 +32,14 @@ def test_delay_writes_a_row_of_the_tasks_name() -> None:
     assert job.job_type == "tests.contrib.celery.project.tasks.add"
     assert (job.payload, job.queue, job.status) == ({"x": 1, "y": 2}, "default", "ready")
     assert (result.status, result.ready()) == ("PENDING", False)
+
+
+def test_a_task_stands_for_its_job_type_in_the_testing_kit() -> None:
+    tasks.add.delay(1, y=2)
+    assert_enqueued(tasks.add, payload={"x": 1}, count=1)
+    refute_enqueued(tasks.fail)
+    (run,) = run_jobs(job_type=tasks.add)
+    assert run.outcome == "succeeded"
 
 
 def test_a_row_is_part_of_the_callers_transaction() -> None:
