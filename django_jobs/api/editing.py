@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..lifecycle.editing import edits
 from ..lifecycle.editing.edits import Edited, StoredJob
 from ..lifecycle.operations.jobs import Actor, OperationResult, demand
 from ..lifecycle.scope import OUTSIDE, scope_of
+from ..lifecycle.workflows.results import taken_arguments
 from ..model_methods import implements
 from ..models import Job
 from ..models.database import needing_tables
@@ -69,7 +70,7 @@ def edited(
         run_at=run_at,
     )
     new = chosen.request()
-    arguments = None if payload is None else chosen.bind(**payload)
+    arguments = None if payload is None else _bound(chosen, payload, taken_of(stored))
     text = None if arguments is None else chosen.encoded_payload(arguments)
     before = stored_arguments(chosen, stored)
     changed = {
@@ -91,6 +92,11 @@ def edited(
         payload_version=chosen.version if changed["payload"] else None,
         run_at=run_at if changed["due"] else None,
     )
+
+
+def taken_of(stored: StoredJob) -> list[str]:
+    """The arguments of the job that are results of other steps, whatever its payload has."""
+    return [] if stored.workflow_run_id is None else taken_arguments([stored.id])[stored.id]
 
 
 def stored_arguments(job_type: JobType[..., Any], stored: StoredJob) -> dict[str, Any] | None:
@@ -130,6 +136,14 @@ def enqueue_by_hand(
             gettext_noop("a job that you may not see holds this idempotency key")
         )
     return job
+
+
+def _bound(
+    job_type: JobType[..., Any], payload: Mapping[str, Any], taken: Collection[str]
+) -> dict[str, Any]:
+    """The payload by name. It may lack what the job takes from other steps."""
+    bound = job_type.bind(**{**dict.fromkeys(taken), **payload})
+    return {name: value for name, value in bound.items() if name in payload or name not in taken}
 
 
 def _sorted(payload: Any) -> str:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
-from ...api.editing import edit_job, edited, stored_arguments
+from ...api.editing import edit_job, edited, stored_arguments, taken_of
 from ...conf import conf
 from ...exceptions import JobsError
 from ...lifecycle.editing.edits import CHANGED_MEANWHILE, EDITABLE, stored_job
@@ -86,6 +86,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         job_type,
         sent,
         stored=(before or {}) if seen else None,
+        taken=taken_of(stored),
         queue=stored.queue,
         priority=stored.priority,
         run_at=None if is_dead else _time(stored.available_at),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -50,7 +50,8 @@ class MomentWidget(forms.SplitDateTimeWidget):
 class JobForm(forms.Form):
     """What a job is to be. ``stored`` are the arguments that it has; secrets among them are shown
     empty, and stay unless they are replaced. None: the user may not see them, and they stay.
-    The queues are those of ``scope``."""
+    ``taken`` are arguments that are results of other steps. They have no field, because what is
+    stored of them has no effect. The queues are those of ``scope``."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class JobForm(forms.Form):
         data: Any = None,
         *,
         stored: Mapping[str, Any] | None,
+        taken: Collection[str] = (),
         queue: str | None = None,
         scope: Scope | None = None,
         **initial: Any,
@@ -65,7 +67,9 @@ class JobForm(forms.Form):
         super().__init__(data, initial=initial)
         self.job_type = job_type
         self.stored = stored
-        self.arguments = [] if stored is None else arguments_of(job_type)
+        left_out = set(taken).difference(stored or ())
+        arguments = [] if stored is None else arguments_of(job_type)
+        self.arguments = [one for one in arguments if one.name not in left_out]
         self.fields.update({argument.key: argument.field for argument in self.arguments})
         if stored is not None:
             if takes_more(job_type):

@@ -14,12 +14,15 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 
+from django_jobs import chain
 from django_jobs.admin.base.json_display import MASK
 from django_jobs.api.editing import edit_job
 from django_jobs.models import Job
 from tests.admin.walking import Live, Page, change_url, message_of
+from tests.app.flow_jobs import send_parcel
 from tests.app.jobs import add, noop
 from tests.factories import declared, enqueue_and_claim, make_dead, run_sql
+from tests.lifecycle.test_opening import DEAD, finish
 
 pytestmark = pytest.mark.django_db
 
@@ -77,6 +80,16 @@ def test_a_dead_job_is_edited_and_replayed(page: Page) -> None:
     assert job.headers["edits"][0]["by"] == "ada"
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.get_change_message()) == (str(dead.pk), "edited: a typo")
+
+
+def test_a_step_is_edited_without_what_it_takes_from_another(page: Page) -> None:
+    chain(add.step(first=1), send_parcel.step(order_id=7).taking(stock="add")).start()
+    finish({"send_parcel": DEAD})
+    pk = Job.objects.get(step="send_parcel").pk
+    assert "argument_stock" not in filled(page.text(edit_url(pk)))
+    assert message_of(change(page, pk, argument_order_id="8")) == "The job was changed."
+    job = Job.objects.get(pk=pk)
+    assert (job.status, job.payload) == ("ready", {"order_id": 8})
 
 
 def test_queue_priority_and_due_time_of_a_scheduled_job_are_changed(page: Page) -> None:

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_jobs import OperationRefused
+from django_jobs import OperationRefused, PayloadError
 from django_jobs.api.workflows.workflow import Workflow
 from django_jobs.models import Dependency, Job, WorkflowRun
 from tests.app.flow_jobs import charge_card, refund_card, reserve_stock, send_parcel, ship_order
@@ -91,3 +91,11 @@ def jobcheck() -> str:
     out = StringIO()
     call_command("jobcheck", "--pending", stdout=out)
     return out.getvalue()
+
+
+def test_the_payload_of_such_a_step_is_edited_without_the_result(order: Workflow) -> None:
+    job = step(failed(order), "send_parcel")
+    job.edit(payload={"order_id": 8})
+    assert (job.status, job.payload) == ("ready", {"order_id": 8})
+    with pytest.raises(PayloadError, match="missing a required argument: 'order_id'"):
+        job.edit(payload={})
