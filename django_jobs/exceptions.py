@@ -161,16 +161,21 @@ class Retry(Fate):
         super().__init__(self.reason or "retry asked for")
 
 
+SNOOZE_WITHOUT_TIME = 60.0
+"""Seconds of a snooze whose own are unusable. At once the job would run for ever, a thousand times
+in a minute, because no snooze counts as a failure."""
+
+
 class Snooze(Fate):
     """Run the job again in ``seconds`` (or a timedelta), at most 366 days. Does not count as a
-    failure."""
+    failure. In a minute if that is no number, which the reason then says."""
 
     def __init__(self, seconds: Duration, reason: Any = "") -> None:
         usable = as_seconds(seconds)
-        self.seconds = usable or 0.0
+        self.seconds = SNOOZE_WITHOUT_TIME if usable is None else usable
         self.reason = _text_of(reason)
         if usable is None:
-            known = "a number of seconds: it runs again at once"
+            known = "a number of seconds: it runs again in a minute"
             self.reason = _with_note(self.reason, seconds, known)
         super().__init__(self.reason or f"snoozed for {self.seconds:g} s")
 

@@ -26,12 +26,17 @@ def test_seconds_may_be_a_number_or_a_timedelta(given: Any) -> None:
 @pytest.mark.parametrize("given", ["soon", float("nan"), object(), [1]])
 def test_invalid_seconds_are_replaced_and_noted_in_the_reason(given: Any) -> None:
     retry, snooze = Retry(given, "not yet"), Snooze(given)
-    assert (retry.after, snooze.seconds) == (None, 0.0)
+    assert (retry.after, snooze.seconds) == (None, 60.0)
     kind = type(given).__name__
     assert kind in str(retry)
     assert str(retry).startswith("not yet (a")
     assert str(retry).endswith(" is not a number of seconds: its backoff decides)")
-    assert "it runs again at once" in snooze.reason
+    assert "it runs again in a minute" in snooze.reason
+
+
+def test_a_snooze_without_a_time_is_not_at_once() -> None:
+    assert Snooze(None).seconds == 60.0
+    assert Snooze(0).seconds == 0.0
 
 
 def test_a_retry_may_ask_for_a_queue_and_a_priority() -> None:

@@ -23,7 +23,15 @@ from ...domain.errors import chain, text_of
 from ...domain.numbers import is_whole
 from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
 from ...domain.ranking import is_priority
-from ...exceptions import Cancel, Discard, HookError, Retry, SignalTimeout, Snooze
+from ...exceptions import (
+    SNOOZE_WITHOUT_TIME,
+    Cancel,
+    Discard,
+    HookError,
+    Retry,
+    SignalTimeout,
+    Snooze,
+)
 from ...models.database import CONFLICTS
 from ..connections import is_out_of_connections
 from ..context.attempt import StopHandler, Suspended
@@ -89,7 +97,9 @@ def _chosen_by(error: BaseException) -> Outcome | None:
         case Suspended(outcome=outcome):
             return outcome
         case Snooze(seconds=seconds, reason=reason):
-            return Snoozed(seconds=as_seconds(seconds) or 0.0, reason=text_of(reason))
+            usable = as_seconds(seconds)
+            seconds = SNOOZE_WITHOUT_TIME if usable is None else usable
+            return Snoozed(seconds=seconds, reason=text_of(reason))
         case Cancel():
             return Cancelled(reason=str(error))
         case Discard():

@@ -85,7 +85,7 @@ def test_a_handler_chooses_its_fate() -> None:
 def test_a_fate_that_was_changed_afterwards_is_still_usable() -> None:
     snooze, retry = Snooze(1), Retry(1)
     snooze.seconds = retry.after = "soon"  # type: ignore[assignment]
-    assert fate_of(snooze) == Snoozed(seconds=0)
+    assert fate_of(snooze) == Snoozed(seconds=60)
     retry.queue, retry.priority = object(), 101  # type: ignore[assignment]
     retry.max_attempts = "3"  # type: ignore[assignment]
     assert failed(retry).retry_after is None
