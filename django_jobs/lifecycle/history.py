@@ -46,10 +46,15 @@ OWNS = """
 SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), false) FROM pg_class
 WHERE oid IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_run'))
 """
+OTHER_OWNER = """
+SELECT rolname::text FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner
+WHERE pg_class.oid = to_regclass(%(table)s) AND rolname <> current_user
+"""
 LAST_IN = "SELECT max(finished_at) FROM {default} WHERE finished_at >= %(start)s"
 
 CREATE = "CREATE TABLE {name} (LIKE {default} INCLUDING ALL)"
 ATTACH = "ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({start}) TO ({end})"
+HAND_OVER = "ALTER TABLE {name} OWNER TO {owner}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,10 @@ def _make_next(table: PartitionedTable, period: Period) -> bool:
     execute_with_names(CREATE, name=name, default=table.default)
     bounds = {"start": sql.Literal(str(span.start)), "end": sql.Literal(str(span.end))}
     execute_with_names(ATTACH, table=table.name, name=name, **bounds)
+    # Made by a superuser or a member of the owner, it would be out of reach of the owner, who could
+    # neither drop it nor migrate.
+    for (owner,) in fetch(OTHER_OWNER, {"table": table.name}):
+        execute_with_names(HAND_OVER, name=name, owner=owner)
     return True
 
 

@@ -37,6 +37,7 @@ WHERE = """
 SELECT (SELECT tableoid::regclass::text FROM django_jobs_job WHERE id = %(id)s),
     (SELECT max(tableoid::regclass::text) FROM django_jobs_run WHERE job_id = %(id)s)
 """
+OWNERS = "SELECT tableowner::text FROM pg_tables WHERE tablename ~ '^django_jobs_(job|run)_2'"
 
 
 def today() -> str:
@@ -236,6 +237,22 @@ def test_only_the_owner_of_the_tables_makes_and_drops_partitions() -> None:
     run_sql("SET LOCAL ROLE pg_read_all_data")
     assert not owns_tables()
     run_sql("RESET ROLE")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("maker", ["superuser", "member"])
+def test_partitions_belong_to_the_owner_of_their_table_whoever_makes_them(maker: str) -> None:
+    run_sql("CREATE ROLE jobs_owner; GRANT CREATE ON SCHEMA public TO jobs_owner")
+    run_sql("CREATE ROLE member; GRANT jobs_owner TO member")
+    forget_all()
+    for table in TABLES:
+        run_sql(f"ALTER TABLE {table.name} OWNER TO jobs_owner")
+        run_sql(f"ALTER TABLE {table.default} OWNER TO jobs_owner")
+    if maker == "member":
+        run_sql("SET LOCAL ROLE member")
+    assert make_partitions(Period.DAY) == 16
+    run_sql("RESET ROLE")
+    assert set(run_sql(OWNERS)) == {("jobs_owner",)}
 
 
 @pytest.mark.django_db
