@@ -49,6 +49,7 @@ WHERE oid IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_r
 OTHER_OWNER = """
 SELECT rolname::text FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner
 WHERE pg_class.oid = to_regclass(%(table)s) AND rolname <> current_user
+    AND has_schema_privilege(relowner, relnamespace, 'CREATE')
 """
 LAST_IN = "SELECT max(finished_at) FROM {default} WHERE finished_at >= %(start)s"
 

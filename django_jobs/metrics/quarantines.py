@@ -17,21 +17,22 @@ AT_GATES = f"""at_gates AS MATERIALIZED (
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
         ORDER BY job.gates, job.rank, job.id LIMIT {SHARE}) AS job
 )"""
-WITH_AT_GATES = f"""
-WITH waiting_line AS MATERIALIZED ({LINES.replace("%(most)s", "%(lines)s")}), {AT_GATES}"""
+FIRST_OF_LINES = f"""
+waiting_line AS MATERIALIZED ({LINES.replace("%(most)s", "%(lines)s")}), {AT_GATES}"""
 FIRST_AT_GATES = {"lines": 1_000, "head": 10_000}
 """How many lines are read, and how many jobs of all of them together."""
 
 BLOCKED_AT_GATES = (
-    f"""{WITH_AT_GATES}
+    f"""(WITH {FIRST_OF_LINES}
 SELECT count(*) FROM at_gates WHERE at_gates.job_type = django_jobs_quarantine.job_type
-    AND django_jobs_quarantine.lifted_at IS NULL"""
+    AND django_jobs_quarantine.lifted_at IS NULL)"""
     % FIRST_AT_GATES
 )
 """For a queryset of quarantines: the jobs of each that wait at their gates."""
 
 # Counts the others by their index, up to the bound, each in a subquery.
-QUARANTINES = f"""{WITH_AT_GATES}
+QUARANTINES = f"""
+WITH {FIRST_OF_LINES}
 SELECT quarantine.job_type,
     extract(epoch FROM clock_timestamp() - quarantine.since)::float8 AS since_seconds,
     quarantine.reason, quarantine.by,

@@ -75,7 +75,11 @@ EVERY_RUN = {
     "why.due.LAST_RUN": "the last attempt of a job may have ended weeks ago",
     "metrics.sizing.SIZING": "a few of the newest by id; the newest day may have none",
 }
-OF_A_SCRAPE = {"metrics.depth.DEPTH", "metrics.gauges.PARTS[queues]"}
+OF_A_SCRAPE = {
+    "metrics.depth.DEPTH",
+    "metrics.gauges.PARTS[quarantines]",
+    "metrics.gauges.PARTS[queues]",
+}
 OF_THE_OVERVIEW = {"metrics.overview.RECENT"}
 OF_A_LIMIT = {"metrics.limit_details.PARTS[next]"}
 OF_WHY = {"why.admission.USERS", "why.admission.JOBS_OF_TENANT"}
