@@ -236,24 +236,22 @@ PARTS = {
             jsonb_agg(jsonb_build_array({BEGAN_AGO}, runs)) AS minutes
         FROM recent, minute WHERE outcome IN {FAILED} AND job_type <> ''
         GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(groups)s""",
-    # The newest runs by id: they have no index by time, and their ids follow it.
+    # The newest runs by id: they have no index by time, and their ids follow it. What is lost with
+    # a worker has one fingerprint, whatever the job type, so each run is asked for its type.
     "failures": f"""
-        SELECT ended.*, job.job_type
+        SELECT error_type, fingerprint, job.job_type, count(*) AS runs,
+            {SECONDS.format("max(finished_at)")} AS seconds,
+            array_agg({MINUTES_AGO.format(now="statement_timestamp()", at="finished_at")})
+                AS minutes
         FROM (
-            SELECT error_type, fingerprint, count(*) AS runs, max(job_id) AS job_id,
-                {SECONDS.format("max(finished_at)")} AS seconds,
-                array_agg({MINUTES_AGO.format(now="statement_timestamp()", at="finished_at")})
-                    AS minutes
-            FROM (
-                SELECT job_id, outcome, error_type, fingerprint, finished_at FROM django_jobs_run
-                WHERE id > {LAST_RUN} - %(newest)s
-                  AND finished_at >= %(day)s::timestamptz
-                  AND finished_at >= statement_timestamp() - interval '1 hour'
-                ORDER BY id DESC LIMIT %(newest)s) AS newest
-            WHERE fingerprint <> '' AND outcome IN {FAILED}
-            GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(groups)s
+            SELECT job_id, outcome, error_type, fingerprint, finished_at FROM django_jobs_run
+            WHERE id > {LAST_RUN} - %(newest)s
+              AND finished_at >= %(day)s::timestamptz
+              AND finished_at >= statement_timestamp() - interval '1 hour'
+            ORDER BY id DESC LIMIT %(newest)s
         ) AS ended LEFT JOIN {JOB_OF_RUN} ON true
-        ORDER BY ended.runs DESC, 1, 2""",
+        WHERE fingerprint <> '' AND outcome IN {FAILED}
+        GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT %(groups)s""",
 }
 REFRESH = statement(RECENT, PARTS)
 

@@ -215,6 +215,19 @@ def test_failures_of_the_last_hour_by_error(page: Page) -> None:
     assert "No job is dead of it; 3 are being retried." in page.read(html.unescape(link[6:-1]))
 
 
+def test_job_types_that_were_lost_with_one_worker_are_counted_apart(page: Page) -> None:
+    worker = register_worker()
+    noop.enqueue_many([{}] * 2)
+    add.enqueue(1)
+    for held in claim_ready(worker, limit=3):
+        settle_one(held, Lost(reason="gone"))
+    rows = table(overview(page), "Failures, last hour")
+    assert {name: row["Attempts"] for name, row in rows.items()} == {
+        "WorkerLost app.noop": "2",
+        "WorkerLost app.add": "1",
+    }
+
+
 def test_failures_are_shown_by_type_if_the_hour_has_more_attempts_than_are_read(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +237,7 @@ def test_failures_are_shown_by_type_if_the_hour_has_more_attempts_than_are_read(
     for outcome in (failure("boom"), Succeeded()):
         settle_one(enqueue_and_claim(noop, worker=worker), outcome)
     rows = table(overview(page), "Failures, last hour")
-    assert rows["ValueError app.noop"]["Attempts"] == "2"
+    assert rows["ValueError app.noop"]["Attempts"] == rows["ValueError app.add"]["Attempts"] == "1"
     for _ in range(2):
         settle_one(enqueue_and_claim(noop, worker=worker), failure("boom"))
     fold_runs()
