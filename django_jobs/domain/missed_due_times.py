@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import inf
 
 from .schedules import INSTANT, ON_TIME_SECONDS, CatchUp, Rule
 
 MOST_AT_ONCE = 100
 """Jobs that a schedule makes at one time, at most, by any policy."""
+
+LIMITS = {CatchUp.AT_MOST: (1, MOST_AT_ONCE), CatchUp.WINDOW: (ON_TIME_SECONDS, inf)}
+"""The least and the most that the ``limit`` of a policy may be: jobs, and seconds."""
 
 MOST_MISSED_TICKS = 25
 """Missed due times that get separate ticks when a schedule is planned. The others share one."""

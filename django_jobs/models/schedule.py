@@ -14,6 +14,7 @@ from django.db import models, router, transaction
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.cron import UnknownTimezone
+from ..domain.missed_due_times import LIMITS
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates
 from .querysets import ScheduleQuerySet
@@ -256,8 +257,19 @@ class Schedule(models.Model):
         for field in ("jitter_seconds", "catch_up_limit"):
             if not isfinite(getattr(self, field) or 0.0):
                 raise ValidationError({field: _("Enter a finite number.")})
-        if self.catch_up in (CatchUp.AT_MOST, CatchUp.WINDOW) and self.catch_up_limit is None:
+        if self.catch_up in LIMITS:
+            self._check_catch_up_limit()
+
+    def _check_catch_up_limit(self) -> None:
+        (least, most), limit = LIMITS[CatchUp(self.catch_up)], self.catch_up_limit
+        if limit is None:
             raise ValidationError({"catch_up_limit": _("This policy requires a limit.")})
+        if least <= limit <= most:
+            return
+        message = _("Enter at least %(least)d seconds.")
+        if self.catch_up == CatchUp.AT_MOST:
+            message = _("Enter %(least)d to %(most)d jobs.")
+        raise ValidationError({"catch_up_limit": message % {"least": least, "most": most}})
 
     @classmethod
     def from_db(cls, *args: Any, **options: Any) -> Schedule:

@@ -194,6 +194,16 @@ def test_only_armed_schedules_come_due() -> None:
         ({"every": 60, "jitter_seconds": -1}, "jitter_seconds", "greater than or equal to 0"),
         ({"every": 60, "jitter_seconds": float("nan")}, "jitter_seconds", "finite"),
         ({"every": 60, "catch_up": "window"}, "catch_up_limit", "requires a limit"),
+        (
+            {"every": 60, "catch_up": "window", "catch_up_limit": 59.9},
+            "catch_up_limit",
+            "Enter at least 60 seconds.",
+        ),
+        (
+            {"every": 60, "catch_up": "at_most", "catch_up_limit": 101},
+            "catch_up_limit",
+            "Enter 1 to 100 jobs.",
+        ),
         ({"every": 60, "catch_up_limit": float("inf")}, "catch_up_limit", "finite"),
         ({"every": 60, "overlap_limit": 0}, "overlap_limit", "greater than or equal to 1"),
         ({"every": 60, "overlap": "x"}, "overlap", "not a valid choice"),
