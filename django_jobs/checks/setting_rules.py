@@ -154,6 +154,11 @@ _seconds = rule(
     lambda value: is_number(value) and 0 < value < 1e9, "not a positive number below 1,000,000,000"
 )
 _text = rule(lambda value: isinstance(value, str), "not text")
+_token = rule(
+    # A file that it is read from ends with a line break, and no header of a request does.
+    lambda value: isinstance(value, str) and value == value.strip(),
+    "not text without spaces and line breaks around it",
+)
 _texts = rule(
     lambda value: (
         isinstance(value, list | tuple | set | frozenset)
@@ -177,7 +182,7 @@ RULES: dict[str, Rule] = {
         lambda value: isinstance(value, str) and len(value) <= 100,
         "not text of at most 100 characters",
     ),
-    "METRICS_TOKEN": _text,
+    "METRICS_TOKEN": _token,
     "ISSUE_URL": _issue_url,
     "RETENTION": _retention_of_all,
     "HISTORY": _history,

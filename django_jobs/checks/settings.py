@@ -37,6 +37,8 @@ TAG = "django_jobs"
 OLDEST_POSTGRESQL = 15
 SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
 BEATS_PER_LEASE = 3
+SECRET = {"METRICS_TOKEN"}
+"""What no message shows."""
 SECTIONS = {
     "QUEUES": setting_rules.QUEUES,
     "RESOURCES": limit_rules.RESOURCES,
@@ -247,7 +249,8 @@ def _unnamed(
 def _bad_values(setting: Mapping[str, Any]) -> Iterator[CheckMessage]:
     for key, rule in RULES.items():
         if key in setting and (problem := rule(setting[key])):
-            yield _bad_value(_lookup(key), setting[key], problem, EXAMPLES[key])
+            value = "(a secret)" if key in SECRET else repr(setting[key])
+            yield _bad_value(_lookup(key), value, problem, EXAMPLES[key])
     for key, section in SECTIONS.items():
         if isinstance(named := setting.get(key), Mapping):
             for name, options in named.items():
@@ -257,9 +260,10 @@ def _bad_values(setting: Mapping[str, Any]) -> Iterator[CheckMessage]:
 def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterator[CheckMessage]:
     where = _lookup(key, name)
     if problem := section.name(name):
-        yield _bad_value(f"The {section.noun} name in {where}", name, problem, section.name_example)
+        what = f"The {section.noun} name in {where}"
+        yield _bad_value(what, repr(name), problem, section.name_example)
     if not isinstance(options, Mapping):
-        yield _bad_value(where, options, "not a dict of options", section.example)
+        yield _bad_value(where, repr(options), "not a dict of options", section.example)
         return
     yield from _unknown(options, section.rules, where)
     for option, rule in section.rules.items():
@@ -271,7 +275,8 @@ def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterato
         if problem is None and needed is not None and options.get(needed) is None:
             problem = f'wrong (it needs a "{needed}")'
         if problem:
-            yield _bad_value(_lookup(key, name, option), value, problem, section.examples[option])
+            place, example = _lookup(key, name, option), section.examples[option]
+            yield _bad_value(place, repr(value), problem, example)
 
 
 def _lookup(*keys: Any) -> str:
@@ -280,7 +285,6 @@ def _lookup(*keys: Any) -> str:
     return "DJANGO_JOBS" + "".join(f"[{key}]" for key in quoted)
 
 
-def _bad_value(where: str, value: Any, problem: str, example: str) -> CheckMessage:
-    text = repr(value)
+def _bad_value(where: str, text: str, problem: str, example: str) -> CheckMessage:
     text = text if len(text) <= 100 else text[:99] + "…"
     return _error("E007", f"{where} is {problem}: {text}.", f"Write, for example, {example}.")

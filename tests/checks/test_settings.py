@@ -232,9 +232,20 @@ def test_a_setting_that_is_not_a_dict_is_reported(settings: Settings, value: Any
     assert checks_settings.check_server(databases=["default"]) == []
 
 
+@pytest.mark.parametrize("token", ["hush\n", b"hush"])
+def test_a_token_that_no_request_can_send_is_refused_and_not_shown(
+    settings: Settings, token: Any
+) -> None:
+    settings.DJANGO_JOBS = {"METRICS_TOKEN": token}
+    (message,) = run_checks(tags=[checks_settings.TAG])
+    assert message.id == "django_jobs.E007"
+    assert "without spaces and line breaks around it: (a secret)." in message.msg
+    assert "hush" not in str(message)
+
+
 BAD_VALUES: dict[str, list[Any]] = {
     "DATABASE": [None, 7],
-    "METRICS_TOKEN": [None, 7, b"token"],
+    "METRICS_TOKEN": [None, 7, b"token", "token\n", " token"],
     "ISSUE_URL": [None, 7, "javascript:alert({title})", "https://example.com/new", "/new?{title}"],
     "QUEUES": [None, ["default"], {"": {}}, {"a b": {}}, {7: {}}, {"q" * 101: {}}, {"ok": None}],
     "RESOURCES": [None, ["stripe"], {"": {}}, {"a b": {}}, {7: {}}, {"ok": None}, {"ok": 5}],
