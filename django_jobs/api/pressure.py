@@ -45,11 +45,12 @@ def forget_recent() -> None:
 
 def pressure_of(queue: str, found: Backlog) -> Pressure:
     """The pressure of a queue with this backlog."""
+    rate = _rate(queue) if found.ready and not found.is_paused else None
     return Pressure(
         level=level_of(found.ready, found.max_backlog),
         ready=found.ready,
         oldest_seconds=found.oldest_seconds,
-        drain_seconds=drain_seconds(found.ready, _rate(queue) if found.ready else None),
+        drain_seconds=drain_seconds(found.ready, rate),
     )
 
 

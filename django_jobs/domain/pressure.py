@@ -19,7 +19,7 @@ class Pressure:
     ``"ok"``, as always without a ``max_backlog``. ``ready`` counts the ready jobs up to
     ``max_backlog``, or up to 100,000 without one. ``oldest_seconds`` is for how long the oldest of
     them has been due; None without a ready job. ``drain_seconds`` estimates the time in which they
-    run, at the rate of the last minutes; None if no job of the queue ran in these.
+    run, at the rate of the last minutes; None if no job of the queue ran in these, and in a pause.
     """
 
     level: Level

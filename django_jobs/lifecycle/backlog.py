@@ -52,7 +52,7 @@ OLDEST_SECONDS = """(SELECT max(least(greatest(date_part('epoch', clock_timestam
 BACKLOG = f"""
 SELECT queue.max_backlog,
     {ready_up_to("coalesce(queue.max_backlog, %(most)s)")},
-    {OLDEST_SECONDS}
+    {OLDEST_SECONDS}, queue.paused_at IS NOT NULL
 FROM django_jobs_queue AS queue
 WHERE queue.name = %(queue)s
 """
@@ -107,7 +107,7 @@ committed at the same time, or of a limit that was lowered. The rest is left to 
 LIMITED = f"""
 SELECT queue.name, queue.pressure, queue.max_backlog,
     {ready_up_to("coalesce(queue.max_backlog, %(most)s)")},
-    {OLDEST_SECONDS}
+    {OLDEST_SECONDS}, queue.paused_at IS NOT NULL
 FROM django_jobs_queue AS queue
 WHERE queue.max_backlog IS NOT NULL OR queue.pressure <> 'ok'
 ORDER BY queue.name
@@ -183,6 +183,7 @@ class Backlog(NamedTuple):
     max_backlog: int | None
     ready: int
     oldest_seconds: float | None
+    is_paused: bool
 
 
 @dataclass(frozen=True, slots=True)

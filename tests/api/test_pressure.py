@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.db.models.functions import Now
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import Pressure, UnknownQueue, aqueue_pressure, queue_pressure
@@ -123,6 +124,14 @@ def test_the_ready_jobs_drain_at_the_rate_of_the_last_minutes() -> None:
     pressure = fresh("bulk")
     assert pressure.ready == 30
     assert pressure.drain_seconds == pytest.approx(15, rel=0.5)
+
+
+@pytest.mark.django_db
+def test_when_a_paused_queue_is_drained_is_not_known() -> None:
+    run_jobs(41, 20)
+    noop.using(queue="bulk").enqueue_many([{}] * 30)
+    Queue.objects.filter(name="bulk").update(paused_at=Now())
+    assert fresh("bulk").drain_seconds is None
 
 
 @pytest.mark.django_db
