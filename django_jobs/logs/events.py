@@ -90,6 +90,7 @@ EVENTS = {
     "queue_pressure_changed": _event(
         WARNING, "queue pressure previous ready oldest_seconds drain_seconds", INFO
     ),
+    "transaction_left_open": _event(WARNING, "job_id job_type attempt"),
     "checkpoint_ignored": _event(WARNING, "job_id job_type attempt wanted"),
     "result_not_stored": _event(WARNING, "job_type reason"),
     "report_failed": _event(WARNING, "jobs error"),

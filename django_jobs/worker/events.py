@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from ..lifecycle.job_columns import ClaimedJob
 from ..lifecycle.settling import Settled
 from ..lifecycle.signalling import send_job_signals
 from ..signals import worker_event
@@ -17,6 +18,13 @@ QUIET_SECONDS = 5.0
 def emit(event: str, level: int, **fields: Any) -> None:
     """Send ``worker_event`` with these fields."""
     worker_event.send_robust(event, level=level, fields=fields)
+
+
+def emit_left_open(job: ClaimedJob) -> None:
+    """Log that a handler ended in a transaction, which is rolled back: a success may have written
+    nothing."""
+    fields = {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempt}
+    emit("transaction_left_open", logging.WARNING, **fields)
 
 
 _emitted_at: dict[str, float] = {}

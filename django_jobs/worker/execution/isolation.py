@@ -26,7 +26,7 @@ from ..connections import (
 )
 from ..context.attempt import Attempt
 from ..context.progress import Reporter
-from ..events import emit_settled
+from ..events import emit_left_open, emit_settled
 from ..handlers.connections import HandlerConnections
 from ..handlers.forking import start_afresh_in_forks
 from ..handlers.run_logs import keep_logs
@@ -100,7 +100,8 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             return
         finally:
             attempt.entry.finish()  # it has its result, and the rest has no time limit
-            connections.clean()
+            if connections.clean():
+                emit_left_open(attempt.job)
             connections.reset()  # the job is settled in this session
         attempt.reporter.end(attempt, outcome)
         if isinstance(outcome, Settled):

@@ -54,10 +54,13 @@ class HandlerConnections:
         for connection in self.all:
             connection.prepare()
 
-    def clean(self) -> None:
-        """Ensure after a handler that no transaction is open."""
+    def clean(self) -> bool:
+        """Ensure after a handler that no transaction is open. Returns whether one was, with what it
+        had written."""
+        was_open = False
         for connection in self.all:
-            connection.clean()
+            was_open |= connection.clean()
+        return was_open
 
     def close_if_idle(self, seconds: float) -> None:
         """Close the connections that no handler has used for this long. May be called from any
@@ -110,23 +113,25 @@ class HandlerConnection:
         if is_psycopg(raw) and time.monotonic() - self._last_used >= seconds:
             raw.close()
 
-    def clean(self) -> None:
+    def clean(self) -> bool:
         wrapper = self.wrapper
         if wrapper.connection is None:
             if wrapper.in_atomic_block or wrapper.execute_wrappers or self._is_marked():
                 self._replace()
-            return
+            return False
         self._last_used = time.monotonic()
         try:
             for cursor in open_cursors(wrapper.connection):
                 cursor.close()  # now, and not by the garbage collector in the next transaction
         except PsycopgError:
             self._replace()
-            return
-        if wrapper.in_atomic_block or self.is_changed() or has_open_transaction(wrapper.connection):
+            return False
+        was_open = has_open_transaction(wrapper.connection)
+        if was_open or wrapper.in_atomic_block or self.is_changed():
             self._replace()
         else:
             wrapper.queries_log.clear()
+        return was_open
 
     def is_changed(self) -> bool:
         """Whether the handler has set something on the objects of Django or psycopg."""

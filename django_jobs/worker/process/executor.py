@@ -14,7 +14,7 @@ from ...lifecycle.settling import Settled
 from ...registry import runs_isolated
 from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
-from ..events import emit
+from ..events import emit, emit_left_open
 from ..execution import handler_call
 from ..execution.interruption import bound
 from ..handlers.connections import HandlerConnections
@@ -179,7 +179,8 @@ class Executor:
             return NOTHING_LEFT
         finally:
             attempt.in_handler = False
-            connections.clean()
+            if connections.clean():
+                emit_left_open(attempt.job)
 
     def _look(self, job: ClaimedJob) -> None:
         """Look for cancels while this job may start. Does not use this thread's connections:

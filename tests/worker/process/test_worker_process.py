@@ -209,11 +209,13 @@ def test_an_isolated_job_runs_in_its_own_process(start_worker: Start) -> None:
 def test_a_connection_is_clean_after_each_job(start_worker: Start, how: str) -> None:
     spoiler = jobs.spoil_connection.enqueue(how)
     checks = [jobs.tell_connection.enqueue() for _ in range(3)]
-    start_worker("--threads", "1")
+    worker = start_worker("--threads", "1")
     until_status(spoiler, "succeeded")
     for job in checks:
         assert until_status(job, "succeeded").result == ["0", "True", "False"]
     assert Effect.objects.count() == 0
+    told = f"event=transaction_left_open job_id={spoiler.pk} " in worker.text()
+    assert told is (how != "setting")
 
 
 def test_a_project_without_autocommit_has_its_jobs_run_once_and_settled(
