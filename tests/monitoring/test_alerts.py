@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 from pytest_django import Settings
 
@@ -241,6 +242,15 @@ def test_the_breaker_of_a_resource_opened(before: str) -> None:
         post_to_ledger.enqueue("/nowhere")
     run_jobs()
     assert_fires(before, scrape(), 3, "DjangoJobsBreakerOpen", resource="ledger")
+
+
+def test_a_breaker_that_is_half_open_alerts_while_jobs_want_the_resource(before: str) -> None:
+    ledger = Resource.objects.create(
+        name="ledger", breaker_failures=2, breaker_state="half_open", breaker_changed_at=Now()
+    )
+    assert_alerts([Phase(scrape(), 10)], {})
+    post_to_ledger.enqueue("/nowhere")
+    assert_fires(before, scrape(), 3, "DjangoJobsBreakerOpen", resource=ledger.name)
 
 
 def test_the_retry_budget_of_a_resource_is_used_up(before: str) -> None:
