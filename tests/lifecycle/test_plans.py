@@ -235,7 +235,7 @@ def test_blocked_jobs_of_a_quarantine_are_found_by_their_index() -> None:
     for sql, parameters, most in (
         (quarantines.TYPES_TO_UNBLOCK, {}, 4),
         (quarantines.UNBLOCK, {"job_type": "app.blocked2", "page": 1_000}, 1_000),
-        (quarantine_counts.QUARANTINES, {"most": 1_000}, 1_000),
+        (quarantine_counts.QUARANTINES, {**quarantine_counts.PARAMETERS, "most": 1_000}, 1_000),
     ):
         plan = explain(sql, parameters)
         assert "django_jobs_quarantined" in indexes(plan), sql

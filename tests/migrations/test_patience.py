@@ -78,7 +78,8 @@ def test_code_of_the_previous_release_runs_on_the_newest_schema() -> None:
 
 INDEXES = """
 SELECT indrelid::regclass::text, indexrelid::regclass::text, indisvalid FROM pg_index
-WHERE pg_get_indexdef(indexrelid) LIKE ANY(ARRAY['%%(finished_at)', '%%''lost''::text)'])
+WHERE pg_get_indexdef(indexrelid) LIKE ANY(
+    ARRAY['%%(finished_at)', '%%(finished_at)%%''lost''::text)'])
 """
 A_DAY = """
 CREATE TABLE django_jobs_run_{day} (LIKE django_jobs_run_default INCLUDING ALL);
