@@ -126,12 +126,13 @@ class HandlerConnection:
         except PsycopgError:
             self._replace()
             return False
-        was_open = has_open_transaction(wrapper.connection)
-        if was_open or wrapper.in_atomic_block or self.is_changed():
+        is_open = has_open_transaction(wrapper.connection)
+        is_broken = is_open and wrapper.connection.broken  # by the server, which rolled it back
+        if is_open or wrapper.in_atomic_block or self.is_changed():
             self._replace()
         else:
             wrapper.queries_log.clear()
-        return was_open
+        return is_open and not is_broken
 
     def is_changed(self) -> bool:
         """Whether the handler has set something on the objects of Django or psycopg."""

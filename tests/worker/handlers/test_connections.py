@@ -290,6 +290,27 @@ def test_a_session_that_cannot_be_reset_is_closed(handlers: Handlers) -> None:
     assert handlers.run(backend) != server
 
 
+@pytest.mark.parametrize("how", ["transaction", "begun", "atomic"])
+def test_a_transaction_is_left_open_only_in_a_session_that_lives(
+    handlers: Handlers, how: str
+) -> None:
+    def leave_and_end_own_session() -> None:
+        LEAVES[how]()
+        with pytest.raises(DatabaseError):
+            execute("SELECT pg_terminate_backend(pg_backend_pid())")()
+
+    def leave() -> None:
+        LEAVES[how]()
+        execute("SELECT 1")()
+
+    handlers.run(leave)
+    assert handlers.left_open
+    handlers.run(leave_and_end_own_session)
+    assert not handlers.left_open
+    handlers.run(backend)
+    assert not handlers.left_open
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_session_with_prepared_statements_of_psycopg_is_closed() -> None:
     options = connections["default"].settings_dict["OPTIONS"]

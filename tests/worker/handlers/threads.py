@@ -19,6 +19,8 @@ class Handlers:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
         self._connections = self._thread.submit(HandlerConnections).result()
+        self.left_open = False
+        """Whether the last handler ended in a transaction."""
 
     def run(self, handler: Callable[[], T]) -> T:
         """One handler, as an executor thread runs it."""
@@ -30,7 +32,7 @@ class Handlers:
             try:
                 return handler()
             finally:
-                self._connections.clean()
+                self.left_open = self._connections.clean()
                 self._connections.reset()
 
     def close(self) -> None:
