@@ -95,7 +95,7 @@ def edited(
 
 
 def taken_of(stored: StoredJob) -> list[str]:
-    """The arguments of the job that are results of other steps, whatever its payload has."""
+    """The arguments of the job that are results of other steps. Its payload may have them too."""
     return [] if stored.workflow_run_id is None else taken_arguments([stored.id])[stored.id]
 
 

@@ -1,7 +1,7 @@
 """A deploy in the midst of the storm: a job type that no worker has a handler for before.
 
 Its jobs stand at the head of a line that others need, from the begin of the storm. Trees that start
-later know it, and are beside others that do not, until all were started again.
+later know it, the others do not, until all were started again.
 """
 
 from __future__ import annotations
