@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from django.db import DatabaseError, connection
 
+from django_jobs import enqueue_many
 from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
@@ -173,19 +174,39 @@ def test_a_lock_timeout_of_the_role_in_a_settle_delays_no_other_job(
     assert until_status(held, "succeeded").attempt == 1
 
 
+@contextmanager
+def locked_queue(name: str) -> Iterator[None]:
+    """Another session holds the row of a queue with a limit."""
+    with another_connection() as human:
+        human.ensure_connection()
+        human.set_autocommit(False)
+        with human.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM django_jobs_queue WHERE name = %s FOR UPDATE", [name])
+        yield
+        human.rollback()
+
+
 def test_a_lock_timeout_of_the_role_in_a_claim_delays_no_other_queue(
     short_of_time: Stage,
 ) -> None:
     short_of_time.start_worker(*POLL)
     until_status(jobs.noop.enqueue(), "succeeded")
-    with another_connection() as human:
-        human.ensure_connection()
-        human.set_autocommit(False)
-        with human.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM django_jobs_queue WHERE name = 'emails' FOR UPDATE")
+    with locked_queue("emails"):
         limited = jobs.noop.using(queue="emails").enqueue()
         for number in range(3):
             until_status(jobs.add.enqueue(number), "succeeded")
+        # Far more than one claim takes: the share of the locked queue is far behind theirs.
+        others = enqueue_many(jobs.noop, [{}] * 2_000)
+        settled = Job.objects.filter(pk__in=others, status="succeeded")
+        until(lambda: settled.count() == 2_000, what="the others are settled")
         assert Job.objects.get(pk=limited.pk).status == "ready"
-        human.rollback()
     assert until_status(limited, "succeeded").attempt == 1
+
+
+def test_a_burst_waits_for_a_queue_that_another_session_has_locked(short_of_time: Stage) -> None:
+    with locked_queue("emails"):
+        limited = jobs.noop.using(queue="emails").enqueue()
+        worker = short_of_time.start_worker(*POLL, "--burst")
+        until(lambda: worker.text().count("event=claim_blocked") > 1)
+    assert until_status(limited, "succeeded").attempt == 1
+    assert worker.wait() == 0

@@ -8,14 +8,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from ...lifecycle import workers
-from ...lifecycle.notifying import (
-    AWAITED,
-    CANCELLED,
-    GATES,
-    INSPECT,
-    notify,
-    read_blocked,
-)
+from ...lifecycle.notifying import AWAITED, CANCELLED, GATES, INSPECT, notify, read_blocked
 from ...lifecycle.settling import HandOver
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, own_connection, retry_while_disconnected
@@ -35,7 +28,7 @@ CONNECTING_SECONDS = 0.02
 """Seconds between two checks whether the rest of the tree has its connections."""
 
 SETBACK_SECONDS = 1.0
-"""Seconds to wait if the heartbeat is late or a lock is in the way."""
+"""Seconds to wait if the heartbeat is late, or the server does not answer a poll."""
 
 
 class Claimer:
@@ -70,7 +63,9 @@ class Claimer:
         self._stranded_jobs = StrandedJobs(
             options.lease, slot, claimed, settler, draining=lambda: self.draining
         )
-        self._claims = Claims(pools, claimed, slot, options, self._poller, self._stranded_jobs)
+        self._claims = Claims(
+            pools, claimed, slot, options, self._poller, self._stranded_jobs, self.deadline
+        )
 
     @property
     def _queues(self) -> list[str]:
@@ -165,7 +160,7 @@ class Claimer:
             # An open transaction holds the row of a queue with a limit, or the server does not
             # answer. Handlers that run here do not need it.
             emit_throttled("claim_blocked", logging.WARNING, worker=self._slot.worker)
-            return SETBACK_SECONDS
+            return 0.0 if self._claims.passes_over_some else SETBACK_SECONDS
 
     def _guarded_round(self) -> float:
         if not self._stranded_jobs.give_back_if_due():
@@ -192,7 +187,8 @@ class Claimer:
         if not rooms:
             self._admitter.resolve_conflicts()
             return self._options.poll
-        may_be_over = self._options.burst and len(rooms) == len(self._pools)  # none is full
+        none_is_full = len(rooms) == len(self._pools)
+        may_be_over = self._options.burst and none_is_full and not self._claims.passes_over_some
         now = time.monotonic()
         room_in: dict[str, int] = {}
         for pool, room in rooms:

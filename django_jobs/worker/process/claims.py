@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ...lifecycle import claiming, settling
 from ...lifecycle.claiming import START
 from ...lifecycle.job_columns import ClaimedJob
+from ...models.database import DATABASE_ERRORS
 from ..events import emit
 from ..ipc.scoreboard import CAPACITY, WorkerSlot
 from ..options import Options
@@ -16,6 +17,7 @@ from ..poller import LINGER_SECONDS, Poller
 from ..pools.claimed_jobs import SMALL, ClaimedJobs
 from ..pools.pool import PREFETCH_LIMIT, Claimable, Pool
 from ..pools.queue_selector import mixed
+from ..statement_timeout import StatementTimeout
 from .stranded_jobs import StrandedJobs
 
 CLAIM_LIMIT = 300
@@ -27,6 +29,10 @@ slots."""
 MOST_FOR_SLOT = 4
 """Jobs that may be claimed for each slot of an idle event loop. It gives back what it cannot start
 soon."""
+
+BLOCKED_SECONDS = 1.0
+"""A queue is left alone for at least so many seconds if a claim from it took too long, and for as
+long as that took."""
 
 RESTART_SECONDS = 1.0
 """Seconds after which a claim starts at the head of its queue again, because a job of a long
@@ -44,6 +50,7 @@ class Claims:
         options: Options,
         poller: Poller,
         stranded_jobs: StrandedJobs,
+        deadline: StatementTimeout,
     ) -> None:
         self._pools = pools
         self._claimed = claimed
@@ -51,7 +58,9 @@ class Claims:
         self._options = options
         self._poller = poller
         self._stranded_jobs = stranded_jobs
+        self._deadline = deadline
         self._restarted = 0.0
+        self._blocked_until = 0.0
 
     def claim(self, pool: Pool, room: int) -> int:
         """Claim ``room`` jobs if there are as many, from each queue its share. Returns how many."""
@@ -64,15 +73,33 @@ class Claims:
             claims: list[list[ClaimedJob]] = []
             try:
                 for queue, share in pool.plan(among, room - taken):
+                    began = time.monotonic()
                     jobs = self._claim_share(pool, queue, share, behind_limited=behind_limited)
                     behind_limited = behind_limited or queue in self._poller.limited
                     taken += len(jobs)
                     if len(jobs) < share:
                         among.discard(queue)  # the others get the rest
                     claims.append(self._sort(pool, queue, jobs))
+            except DATABASE_ERRORS as error:
+                if self._deadline.cut_short(error):
+                    self._pass_over(queue, max(time.monotonic() - began, BLOCKED_SECONDS))
+                raise
             finally:
                 pool.line.add(mixed(claims))
         return taken
+
+    def _pass_over(self, queue: str, seconds: float) -> None:
+        """Leave a queue alone for so long. The others would wait behind it in each round, because
+        it is the furthest behind its share."""
+        self._blocked_until = max(self._blocked_until, time.monotonic() + seconds)
+        for pool in self._pools:
+            pool.promising.discard(queue)
+            pool.rest(queue, seconds)
+
+    @property
+    def passes_over_some(self) -> bool:
+        """Whether a queue is left alone because a claim from it was cut short."""
+        return time.monotonic() < self._blocked_until
 
     def _claim_share(
         self, pool: Pool, queue: str, share: int, *, behind_limited: bool
