@@ -240,7 +240,7 @@ class Settler:
         alone, because the batch may have failed for being too large for one statement."""
         ids = [ending.job.id for ending, _ in batch]
         left = deque(batch)
-        with suppress(StatementTimedOut):  # locked since, or the server is deaf
+        with suppress(StatementTimedOut):  # locked since, or its run is, or the server is deaf
             locked = (
                 self._retry(lambda: locked_by_others(ids), "settle", self._lease_is_lost) or set()
             )
@@ -252,7 +252,8 @@ class Settler:
             job = left[0][0].job
             fields = {"job_id": job.id, "attempt": job.attempt, "jobs": len(left)}
             emit_throttled("settle_blocked", logging.WARNING, **fields)
-            self._locked += left
+            # The others go first the next time. They do not wait for its run.
+            self._locked += sorted(left, key=lambda pending: _wait_together(pending[0].job, job))
             self._retry_locked_at = time.monotonic() + LOCKED_SECONDS
 
     def _write(self, batch: Sequence[tuple[Ending, StartedJob]]) -> None:
@@ -305,3 +306,8 @@ class Settler:
     def _lease_is_over(self) -> bool:
         """Whether unstarted jobs may be left to the reaper."""
         return self._slot.lease_lost or time.monotonic() >= self._slot.lease_until
+
+
+def _wait_together(one: ClaimedJob, other: ClaimedJob) -> bool:
+    """Whether what the end of one job waits for may hold up the other: its row, or their run."""
+    return one is other or one.workflow_run_id == other.workflow_run_id is not None

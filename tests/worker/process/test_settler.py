@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 from django.db import OperationalError
@@ -33,6 +34,7 @@ from tests.factories import (
     register_worker,
 )
 from tests.worker.processes import until
+from tests.workflows import start_graph
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -259,3 +261,34 @@ def test_the_slots_of_each_line_are_compared_once_a_second_whatever_else_ends(
     assert settler._compared([first]) == {first.job.gates}
     assert settler._compared([first]) == set()
     assert settler._compared([second, other]) == {second.job.gates}
+
+
+@contextmanager
+def locked_run() -> Iterator[list[ClaimedJob]]:
+    """Two steps that run, each the last of its own run, which another session has locked."""
+    runs = [start_graph({"a": ""}).pk for _ in range(2)]
+    steps = claim_ready(register_worker())
+    with another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(
+            "SELECT 1 FROM django_jobs_workflowrun WHERE id = ANY(%s) FOR UPDATE", [runs]
+        )
+        yield steps
+        cursor.execute("ROLLBACK")
+
+
+def test_a_locked_run_delays_no_ending_but_those_of_its_steps(
+    held: list[ClaimedJob], settler: Settler
+) -> None:
+    settler.deadline = StatementTimeout(0.3)
+
+    def settled() -> int:
+        settler.deadline.enforce()
+        return Job.objects.filter(pk__in=[job.id for job in held], status="succeeded").count()
+
+    with locked_run() as steps:
+        end(settler, [*steps, *held])
+        until(lambda: settled() == COUNT)
+        assert Job.objects.filter(status="running").count() == len(steps) == 2
+    until(lambda: settler._claimed.ended == COUNT + 2)
+    assert not Job.objects.exclude(status="succeeded").exists()
