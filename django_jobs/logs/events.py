@@ -106,6 +106,7 @@ EVENTS = {
     "no_connection_left": _event(WARNING, "reason error"),
     "listen_fails": _event(WARNING, "reason"),
     "admission_failed": _event(ERROR, "error"),
+    "admission_blocked": _event(WARNING, "error"),
     "gates_unreadable": _event(WARNING, "queue gates"),
     "listen_for_ends_failed": _event(INFO, "error"),
     "wake_failed": _event(INFO, "hint error"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from django.db import DataError, IntegrityError, NotSupportedError, ProgrammingError
 
@@ -18,7 +18,9 @@ from ..lifecycle.gates.admission import Admission, admit
 from ..lifecycle.gates.arrivals import admit_arrivals
 from ..lifecycle.notifying import THROTTLE_SECONDS
 from ..lifecycle.settling import HandOver
+from ..models.database import DATABASE_ERRORS
 from .events import emit_throttled
+from .statement_timeout import took_too_long
 
 FIRST_DUE_PAUSE = 0.002
 
@@ -38,7 +40,8 @@ the time."""
 REFUSALS = (ProgrammingError, DataError, IntegrityError, NotSupportedError)
 """The errors of an admission itself: a right is missing, or a row holds what it cannot read."""
 FAILED_SECONDS = 1.0
-"""Seconds until the next try after one of them."""
+"""Seconds until the next try after one of them, and at least until that after a lock was in the way
+of one that passes over resources which are locked."""
 
 BUSY_SECONDS = 0.002
 """Seconds until the next try if another process was admitting."""
@@ -116,7 +119,9 @@ class Admitter:
     with others. Tenants take turns by their shares, so where some wait it begins with the first.
     """
 
-    def __init__(self, interval: float) -> None:
+    def __init__(
+        self, interval: float, cut_short: Callable[[BaseException], bool] = took_too_long
+    ) -> None:
         self.next_at = NEVER
         """The time of the next admission."""
         self.is_done = True
@@ -130,7 +135,9 @@ class Admitter:
         self._arrived: LoneGate | None = None
         self._conflicts = False
         self._spent = 0.0
-        self._rests_until = 0.0
+        self._rests_until = self._blocked_until = 0.0
+        self._wary = False
+        self._cut_short = cut_short
         self._handed = HandOver()
         self._ahead = 0
         self._lock = threading.Lock()
@@ -190,10 +197,13 @@ class Admitter:
     def admit(self, room: Mapping[str, int]) -> set[str]:
         """Admit jobs if it is time to; ``room`` is by queue. Returns the queues that have new ready
         jobs."""
+        started = time.monotonic()
+        if started < self._blocked_until:
+            self.next_at = self._blocked_until
+            return set()
         if self._handed.freed:
             self._handed.freed = False
             self._arrived, self.next_at = None, 0.0
-        started = time.monotonic()
         if started < self.next_at or self._ahead >= max(room.values(), default=0):
             return set()
         try:
@@ -206,14 +216,18 @@ class Admitter:
                 if came.queues or not came.rest:
                     return came.queues
             self._conflicts = self._conflicts and self._goes_on
-            found = admit(room, self._shares, after=self._after)
+            found = admit(room, self._shares, after=self._after, wary=self._wary)
         except REFUSALS as refusal:
             self._note_failed(refusal)
+            return set()
+        except DATABASE_ERRORS as error:
+            self._note_blocked(error, started)
             return set()
         now = time.monotonic()
         if not found.ours:
             self.next_at = now + BUSY_SECONDS
             return set()
+        self._wary = found.locked
         self._metered = found.metered or (self._metered and self._goes_on)
         self._spent += now - started
         self._admitted |= bool(found.queues)
@@ -251,16 +265,19 @@ class Admitter:
         """Look at the lines of a process without room, if jobs have come that may do more than wait
         for their key: they may be discarded, or stop the one that runs."""
         started = time.monotonic()
-        if not self._conflicts or started < self._rests_until:
+        if not self._conflicts or started < max(self._rests_until, self._blocked_until):
             return
         self._conflicts, after = False, None
         try:
             while after != "":
-                found = admit({}, self._shares, after=after or "")
+                found = admit({}, self._shares, after=after or "", wary=self._wary)
                 after = found.last
                 self._conflicts = self._conflicts or not found.ours
         except REFUSALS as refusal:
             self._note_failed(refusal)
+        except DATABASE_ERRORS as error:
+            self._note_blocked(error, started)
+            self._conflicts = True
         spent = time.monotonic() - started
         if spent > LONG_SECONDS:
             self._rests_until = started + (1 + REST) * spent
@@ -270,3 +287,14 @@ class Admitter:
         error = ErrorReport.of(refusal).summary
         emit_throttled("admission_failed", logging.ERROR, error=error)
         self.next_at, self.is_done = time.monotonic() + FAILED_SECONDS, True
+
+    def _note_blocked(self, error: Exception, started: float) -> None:
+        """Another session holds a lock. Jobs without gates are claimed even so, and those of other
+        resources are admitted at once."""
+        if not self._cut_short(error):
+            raise error
+        emit_throttled("admission_blocked", logging.WARNING, error=ErrorReport.of(error).summary)
+        now = time.monotonic()
+        if self._wary:
+            self._blocked_until = now + max(now - started, FAILED_SECONDS)
+        self.next_at, self._wary, self.is_done = max(now, self._blocked_until), True, False

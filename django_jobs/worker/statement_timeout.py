@@ -19,7 +19,7 @@ class StatementTimedOut(Exception):
     """A statement took too long: it waits for a lock, or the server does not answer."""
 
 
-def _took_too_long(error: BaseException) -> bool:
+def took_too_long(error: BaseException) -> bool:
     """Whether the server ended the statement, because ``lock_timeout`` or ``statement_timeout`` is
     set for the role."""
     return getattr(error.__cause__ or error, "sqlstate", None) in ("55P03", "57014")
@@ -61,7 +61,7 @@ class StatementTimeout:
     def cut_short(self, error: BaseException) -> bool:
         """Whether a statement failed because it took too long, for example because it waited for a
         lock."""
-        return self.passed or _took_too_long(error)
+        return self.passed or took_too_long(error)
 
     def _begin(self, execute: Callable[..., Any], *statement: Any) -> Any:
         self._since = time.monotonic()

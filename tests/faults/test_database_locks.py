@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job, Resource, Run, Worker
 from tests.app import database_jobs, jobs
+from tests.app.gate_jobs import charge_account, post_to_ledger, refund_payment
 from tests.app.models import Effect
 from tests.factories import another_connection
 from tests.worker.processes import JobWorker, until, until_status
@@ -89,3 +91,33 @@ def test_a_locked_job_is_skipped_and_runs_once_it_is_unlocked(
         assert Job.objects.get(pk=later.pk).status == "scheduled"
         human.rollback()
     until_status(later, "succeeded")
+
+
+LIMITS: list[dict[str, Any]] = [{"rate": 1000.0}, {"retry_budget": 0.5}]
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=["rate", "retry_budget"])
+def test_a_locked_resource_delays_only_the_jobs_that_use_it(
+    start_worker: Start, tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    resource = Resource.objects.create(name="stripe", **limit)
+    Resource.objects.create(name="ledger", **limit)
+    worker = start_worker("--poll-seconds", "0.2")
+    until_status(jobs.noop.enqueue(), "succeeded")
+    with another_connection() as human:
+        human.ensure_connection()
+        human.set_autocommit(False)
+        with human.cursor() as cursor:
+            cursor.execute(
+                "SELECT 1 FROM django_jobs_resource WHERE id = %s FOR UPDATE", [resource.pk]
+            )
+        held = refund_payment.enqueue(1)
+        until(lambda: "event=admission_blocked" in worker.text())
+        for number in range(3):
+            until_status(jobs.noop.enqueue(), "succeeded")
+            until_status(charge_account.enqueue(number), "succeeded")
+            until_status(post_to_ledger.enqueue(str(tmp_path)), "succeeded")
+        assert Job.objects.get(pk=held.pk).status == "blocked"
+        human.rollback()
+    assert until_status(held, "succeeded").attempt == 1
+    assert "event=claim_blocked" not in worker.text()

@@ -21,7 +21,14 @@ from django_jobs.worker import poller as module
 from django_jobs.worker.poller import LINGER_SECONDS, NEVER, Admitter, Poller
 from tests.app import jobs
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
-from tests.factories import declared, listening, register_worker, run_sql
+from tests.factories import (
+    another_connection,
+    declared,
+    listening,
+    register_worker,
+    run_sql,
+)
+from tests.worker.processes import until
 
 
 def run() -> None:
@@ -91,6 +98,31 @@ def test_an_admission_that_the_database_refuses_holds_up_nothing_else() -> None:
     finally:
         run_sql("ALTER TABLE quarantine_of_a_test RENAME TO django_jobs_quarantine")
     admitter.look_now(None)
+    assert admitter.admit({"default": 5}) == {"default"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_rests_while_a_lock_is_in_the_way_of_all_resources(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[Any]],
+) -> None:
+    Resource.objects.create(name="stripe", rate=10.0)
+    refund_payment.enqueue(1)
+    admitter = Admitter(1.0)
+    admitter.look_now(None)
+    with another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("LOCK TABLE django_jobs_resource IN EXCLUSIVE MODE")
+        assert admitter.admit({"default": 5}) == set()
+        assert admitter.next_at <= time.monotonic()
+        assert admitter.admit({"default": 5}) == set()
+        before = time.monotonic()
+        cursor.execute("ROLLBACK")
+    admitter.hand_over(HandOver(freed=True))
+    with django_assert_num_queries(0):
+        assert admitter.admit({"default": 5}) == set()
+    assert not admitter.is_done
+    assert before < admitter.next_at <= before + module.FAILED_SECONDS
+    until(lambda: time.monotonic() >= admitter.next_at)
     assert admitter.admit({"default": 5}) == {"default"}
 
 

@@ -8,7 +8,7 @@ hands the slots of ended jobs over to others of their lines, which changes no co
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,14 +23,20 @@ from ..pausing import SERVED
 from . import breakers
 from .conflicts import resolve
 from .retry_budgets import RetryBudgets
-from .supply import Limits, TenantLimits, spend, supply_of
+from .supply import Limits, TenantLimits, locked_resources, spend, supply_of
 
 LINES_AT_ONCE = 400
 """Lines that one admission looks at. The next one continues behind them."""
 
-STOPPED_SECONDS = 2
+STOPPED = "2s"
 """The server ends the session of a process that stops for longer within an admission, because no
 other process admits meanwhile. Not in a transaction of the caller, such as that of a test."""
+
+PATIENCE = "200ms"
+"""How long it waits for a lock. No other process admits meanwhile, and its own claims nothing."""
+
+LOCKED_SECONDS = 1.0
+"""Seconds until the next look at lines of resources whose rows others have locked."""
 
 ROUNDS = 20
 """How often to share out what lines left that had fewer jobs than they got, or whose jobs are
@@ -48,8 +54,10 @@ TAKE_TURN = "pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admiss
 LINES = f"""
 WITH RECURSIVE turn AS MATERIALIZED (
     SELECT {TAKE_TURN} AS ours,
-        set_config('idle_in_transaction_session_timeout', coalesce(
-            %(ends_after)s, current_setting('idle_in_transaction_session_timeout')), true),
+        set_config('idle_in_transaction_session_timeout', CASE WHEN %(alone)s THEN '{STOPPED}'
+            ELSE current_setting('idle_in_transaction_session_timeout') END, true),
+        set_config('lock_timeout', CASE WHEN %(alone)s THEN '{PATIENCE}'
+            ELSE current_setting('lock_timeout') END, true),
         set_config('synchronous_commit', 'off', true)
 ), line AS (
     (SELECT job.gates, job.rank, job.queue, job.tenant, job.job_type, job.payload_version
@@ -104,7 +112,8 @@ class Admission:
     ``metered_jobs`` of them were. ``closed``: none was, although there was room. ``full``: none
     was, and what is ready takes all room of some queue, or all tokens. ``tokens_in`` is the seconds
     until a rate has a token for one of the lines; None if none waits for that. ``ours`` is False if
-    another process was admitting. ``changes`` are the breakers that it changed.
+    another process was admitting. ``changes`` are the breakers that it changed. ``locked``: it
+    passed over resources whose rows other sessions have locked.
     """
 
     ours: bool = True
@@ -116,18 +125,25 @@ class Admission:
     full: bool = False
     tokens_in: float | None = None
     changes: list[breakers.Change] = field(default_factory=list)
+    locked: bool = False
 
 
 def admit(
-    room: Mapping[str, int], shares: FairShares, *, after: str = "", lines: int = LINES_AT_ONCE
+    room: Mapping[str, int],
+    shares: FairShares,
+    *,
+    after: str = "",
+    lines: int = LINES_AT_ONCE,
+    wary: bool = False,
 ) -> Admission:
     """Make blocked jobs ready whose gates have room, in up to ``lines`` lines behind ``after``.
 
     ``room`` has, for each queue of this worker, how many jobs it can start now. Tenants, and
     resources with a rate, a breaker or a retry budget, admit no more than that. Without any room,
-    nothing is made ready: conflicts are resolved, and breakers changed.
+    nothing is made ready: conflicts are resolved, and breakers changed. If ``wary``, it passes
+    over the resources whose rows other sessions have locked. Otherwise it would wait for them.
     """
-    admission, looked_at = _admit(room, shares, after, lines)
+    admission, looked_at = _admit(room, shares, after, lines, wary)
     for change in admission.changes:
         change.send()
     resolve(looked_at)
@@ -136,27 +152,28 @@ def admit(
 
 @repeat_conflicts
 def _admit(
-    room: Mapping[str, int], shares: FairShares, after: str, most: int
+    room: Mapping[str, int], shares: FairShares, after: str, most: int, wary: bool
 ) -> tuple[Admission, list[Line]]:
     connection = jobs_connection()
-    ends_after = None if connection.in_atomic_block else f"{STOPPED_SECONDS}s"
+    alone = not connection.in_atomic_block
     with transaction.atomic(using=connection.alias):
-        parameters = {"after": after, "lines": most, "ends_after": ends_after, "own": list(room)}
+        parameters = {"after": after, "lines": most, "alone": alone, "own": list(room)}
         rows = fetch(LINES, parameters)
         if not rows[0][0]:
             return Admission(ours=False), []
         rows = [row[1:] for row in rows if row[1] is not None]
-        admission = Admission(last=rows[-1][0] if len(rows) == most else "")
-        lines, opened, limits = _read(rows)
+        locked = locked_resources() if wary else frozenset[str]()
+        admission = Admission(last=rows[-1][0] if len(rows) == most else "", locked=bool(locked))
+        lines, opened, limits = _read(rows, locked)
         if opened and room:
             is_whole = after == admission.last == ""
             _share_out_to(opened, limits, room, shares, admission, is_whole=is_whole)
         else:  # it was called because a job ended, perhaps the last one that tried
-            admission.changes = breakers.change_all()
+            admission.changes = breakers.change_all(locked)
         return admission, lines
 
 
-def _read(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Line], list[Line], Limits]:
+def _read(rows: Iterable[Any], locked: Set[str]) -> tuple[list[Line], list[Line], Limits]:
     """The lines, those of them whose queue is open, the limits of their tenants and queues, and the
     types of their best jobs."""
     lines, opened = [], []
@@ -175,7 +192,7 @@ def _read(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Line], list[Line], Limi
             queues[queue] = queue_limit
         job_type, version = head
         heads[job_type] = max(version, heads.get(job_type, 0))
-    return lines, opened, Limits(tenants, queues, heads)
+    return lines, opened, Limits(tenants, queues, heads, locked)
 
 
 def _readable(text: str, rank: float, queue: str) -> Line | None:
@@ -246,6 +263,8 @@ def _share_out_to(
         elif tokens < 1:
             wait = (1 - tokens) / bucket.pace
             admission.tokens_in = min(wait, admission.tokens_in or wait)
+    if not used.isdisjoint(limits.locked):
+        admission.tokens_in = min(LOCKED_SECONDS, admission.tokens_in or LOCKED_SECONDS)
     state.budgets.save()
     if spent:
         spend(spent)

@@ -6,6 +6,7 @@ So a change needs no leader, and is made before anything is admitted.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 
@@ -60,6 +61,7 @@ UPDATE django_jobs_resource SET refilled_at = least(refilled_at, clock_timestamp
     counted_at = least(counted_at, clock_timestamp()),
     breaker_changed_at = least(breaker_changed_at, clock_timestamp())
 WHERE greatest(refilled_at, counted_at, breaker_changed_at) > clock_timestamp()
+  AND name <> ALL(%(locked)s::text[])
 """
 
 
@@ -83,11 +85,12 @@ class Change:
                 worker_event.send_robust("breaker_closed", level=logging.INFO, fields=fields)
 
 
-def change_all() -> list[Change]:
-    """Change the breakers for which it is time. Only one admission at a time may call it."""
+def change_all(locked: Collection[str] = ()) -> list[Change]:
+    """Change the breakers for which it is time, but for those of the resources that are ``locked``.
+    Only one admission at a time may call it."""
     rows = fetch(COUNTED, {})
     if any(row[5] is not None and row[5] < 0 for row in rows):
-        set_back()
+        set_back(locked)
         rows = fetch(COUNTED, {})
     changes = []
     for name, state, most, window, open_for, seconds, failures, successes in rows:
@@ -101,7 +104,7 @@ def change_all() -> list[Change]:
             successes=successes,
         )
         changed = change(breaker)
-        if changed is None:
+        if changed is None or name in locked:
             continue
         after, reason = changed
         parameters = {"name": name, "from": state, "state": after.value, "reason": reason}
@@ -110,9 +113,10 @@ def change_all() -> list[Change]:
     return changes
 
 
-def set_back() -> None:
-    """Let what resources count from begin now, where it lies in the future."""
-    execute(SET_BACK, {})
+def set_back(locked: Collection[str] = ()) -> None:
+    """Let what resources count from begin now, where it lies in the future, but for those that are
+    ``locked``."""
+    execute(SET_BACK, {"locked": list(locked)})
 
 
 def hanging() -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from math import floor, inf
 
@@ -106,6 +106,12 @@ NOTE_OVER_LIMIT = """
 UPDATE django_jobs_resource SET over_limit = NOT over_limit WHERE name = ANY(%(names)s::text[])
 """
 
+# Those that are free stay so for the rest of the admission.
+LOCKED = """
+WITH free AS MATERIALIZED (SELECT id FROM django_jobs_resource FOR NO KEY UPDATE SKIP LOCKED)
+SELECT name FROM django_jobs_resource WHERE id NOT IN (SELECT id FROM free)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
@@ -126,11 +132,12 @@ TenantLimits = tuple[float, float | None]
 class Limits:
     """What the rows of lines say: of the tenants that have a row, the ``max_concurrency`` of the
     queues that have one, and of what types the best jobs are, with the newest versions of their
-    payloads."""
+    payloads. Of the resources in ``locked`` nothing can be counted now."""
 
     tenants: Mapping[str, TenantLimits]
     queues: Mapping[str, int]
     heads: Mapping[str, int]
+    locked: Set[str]
 
 
 @dataclass(slots=True)
@@ -176,7 +183,7 @@ def supply_of(
     used = {name for one in gates for name in one.resources}
     if not used:
         return supply, ResourceState()
-    state = _count_resources(supply)
+    state = _count_resources(supply, limits.locked)
     if metered := sorted(used & supply.metered):
         among = {"names": metered, "queues": list(room), "types": types}
         for queue, count in fetch(READY_METERED, among):
@@ -184,20 +191,30 @@ def supply_of(
     return supply, state
 
 
-def _count_resources(supply: Supply) -> ResourceState:
-    """Add what each resource has left, and note which ones have more jobs than their limit."""
+def locked_resources() -> Set[str]:
+    """The resources whose rows other sessions have locked."""
+    return {name for (name,) in fetch(LOCKED, {})}
+
+
+def _count_resources(supply: Supply, locked: Set[str]) -> ResourceState:
+    """Add what each resource has left, and note which ones have more jobs than their limit. Those
+    in ``locked`` have nothing left if a start would have to be counted."""
     state = ResourceState()
     rows = fetch(RESOURCES, {})
     if any(row[1] for row in rows):
-        breakers.set_back()
+        breakers.set_back(locked)
         rows = fetch(RESOURCES, {})
-    if any(row[7] for row in rows) and (changes := breakers.change_all()):
+    if any(row[7] for row in rows) and (changes := breakers.change_all(locked)):
         state.changes = changes
         rows = fetch(RESOURCES, {})
     hanging = breakers.hanging() if any(row[6] == BreakerState.HALF_OPEN for row in rows) else {}
     metered, changed = set(), []
     for name, _, most, used, paused, over_limit, breaker, has_breaker, *rate_and_retries in rows:
         tokens, held, pace, *retries = rate_and_retries
+        budget, *recent = retries
+        if name in locked:
+            paused = paused or tokens is not None or budget is not None
+            tokens = budget = None
         slots: float = inf if most is None else most - used
         if breaker == BreakerState.HALF_OPEN:
             slots = min(slots, PROBES - used + hanging.get(name, 0))
@@ -208,12 +225,11 @@ def _count_resources(supply: Supply) -> ResourceState:
             state.buckets[name] = Bucket(within, pace, tokens - within, is_held=held < 1)
             slots = min(slots, floor(within))
         supply.resources[name] = max(slots, 0)
-        budget, *recent = retries
         if budget is not None and budget < 1:
             state.budgets.left[name] = retries_allowed(budget, *recent)
         if tokens is not None or has_breaker or budget is not None:
             metered.add(name)
-        if over_limit is not (most is not None and used > most):
+        if name not in locked and over_limit is not (most is not None and used > most):
             changed.append(name)
     supply.metered = frozenset(metered)
     if changed:

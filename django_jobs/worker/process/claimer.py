@@ -58,7 +58,7 @@ class Claimer:
         self._wake_event = claimed.wake_event
         self._shows_queues = True
         self._poller = Poller(self._queues, options.poll, every=options.every_queue)
-        self._admitter = Admitter(options.poll)
+        self._admitter = Admitter(options.poll, self.deadline.cut_short)
         settler.on_hand_over = self._on_hand_over
         self._stranded_jobs = StrandedJobs(
             options.lease, slot, claimed, settler, draining=lambda: self.draining
