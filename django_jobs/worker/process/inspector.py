@@ -44,7 +44,11 @@ class Inspector:
         """Answer soon, if a person has asked since the last look."""
         if self._slot.inspect_asked_at > self._seen_at:
             self._seen_at = self._slot.inspect_asked_at
-            self._settler.submit(self._answer_all)
+            self._settler.submit(self._answer_in_time)
+
+    def _answer_in_time(self) -> None:
+        with self._settler.deadline:  # all endings wait for it
+            self._answer_all()
 
     def _answer_all(self) -> None:
         for question in inspections.asked([self._slot.worker]):

@@ -8,13 +8,16 @@ import time
 import pytest
 
 from django_jobs.lifecycle.operations import inspections
-from django_jobs.models import Inspection
+from django_jobs.lifecycle.settling import NO_RESULT, Ending
+from django_jobs.models import Inspection, Job
 from django_jobs.signals import worker_event
 from django_jobs.worker.context.attempt import Attempt
 from django_jobs.worker.process import inspector
 from django_jobs.worker.process.worker_process import WorkerProcess
+from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
-from tests.factories import claim_ready, heard, run_sql
+from tests.factories import another_connection, claim_ready, heard, run_sql
+from tests.worker.processes import until
 
 from .test_executor import process as process
 
@@ -82,3 +85,24 @@ def test_an_answer_that_is_refused_is_logged_and_stops_no_other_one(
     (event,) = (one for one in events if one["sender"] == "inspection_failed")
     assert (event["fields"]["job_id"], event["fields"]["attempt"]) == (refused.id, 1)
     assert "refusal" in event["fields"]["error"]
+
+
+def test_an_answer_that_waits_for_a_lock_holds_up_no_ending(
+    process: WorkerProcess, attempts: list[Attempt]
+) -> None:
+    settler, (first, *_) = process._settler, attempts
+    inspections.ask([first.job.id])
+    process._slot.ask_inspection()
+    settler.deadline = StatementTimeout(0.3)
+
+    def succeeded() -> bool:
+        settler.deadline.enforce()  # as the main thread of a worker does
+        return Job.objects.filter(status="succeeded").exists()
+
+    with another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT 1 FROM django_jobs_inspection FOR UPDATE")
+        process._inspector.look()
+        settler.add(Ending(first.job, NO_RESULT, started=first.started), first.entry)
+        until(succeeded)
+        cursor.execute("ROLLBACK")
