@@ -193,19 +193,34 @@ class Settler:
                 self._give_back([job for job in unstarted if job.id in asked])
         self._dropped = asked
 
-    def _give_back(self, unstarted: list[ClaimedJob]) -> None:
+    def _give_back(self, unstarted: list[ClaimedJob]) -> bool:
+        """Give these back, and keep those that are locked for later. False if it took too long."""
+        in_time = True
         fences = {job.fence for job in unstarted}
         self._claimed.begin_return(unstarted)
         try:
             left = self._retry(lambda: give_back_unlocked(fences), "give back", self._lease_is_over)
         except StatementTimedOut:
-            left = fences
+            left, in_time = fences, False
         # Jobs of an earlier worker of this process are left to the reaper.
         locked = {fence for fence in left or () if fence[2] == self._slot.worker}
         self._claimed.remove_all(job for job in unstarted if job.fence not in locked)
         if locked:
             self._unstarted_locked += [job for job in unstarted if job.fence in locked]
             self._retry_locked_at = time.monotonic() + LOCKED_SECONDS
+        return in_time
+
+    def _give_back_by_run(self) -> None:
+        """Give back what was kept, the steps of each run apart: one that was cancelled waits for
+        its run. The first that take too long go behind the others."""
+        left, self._unstarted_locked = self._unstarted_locked, []
+        in_time = True
+        while left and in_time:
+            run = left[0].workflow_run_id
+            alike = [job for job in left if job.workflow_run_id == run]
+            left = [job for job in left if job.workflow_run_id != run]
+            in_time = self._give_back(alike)
+        self._unstarted_locked = left + self._unstarted_locked
 
     @property
     def _hands_over(self) -> bool:
@@ -229,8 +244,7 @@ class Settler:
         if not (self._locked or self._unstarted_locked) or time.monotonic() < self._retry_locked_at:
             return
         if self._unstarted_locked:
-            unstarted, self._unstarted_locked = self._unstarted_locked, []
-            self._give_back(unstarted)
+            self._give_back_by_run()
         if self._locked:
             batch, self._locked = self._locked[:BATCH], self._locked[BATCH:]
             self._write_unlocked(batch)

@@ -264,10 +264,10 @@ def test_the_slots_of_each_line_are_compared_once_a_second_whatever_else_ends(
 
 
 @contextmanager
-def locked_run() -> Iterator[list[ClaimedJob]]:
+def locked_run(worker: int) -> Iterator[list[ClaimedJob]]:
     """Two steps that run, each the last of its own run, which another session has locked."""
     runs = [start_graph({"a": ""}).pk for _ in range(2)]
-    steps = claim_ready(register_worker())
+    steps = claim_ready(worker)
     with another_connection() as other, other.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute(
@@ -275,6 +275,26 @@ def locked_run() -> Iterator[list[ClaimedJob]]:
         )
         yield steps
         cursor.execute("ROLLBACK")
+
+
+def test_a_locked_run_delays_no_give_back_but_those_of_its_steps(
+    held: list[ClaimedJob], settler: Settler
+) -> None:
+    settler.deadline = StatementTimeout(0.3)
+
+    def ready() -> int:
+        settler.deadline.enforce()
+        return Job.objects.filter(pk__in=[job.id for job in held], status="ready").count()
+
+    with locked_run(held[0].worker) as steps:
+        for step in steps:
+            assert cancel(step.id)
+        settler._claimed.add([*steps, *held])
+        settler.give_back([*steps, *held])
+        until(lambda: ready() == COUNT)
+        assert Job.objects.filter(status="running").count() == len(steps) == 2
+    until(lambda: not settler._claimed)
+    assert Job.objects.filter(status="cancelled").count() == 2
 
 
 def test_a_locked_run_delays_no_ending_but_those_of_its_steps(
@@ -286,7 +306,7 @@ def test_a_locked_run_delays_no_ending_but_those_of_its_steps(
         settler.deadline.enforce()
         return Job.objects.filter(pk__in=[job.id for job in held], status="succeeded").count()
 
-    with locked_run() as steps:
+    with locked_run(held[0].worker) as steps:
         end(settler, [*steps, *held])
         until(lambda: settled() == COUNT)
         assert Job.objects.filter(status="running").count() == len(steps) == 2
