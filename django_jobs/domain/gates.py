@@ -93,7 +93,7 @@ def parse(text: str) -> Gates:
     """The gates of a value of the column. Raises ``ValueError`` if it is not one."""
     try:
         fields = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{text!r} does not name gates") from error
     match fields:
         case [

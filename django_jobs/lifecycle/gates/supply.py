@@ -77,9 +77,9 @@ TOKENS = """least(
         coalesce(tokens, burst, ceil(rate))
         + rate / rate_seconds * greatest(
             date_part('epoch', statement_timestamp() - refilled_at), 0))"""
-# Each with the jobs that use it. A ready job has its token, and may start at any time: with it and
-# the tokens that are left, no more than the burst may. The second column tells whether the clock
-# went back.
+# Each with the jobs that use it: what was written by hand and is no array uses none. A ready job
+# has its token, and may start at any time: with it and the tokens that are left, no more than the
+# burst may. The second column tells whether the clock went back.
 RESOURCES = f"""
 SELECT name,
     coalesce(greatest(refilled_at, counted_at, breaker_changed_at) > statement_timestamp(), false),
@@ -89,7 +89,8 @@ SELECT name,
     retry_budget, coalesce(recent_starts * {FADED}, 0), coalesce(recent_retries * {FADED}, 0)
 FROM django_jobs_resource LEFT JOIN (
     SELECT used.name, count(*) AS jobs, count(*) FILTER (WHERE job.status = 'ready') AS ready
-    FROM django_jobs_job_live AS job, jsonb_array_elements_text(job.resources) AS used (name)
+    FROM django_jobs_job_live AS job, jsonb_array_elements_text(
+        CASE jsonb_typeof(job.resources) WHEN 'array' THEN job.resources END) AS used (name)
     WHERE job.resources IS NOT NULL AND job.status IN ('ready', 'running')
     GROUP BY used.name
 ) AS taken USING (name)

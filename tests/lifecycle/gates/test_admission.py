@@ -402,7 +402,15 @@ def test_a_process_that_stops_within_an_admission_does_not_hold_up_the_others(
     assert ends
 
 
-@pytest.mark.parametrize("text", ["no JSON", "{}", '[null,null,"k","1","wait",[]]'])
+STRANGE = {
+    "no JSON": "no JSON",
+    "an object": "{}",
+    "wrong types": '[null,null,"k","1","wait",[]]',
+    "deep": "[" * 100_000 + "]" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE)
 def test_a_line_that_was_written_by_hand_stays_blocked_and_holds_up_no_other(
     text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -413,6 +421,18 @@ def test_a_line_that_was_written_by_hand_stays_blocked_and_holds_up_no_other(
     assert Job.objects.get(pk=strange.pk).status == "blocked"
     assert Job.objects.get(pk=good.pk).status == "ready"
     assert "gates_unreadable" in caplog.text
+
+
+@pytest.mark.parametrize("resources", ["stripe", {"stripe": 1}, 7])
+def test_a_ready_job_whose_resources_were_written_by_hand_holds_up_no_line(
+    resources: Any,
+) -> None:
+    Resource.objects.create(name="stripe", max_concurrency=5)
+    strange = refund_payment.enqueue(1)
+    Job.objects.filter(pk=strange.pk).update(resources=resources, status="ready")
+    good = [refund_payment.enqueue(2), charge_account.enqueue(2)]
+    admit()
+    assert {Job.objects.get(pk=job.pk).status for job in good} == {"ready"}
 
 
 def test_lines_are_looked_at_in_windows() -> None:
