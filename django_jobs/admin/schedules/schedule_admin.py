@@ -81,17 +81,17 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     has_pause_permission = allowed_by("pause_schedule")
     has_run_permission = allowed_by("run_schedule")
     has_backfill_permission = allowed_by("backfill_schedule")
+    _may_change = allowed_by("change_schedule")
+    _may_delete = allowed_by("delete_schedule")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        if not request.user.has_perm("django_jobs.change_schedule"):
-            return False
-        return obj is None or not readonly_reason(obj)
+        return self._may_change(request, obj) and (obj is None or not readonly_reason(obj))
 
     # ``obj`` is None for the bulk action, which could not exclude the declared schedules.
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if obj is None or (obj.declared and obj.name in registry.schedules()):
             return False
-        return request.user.has_perm("django_jobs.delete_schedule")
+        return self._may_delete(request, obj)
 
     # Pages that Django's admin does not have
 

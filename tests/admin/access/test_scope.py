@@ -147,6 +147,16 @@ def test_pages_about_everything_are_refused(page_of: Callable[..., Page]) -> Non
 
 
 @pytest.mark.usefixtures("emails")
+def test_no_permission_opens_the_list_of_schedules(page_of: Callable[..., Page]) -> None:
+    schedule = due_schedule(name="payroll")
+    page = page_of("change_schedule", "delete_schedule")
+    whole = page_of("change_schedule", "delete_schedule", name="otto")
+    assert page.client.get(list_url(Schedule)).status_code == 403
+    assert page.client.get(change_url(Schedule, schedule.pk)).status_code == 403
+    assert whole.client.get(list_url(Schedule)).status_code == 200
+
+
+@pytest.mark.usefixtures("emails")
 def test_queues_cannot_be_added_or_edited(page_of: Callable[..., Page]) -> None:
     page = page_of(*ALL, *CHANGES, "view_queue", "add_queue", "change_queue")
     queue = Queue.objects.get(name="emails")
