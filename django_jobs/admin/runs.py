@@ -14,6 +14,7 @@ from ..conf import conf
 from ..domain.search_terms import parsed
 from ..domain.timeline import INTERRUPTED, wait_of
 from ..lifecycle.history import RUNS
+from ..lifecycle.scope import scope_of
 from ..models import Job, Run, Worker
 from .access.errors import HidesErrors, hidden_error, hide_in_run, may_see_errors
 from .base.formatting import (
@@ -85,7 +86,8 @@ class RunAdmin(HidesErrors, HistoryAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        extra = {**(extra_context or {}), "cost_url": cost_url(self)}
+        url = "" if scope_of(request.user) is not None else cost_url(self)
+        extra = {**(extra_context or {}), "cost_url": url}
         return super().changelist_view(request, extra)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:

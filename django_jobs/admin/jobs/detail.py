@@ -25,7 +25,7 @@ from ..base.formatting import (
     text_column,
 )
 from ..base.json_display import document, hidden, object_of, texts
-from ..base.model_admin import ConsoleAdmin, allowed_by, section
+from ..base.model_admin import ConsoleAdmin, allowed_by, section, unlimited
 from ..base.search import LARGEST_ID, Search, job_search, show
 from ..base.search_rows import OUTSIDE_HISTORY
 from ..editing.edit import edit_url, may_edit
@@ -119,8 +119,8 @@ class JobPage(HidesErrors, ConsoleAdmin):
     has_replay_permission = allowed_by("replay_job")
     has_dismiss_permission = allowed_by("dismiss_job")
     has_enqueue_permission = allowed_by("enqueue_job")
-    has_signal_permission = allowed_by("signal_workflowrun")
-    has_skip_permission = allowed_by("skip_workflowstep")
+    has_signal_permission = unlimited("signal_workflowrun")
+    has_skip_permission = unlimited("skip_workflowstep")
 
     def has_reveal_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         may_reveal: bool = allowed_by("reveal_job")(self, request)

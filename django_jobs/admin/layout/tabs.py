@@ -10,6 +10,8 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext_lazy as _
 
+from ...lifecycle.scope import scope_of
+
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
@@ -24,7 +26,8 @@ class Section:
     models: tuple[str, ...]
     page: str = ""
     """The URL name of the area's page, if that is not a list. It needs the view permission of the
-    first model, and is left out while the URL does not resolve."""
+    first model, and is left out while the URL does not resolve, and for users with a scope: it is
+    about all queues and job types."""
 
 
 SECTIONS = (
@@ -67,7 +70,9 @@ def _tab(
     request: HttpRequest, section: Section, entries: dict[str, dict[str, Any]], model_name: str
 ) -> Tab | None:
     within = model_name in section.models
-    url = _address(request, section.page) if section.page and section.models[0] in entries else ""
+    user = getattr(request, "user", None)
+    has_page = section.page and section.models[0] in entries and scope_of(user) is None
+    url = _address(request, section.page) if has_page else ""
     on_page = bool(url) and request.path.startswith(url)
     lists = [_link(request, section.label, url, on_page)] if url else []
     lists += [

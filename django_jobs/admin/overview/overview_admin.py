@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from ...conf import conf
+from ...lifecycle.scope import scope_of
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job, Overview, Queue, Run, Schedule, Worker, WorkflowRun
 from ..access.visible import Visible
@@ -37,6 +38,8 @@ class OverviewAdmin(ConsoleAdmin):
         js = ("django_jobs/refresh.js",)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        if scope_of(request.user) is not None:  # its numbers are those of all queues and job types
+            return False
         visible = Visible(self.admin_site, request)
         return any(visible.sees(model) for model in SHOWN)
 

@@ -157,6 +157,35 @@ def test_no_permission_opens_the_list_of_schedules(page_of: Callable[..., Page])
 
 
 @pytest.mark.usefixtures("emails")
+def test_a_page_that_is_refused_has_no_tab_and_no_link(page_of: Callable[..., Page]) -> None:
+    page, whole = page_of(*ALL), page_of(*ALL, name="otto")
+    for name in ("django_jobs_overview_changelist", "django_jobs_failures", "django_jobs_run_cost"):
+        url = reverse(f"admin:{name}")
+        assert page.client.get(url).status_code == 403, name
+        assert f'"{url}"' not in page.text(list_url(Run)), name
+        assert f'"{url}"' in whole.text(list_url(Run)), name
+    assert f'href="{list_url(DeadLetter)}">Failures<' in page.text(list_url(Run))
+    index = reverse("admin:app_list", args=["django_jobs"])
+    assert "Overview" not in page.text(index)
+    assert "Overview" in whole.text(index)
+
+
+@pytest.mark.usefixtures("emails")
+def test_an_action_that_is_refused_is_not_offered(page_of: Callable[..., Page]) -> None:
+    verbs = ("signal_workflowrun", "skip_workflowstep")
+    page, whole = page_of(*ALL, *verbs), page_of(*ALL, *verbs, name="otto")
+    noop.using(queue="emails", delay=60).enqueue()
+
+    def offered_actions(page: Page) -> set[str]:
+        form = page.client.get(list_url(Job)).context["action_form"]
+        return {name for name, _label in form.fields["action"].choices}
+
+    refused = {"signal_jobs", "skip_steps"}
+    assert offered_actions(whole) - offered_actions(page) == refused
+    assert "cancel_jobs" in offered_actions(page)
+
+
+@pytest.mark.usefixtures("emails")
 def test_queues_cannot_be_added_or_edited(page_of: Callable[..., Page]) -> None:
     page = page_of(*ALL, *CHANGES, "view_queue", "add_queue", "change_queue")
     queue = Queue.objects.get(name="emails")
