@@ -7,6 +7,7 @@ import os
 import stat
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
@@ -30,6 +31,8 @@ from tests.management.archives import (
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+GONE = "{} was dropped meanwhile, by retention or by another jobarchive."
 
 AWKWARD = (
     "line\nbreak\r\n\ttab \\ \\n \\\\ \"double\" 'single' , ; \x01\x02\x7f é 🦄 \u2028 \\. \\N"
@@ -192,8 +195,25 @@ def test_a_partition_that_retention_drops_meanwhile_is_left_out(
     found = archiving.ended_before(30 * 86_400.0)
     monkeypatch.setattr(jobarchive, "ended_before", lambda age: found)
     run_sql(f"DROP TABLE {old.job}")
-    assert archive(tmp_path).splitlines()[0] == (f"{old.job} was dropped by retention meanwhile.")
+    assert archive(tmp_path).splitlines()[0] == GONE.format(old.job)
     assert names_in(tmp_path) == [old.files(tmp_path)[1].name]
+
+
+def test_a_partition_that_another_drops_after_its_file_was_written_stops_nothing(
+    old: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = jobarchive.archived
+
+    def written_and_dropped(partition: Any, *given: Any) -> Any:
+        file = write(partition, *given)
+        run_sql(f"DROP TABLE IF EXISTS {old.job}")
+        return file
+
+    monkeypatch.setattr(jobarchive, "archived", written_and_dropped)
+    said = archive(tmp_path, "--drop").splitlines()
+    assert said[1] == GONE.format(old.job)
+    assert said[3] == f"Dropped {old.run}."
+    assert ids_in(old.files(tmp_path)[0]) == old.ids
 
 
 def test_a_role_without_rights_gets_an_error_of_one_line(old: Old, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -19,6 +20,7 @@ from ..base import OperatorCommand, counted, demand_no_transaction
 
 SHORTEST = {Period.DAY: 86_400, Period.WEEK: 7 * 86_400, Period.MONTH: 28 * 86_400}
 """Seconds of ``--before``, by the length of partitions."""
+BY_WHOM = "by retention or by another jobarchive"
 
 
 class Command(OperatorCommand):
@@ -57,22 +59,29 @@ class Command(OperatorCommand):
         kept: list[str] = []
         for partition in partitions:
             try:
-                file = archived(partition, directory, options["format"])
+                problem = self._archive(partition, directory, options)
             except ProgrammingError as error:
                 if getattr(error.__cause__, "sqlstate", None) != NO_TABLE:
                     raise
-                self._print(options, f"{partition.name} was dropped by retention meanwhile.")
+                self._print(options, f"{partition.name} was dropped meanwhile, {BY_WHOM}.")
                 continue
-            self._report(options, partition, file)
-            if not options["drop"]:
-                continue
-            problem = drop_archived(partition, file.contents)
-            if problem is None:
-                self._print(options, f"Dropped {partition.name}.")
-            else:
+            if problem is not None:
                 kept.append(f"{partition.name} was kept: {problem}")
         if kept:
             raise CommandError("; ".join(kept))
+
+    def _archive(
+        self, partition: Partition, directory: Path, options: dict[str, Any]
+    ) -> str | None:
+        """Write and drop the partition; return why it was kept, if it should have been dropped."""
+        file = archived(partition, directory, options["format"])
+        self._report(options, partition, file)
+        if not options["drop"]:
+            return None
+        problem = drop_archived(partition, file.contents)
+        if problem is None:
+            self._print(options, f"Dropped {partition.name}.")
+        return problem
 
     def _report(self, options: dict[str, Any], partition: Partition, file: ArchiveFile) -> None:
         for other in file.others:
