@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from ..domain.outcomes import Lost, Outcome
-from ..models.database import fetch, jobs_connection, repeat_conflicts
+from ..models.database import execute, fetch, is_blocked, jobs_connection, repeat_conflicts
 from .claiming import claimed_by
+from .history import WAIT_A_MOMENT
 from .job_columns import Fence
 from .notifying import notify
 from .settling import Ending, Settled
@@ -16,6 +20,9 @@ from .settling_rows import give_back_row_by_row, settle_row_by_row
 from .workers import end
 
 BATCH = 500
+
+BLOCKED_SECONDS = 1.0
+"""How long one call may wait for the locks of other sessions, all in all."""
 
 # Compares leases by the database's clock. A worker that is marked as lost cannot renew.
 DECLARE_LOST = """
@@ -48,8 +55,8 @@ def reap() -> list[Settled]:
     """Mark the workers whose lease ran out as lost, and settle up to 500 jobs that such workers, or
     stopped or deleted ones, still hold. Return what was settled.
 
-    Each of these jobs counts as lost, because it is unknown which had started. Skips locked jobs.
-    Notifies the queues.
+    Each of these jobs counts as lost, because it is unknown which had started. Skips locked jobs,
+    and steps whose run another session has locked, or a step after them. Notifies the queues.
     """
     fetch(DECLARE_LOST, {})
     settled = _settle_abandoned()
@@ -64,12 +71,41 @@ def _settle_abandoned() -> list[Settled]:
         abandoned: dict[int, list[int]] = {}
         for worker, id_ in fetch(ABANDONED, {"limit": BATCH}):
             abandoned.setdefault(worker, []).append(id_)
-        settled: list[Settled] = []
+        endings: list[Ending] = []
         for worker, ids in abandoned.items():
             lost = Lost(reason=f"worker {worker} stopped renewing its lease")
-            held = claimed_by(worker, ids, lock=True)
-            settled += settle_row_by_row([Ending(job, lost) for job in held])
+            endings += [Ending(job, lost) for job in claimed_by(worker, ids, lock=True)]
+        return _settle_unblocked(endings) if endings else []
+
+
+def _settle_unblocked(endings: Sequence[Ending]) -> list[Settled]:
+    """Settle these; if another session's lock is in the way, settle those of each workflow run
+    alone, and leave out the blocked ones."""
+    execute(WAIT_A_MOMENT, {})
+    if (settled := _unless_blocked(endings)) is not None:
         return settled
+    by_run: dict[int | None, list[Ending]] = defaultdict(list)
+    for ending in endings:
+        by_run[ending.job.workflow_run_id].append(ending)
+    settled = _unless_blocked(by_run.pop(None, [])) or []
+    groups = list(by_run.values())
+    random.shuffle(groups)  # those that the time is too short for come sooner next time
+    until = time.monotonic() + BLOCKED_SECONDS
+    while groups and time.monotonic() < until:
+        settled += _unless_blocked(groups.pop()) or []
+    return settled
+
+
+def _unless_blocked(endings: Sequence[Ending]) -> list[Settled] | None:
+    if not endings:
+        return []
+    try:
+        with transaction.atomic(using=jobs_connection().alias):
+            return settle_row_by_row(endings)
+    except OperationalError as error:
+        if not is_blocked(error):
+            raise
+        return None
 
 
 @repeat_conflicts

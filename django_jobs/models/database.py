@@ -93,6 +93,12 @@ def is_canceled(error: Exception) -> bool:
     return _state_of(error) == "57014"
 
 
+def is_blocked(error: Exception) -> bool:
+    """Whether a statement waited for the lock of another session for as long as ``lock_timeout``
+    permits."""
+    return _state_of(error) == "55P03"
+
+
 def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     """Run one statement and return its rows. Outside of a transaction it is repeated like those of
     :func:`repeat_conflicts`."""

@@ -1,0 +1,67 @@
+"""One thing that is locked, refused or unreadable keeps no other waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from django_jobs.lifecycle import reaping
+from tests.app.jobs import noop
+from tests.factories import (
+    another_connection,
+    claim_ready,
+    register_worker,
+    run_sql,
+)
+from tests.lifecycle.test_reaping import expire
+from tests.workflows import start_graph, states
+
+pytestmark = pytest.mark.django_db(transaction=True)
+GRAPH = {"a": "", "b": "a"}
+
+
+@contextmanager
+def locked(table: str, where: str, *parameters: Any) -> Iterator[None]:
+    """Another session holds these rows. Who waits for them gives up as in a worker, but sooner."""
+    run_sql("SET lock_timeout = '2s'")
+    with another_connection() as human, human.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(f"SELECT 1 FROM {table} WHERE {where} FOR UPDATE", parameters)
+        yield
+        human.rollback()
+    run_sql("RESET lock_timeout")
+
+
+@pytest.mark.parametrize(
+    ("table", "where"),
+    [("django_jobs_workflowrun", "true"), ("django_jobs_job", "step = 'b'")],
+    ids=["its run", "the step after it"],
+)
+def test_a_lost_step_that_cannot_be_settled_yet_delays_no_other_lost_job(
+    table: str, where: str
+) -> None:
+    run = start_graph(GRAPH)
+    other = noop.enqueue()
+    worker = register_worker()
+    claim_ready(worker)
+    run_sql("UPDATE django_jobs_job SET crashes = 2 WHERE step = 'a'")
+    expire(worker)
+    with locked(table, where):
+        assert [one.ending.job.id for one in reaping.reap()] == [other.pk]
+        assert reaping.reap() == []
+    assert len(reaping.reap()) == 1
+    assert states(run) == {"a": "dead", "b": "cancelled (failed)"}
+
+
+def test_lost_steps_of_other_runs_are_settled_beside_a_locked_one() -> None:
+    runs = [start_graph(GRAPH) for _ in range(3)]
+    worker = register_worker()
+    claim_ready(worker)
+    run_sql("UPDATE django_jobs_job SET crashes = 2 WHERE step = 'a'")
+    expire(worker)
+    with locked("django_jobs_workflowrun", "id = %s", runs[0].pk):
+        assert len(reaping.reap()) == 2
+    assert [states(run)["a"] for run in runs] == ["running", "dead", "dead"]
