@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle.operations import workflows
+from django_jobs.models import WorkflowRun
 from tests.app.jobs import noop
 from tests.factories import (
     another_connection,
@@ -65,3 +69,29 @@ def test_lost_steps_of_other_runs_are_settled_beside_a_locked_one() -> None:
     with locked("django_jobs_workflowrun", "id = %s", runs[0].pk):
         assert len(reaping.reap()) == 2
     assert [states(run)["a"] for run in runs] == ["running", "dead", "dead"]
+
+
+def cut_short() -> list[WorkflowRun]:
+    runs = [start_graph(GRAPH), start_graph(GRAPH)]
+    WorkflowRun.objects.update(cancel_requested_at=timezone.now() - timedelta(seconds=11))
+    return runs
+
+
+def test_a_cancel_that_waits_for_a_run_delays_no_other() -> None:
+    held, other = cut_short()
+    with locked("django_jobs_workflowrun", "id = %s", held.pk):
+        assert [workflows.finish_cancel() for _ in range(2)] == [2, 0]
+        assert states(other) == {"a": "cancelled", "b": "cancelled"}
+    assert workflows.finish_cancel() == 2
+    assert states(held) == {"a": "cancelled", "b": "cancelled"}
+
+
+def test_a_cancel_that_waits_for_a_step_delays_no_other() -> None:
+    held, other = cut_short()
+    with locked("django_jobs_job", "workflow_run_id = %s AND step = 'a'", held.pk):
+        assert [workflows.finish_cancel() for _ in range(3)] == [1, 2, 0]
+        assert states(other) == {"a": "cancelled", "b": "cancelled"}
+        assert states(held) == {"a": "ready", "b": "cancelled"}
+    assert workflows.finish_cancel() == 1
+    held.refresh_from_db()
+    assert held.status == "cancelled"

@@ -57,6 +57,9 @@ MOST_NAMED = 10
 CANCEL_SECONDS = 10.0
 """After so long the cancel of a run may have been cut short."""
 
+MOST_TRIED = 100
+"""Runs that maintenance tries, until it finds one that no other session has locked."""
+
 NO_RUN = gettext_noop("there is no such run")
 
 WAITING = [JobState.WAITING.value]
@@ -79,7 +82,10 @@ WHERE run.status = 'running' AND run.cancel_requested_at IS NOT NULL
       WHERE job.workflow_run_id = run.id AND job.status <> 'dead'
         AND NOT (job.status = 'running' AND job.cancel_requested_at IS NOT NULL))
 ORDER BY run.id
-LIMIT 1
+LIMIT %(most)s
+"""
+LOCK_FREE_RUN = """
+SELECT id FROM django_jobs_workflowrun WHERE id = %(run)s FOR NO KEY UPDATE SKIP LOCKED
 """
 REQUEST_CANCEL = """
 UPDATE django_jobs_workflowrun
@@ -126,11 +132,11 @@ def cancel(
 
 def finish_cancel() -> int:
     """Cancel a page of the steps of a run whose cancel was cut short; return how many there were.
-    Steps that were added since the cancel are found too."""
-    for run, why in fetch(UNFINISHED_CANCELS, {"seconds": CANCEL_SECONDS}):
-        ids = next(_to_cancel(run))
-        _cancel_steps(run, ids, why)
-        return len(ids)
+    Steps that were added since the cancel are found too. What another session has locked is left
+    to the next call, so that no other run waits for it."""
+    for run, why in fetch(UNFINISHED_CANCELS, {"seconds": CANCEL_SECONDS, "most": MOST_TRIED}):
+        if cancelled := _cancel_free_steps(run, next(_to_cancel(run)), why):
+            return cancelled
     return 0
 
 
@@ -251,12 +257,27 @@ def _cancel_steps(run: int, ids: list[int], why: str) -> bool:
     """Cancel some steps of a run, and the run with them. False if it has ended."""
     with transaction.atomic(using=jobs_connection().alias):
         locked = [id_ for (id_,) in fetch(LOCK_JOBS, {"ids": ids})]
-        cancelled = [id_ for id_, *_ in fetch(CANCEL_PENDING, {"ids": locked, "reason": why})]
-        if fetch(ASK_TO_CANCEL, {"ids": locked}):
-            notify_after_commit(CANCELLED)
-        ((ends,),) = fetch(ENDS_AMONG, {"ids": cancelled})
-        requested = execute(REQUEST_CANCEL, {"run": run, "reason": why}) > 0
-        count_ends({run: ends}, look=not ids)  # without ids no step is left to cancel
+        return _cancel_locked(run, locked, why, look=not ids)  # no step is left to cancel
+
+
+@repeat_conflicts
+def _cancel_free_steps(run: int, ids: list[int], why: str) -> int:
+    """The same without waiting for a lock; returns how many of the steps were free."""
+    with transaction.atomic(using=jobs_connection().alias):
+        locked = [id_ for (id_,) in fetch(f"{LOCK_JOBS} SKIP LOCKED", {"ids": ids})]
+        if (ids and not locked) or not fetch(LOCK_FREE_RUN, {"run": run}):
+            return 0
+        _cancel_locked(run, locked, why, look=not ids)
+        return len(locked)
+
+
+def _cancel_locked(run: int, ids: list[int], why: str, *, look: bool) -> bool:
+    cancelled = [id_ for id_, *_ in fetch(CANCEL_PENDING, {"ids": ids, "reason": why})]
+    if fetch(ASK_TO_CANCEL, {"ids": ids}):
+        notify_after_commit(CANCELLED)
+    ((ends,),) = fetch(ENDS_AMONG, {"ids": cancelled})
+    requested = execute(REQUEST_CANCEL, {"run": run, "reason": why}) > 0
+    count_ends({run: ends}, look=look)
     return requested
 
 
