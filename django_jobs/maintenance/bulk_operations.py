@@ -26,7 +26,7 @@ from ..lifecycle.operations import bulk
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import Actor, OperationResult
 from ..models import BulkAction, BulkOperation, Job
-from ..models.database import database_time
+from ..models.database import database_time, is_blocked
 from .bulk_actions import EXECUTE
 from .bulk_records import log_end, send_events
 
@@ -216,10 +216,7 @@ class Chunk:
         """Do it to these jobs, and count what was done and left. What another session has locked
         is put off, and not what has ended meanwhile."""
         locked = bulk.lock(ids) if ids else []
-        if missed := self.matching(sorted(set(ids) - set(locked))):
-            again = self.progress.get("again", []) + missed
-            self.progress["again"] = again[:MOST_AGAIN]
-            self.leave(dict.fromkeys(again[MOST_AGAIN:], LOCKED))
+        self.put_off(self.matching(sorted(set(ids) - set(locked))))
         locked = self.matching(locked)
         if not locked:
             return
@@ -235,6 +232,13 @@ class Chunk:
             most = MOST_AWAITED if self.operation.plan is None else None  # a plan waits for all
             self.progress["awaited"] = awaited[:most]
 
+    def put_off(self, ids: list[int]) -> None:
+        """Come back to these at the end."""
+        if ids:
+            again = self.progress.get("again", []) + ids
+            self.progress["again"] = again[:MOST_AGAIN]
+            self.leave(dict.fromkeys(again[MOST_AGAIN:], LOCKED))
+
     def matching(self, ids: list[int]) -> list[int]:
         """Those that still match: for good, if they are locked."""
         if not ids:
@@ -246,14 +250,23 @@ class Chunk:
         return found.ids
 
     def apply(self, ids: list[int]) -> OperationResult:
-        """Do it to these jobs. If PostgreSQL refuses a value, the one that has it is left."""
+        """Do it to these jobs. If PostgreSQL refuses a value, the one that has it is left. Steps
+        whose run another session has locked are put off."""
         try:
             with transaction.atomic(using=conf().database):
+                bulk.wait_a_second()
                 return EXECUTE[self.operation.action](ids, self.operation, self.actor)
         except (DataError, IntegrityError) as error:
             if len(ids) == 1:
                 why = f"PostgreSQL refuses it: {ErrorReport.of(error).summary}"
                 return OperationResult(refused={ids[0]: why})
+        except OperationalError as error:
+            steps = bulk.of_locked_runs(ids) if is_blocked(error) else []
+            if not steps:
+                raise
+            self.put_off(steps)
+            others = sorted(set(ids).difference(steps))
+            return self.apply(others) if others else OperationResult()
         middle = len(ids) // 2
         one, other = self.apply(ids[:middle]), self.apply(ids[middle:])
         return OperationResult(done=one.done + other.done, refused={**one.refused, **other.refused})

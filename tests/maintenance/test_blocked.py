@@ -11,16 +11,20 @@ import pytest
 from django.utils import timezone
 
 from django_jobs.lifecycle import reaping
-from django_jobs.lifecycle.operations import workflows
-from django_jobs.models import WorkflowRun
+from django_jobs.lifecycle.operations import bulk, workflows
+from django_jobs.maintenance.bulk_operations import LOCKED, run_chunk
+from django_jobs.models import BulkOperation, Job, WorkflowRun
+from django_jobs.signals import worker_event
 from tests.app.jobs import noop
 from tests.factories import (
     another_connection,
     claim_ready,
+    heard,
     register_worker,
     run_sql,
 )
 from tests.lifecycle.test_reaping import expire
+from tests.maintenance.test_bulk_operations import run_all
 from tests.workflows import start_graph, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -95,3 +99,45 @@ def test_a_cancel_that_waits_for_a_step_delays_no_other() -> None:
     assert workflows.finish_cancel() == 1
     held.refresh_from_db()
     assert held.status == "cancelled"
+
+
+def test_an_operation_puts_off_the_steps_of_a_locked_run() -> None:
+    run = start_graph(GRAPH)
+    other = noop.enqueue()
+    bulk.start("cancel", {"queue": "default"})
+    with locked("django_jobs_workflowrun", "id = %s", run.pk):
+        run_chunk()
+        assert Job.objects.get(pk=other.pk).status == "cancelled"
+        assert states(run) == {"a": "ready", "b": "waiting"}
+        assert BulkOperation.objects.get().status == "running"
+    operation = run_all()
+    assert (operation.status, operation.done, operation.left) == ("completed", 3, 0)
+
+
+def test_an_operation_leaves_the_steps_of_a_run_that_stays_locked() -> None:
+    run = start_graph(GRAPH)
+    bulk.start("cancel", {"queue": "default"})
+    with locked("django_jobs_workflowrun", "id = %s", run.pk):
+        operation = run_all()
+    assert (operation.status, operation.done, operation.left) == ("completed", 0, 2)
+    assert list(operation.reasons) == [LOCKED]
+
+
+def test_an_operation_that_cannot_be_read_fails_and_the_others_go_on() -> None:
+    noop.enqueue()
+    bad = bulk.start("cancel", {"queue": "bulk"})
+    good = bulk.start("cancel", {"queue": "default"})
+    run_sql(
+        "UPDATE django_jobs_bulkoperation"
+        " SET progress = ('{\"sent\": ' || repeat('9', 5000) || '}')::jsonb WHERE id = %s",
+        [bad.pk],
+    )
+    with heard(worker_event) as events:
+        assert run_chunk() == 1
+    assert BulkOperation.objects.values_list("status", flat=True).get(pk=good.pk) == "completed"
+    ended = BulkOperation.objects.filter(pk=bad.pk).values_list("status", "why").get()
+    assert ended[0] == "failed"
+    assert "4300 digits" in ended[1]
+    assert ("operation_failed", bad.pk) in [
+        (event["sender"], event["fields"]["operation"]) for event in events
+    ]

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -14,12 +16,14 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from ...domain.bulk import LONGEST_TERM, UNFINISHED, BulkState, are_same, checked_terms
+from ...domain.errors import ErrorReport
 from ...domain.ranking import is_priority
 from ...domain.replay_plan import OUTCOME_OF, Outcome, ReplayPlan
 from ...domain.states import JobState, RunState
 from ...exceptions import OperationRefused
 from ...models import BulkAction, BulkOperation, Job
 from ...models.database import database_time, execute, fetch, jobs_connection
+from ...signals import worker_event
 from ..dead_letters import queues_with_dead
 from ..job_columns import IN_LIVE
 from .jobs import LOCK_JOBS, Actor, demand, name_of
@@ -100,7 +104,20 @@ LEFT JOIN LATERAL (
 ) AS job ON true
 """
 
+OF_LOCKED_RUNS = """
+WITH step AS MATERIALIZED (
+    SELECT id, workflow_run_id AS run FROM django_jobs_job_live
+    WHERE id = ANY(%(ids)s::bigint[]) AND workflow_run_id IS NOT NULL
+), free AS MATERIALIZED (
+    SELECT id FROM django_jobs_workflowrun WHERE id = ANY(ARRAY(SELECT run FROM step))
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT id FROM step WHERE run NOT IN (SELECT id FROM free)
+"""
+
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('django_jobs.bulk', 0))"
+
+WAIT_A_SECOND = "SET LOCAL lock_timeout = 1000"
 
 NEWEST = "SELECT coalesce(max(id), 0) FROM django_jobs_job_live"
 
@@ -257,11 +274,25 @@ def _kept(operation: BulkOperation) -> dict[str, Any]:
 
 def take(pk: int | None = None) -> BulkOperation | None:
     """Lock this operation, or the one whose next chunk is due, if it is unfinished and no other
-    session works on it."""
+    session works on it. One that cannot be read ends, so that the others have their turn."""
     unfinished = _rows().filter(status__in=UNFINISHED)
     wanted = unfinished.filter(next_at__lte=Now()) if pk is None else unfinished.filter(pk=pk)
-    locked = wanted.select_for_update(skip_locked=True, no_key=True)
-    return locked.order_by("next_at").first()
+    locked = wanted.select_for_update(skip_locked=True, no_key=True).order_by("next_at")
+    try:
+        return locked.first()
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits, for example
+        _end_unreadable(locked.values_list("pk", flat=True)[0], ErrorReport.of(error).summary)
+    return take(pk)
+
+
+def _end_unreadable(pk: int, why: str) -> None:
+    row = _rows().filter(pk=pk)
+    row.update(status=BulkState.FAILED, why=why[:300], finished_at=Now())
+    ((action, by, done, left),) = row.values_list("action", "actor_name", "done", "left")
+    fields = {"operation": pk, "action": action, "by": by, "done": done, "left": left}
+    fields |= {"seconds": None, "reason": why[:300]}
+    send = partial(worker_event.send_robust, "operation_failed", level=logging.ERROR, fields=fields)
+    jobs_connection().on_commit(send, robust=True)
 
 
 def store(operation: BulkOperation) -> None:
@@ -308,6 +339,20 @@ def statement(template: str, action: str, terms: Mapping[str, Any]) -> tuple[str
 def lock(ids: list[int]) -> list[int]:
     """Lock these jobs but for those that another session has locked; return the locked ones."""
     return [id_ for (id_,) in fetch(f"{LOCK_JOBS} SKIP LOCKED", {"ids": ids})]
+
+
+def wait_a_second() -> None:
+    """Wait no longer than a second for each lock, until the transaction ends."""
+    execute(WAIT_A_SECOND, {})
+
+
+def of_locked_runs(ids: list[int]) -> list[int]:
+    """Those of these jobs that are steps of a run which another session has locked. Keeps no
+    lock."""
+    with transaction.atomic(using=jobs_connection().alias):
+        steps = [id_ for (id_,) in fetch(OF_LOCKED_RUNS, {"ids": ids})]
+        transaction.set_rollback(True, using=jobs_connection().alias)
+    return steps
 
 
 def outcomes(
