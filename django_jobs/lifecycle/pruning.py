@@ -123,7 +123,8 @@ SELECT (SELECT count(*) FROM gone), max(id), count(*) FROM page
 
 # The steps of a run stay until it has expired, and then go with it: page by page, and its row with
 # the last of them. With the first gone it is ``expired``, and cannot be restarted. A dead step can
-# be replayed as long as other dead jobs.
+# be replayed as long as other dead jobs. A step that another session has locked stays for now, with
+# its run.
 PRUNE_WORKFLOWS = f"""
 WITH run AS MATERIALIZED (
     SELECT run.id FROM django_jobs_workflowrun AS run
@@ -137,20 +138,28 @@ WITH run AS MATERIALIZED (
     ORDER BY run.finished_at
     LIMIT %(page)s
     FOR UPDATE SKIP LOCKED
-), expired AS MATERIALIZED (
+), step AS MATERIALIZED (
     SELECT id, workflow_run_id FROM django_jobs_job
     WHERE workflow_run_id = ANY(ARRAY(SELECT id FROM run))
     LIMIT %(page)s
+), expired AS MATERIALIZED (
+    SELECT id, workflow_run_id FROM django_jobs_job
+    WHERE id = ANY(ARRAY(SELECT id FROM step))
+    FOR UPDATE SKIP LOCKED
+), left_over AS MATERIALIZED (
+    SELECT workflow_run_id FROM step WHERE id NOT IN (SELECT id FROM expired)
 ), edges AS (
     DELETE FROM django_jobs_dependency WHERE child_id = ANY(ARRAY(SELECT id FROM expired))
 ), {delete_expired(ALL_JOBS).strip()}, gone AS (
     DELETE FROM django_jobs_workflowrun
-    WHERE id = ANY(ARRAY(SELECT id FROM run)) AND (SELECT count(*) FROM expired) < %(page)s
+    WHERE id = ANY(ARRAY(SELECT id FROM run)) AND (SELECT count(*) FROM step) < %(page)s
+      AND id NOT IN (SELECT workflow_run_id FROM left_over)
     RETURNING id
 ), begun AS (
     UPDATE django_jobs_workflowrun SET status = 'expired'
     WHERE id = ANY(ARRAY(SELECT workflow_run_id FROM expired)) AND status <> 'expired'
-      AND (SELECT count(*) FROM expired) >= %(page)s
+      AND ((SELECT count(*) FROM step) >= %(page)s
+           OR id IN (SELECT workflow_run_id FROM left_over))
 )
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM gone)
 """

@@ -58,6 +58,9 @@ WALKS = WITHOUT_PARTITION, HISTORY, RUNS
 Step = Callable[[str, int, int], Page]
 """Deletes from a table, behind an id, among a number of rows."""
 
+Part = Callable[[float], int]
+"""Deletes rows until a deadline; returns how many."""
+
 
 class Retention:
     """Passes by primary key. Their positions are kept from run to run.
@@ -70,29 +73,50 @@ class Retention:
         self.page = page
         self.budget = budget
         self.after = dict.fromkeys(WALKS, 0)
+        self._stuck: set[str] = set()
+        self._first = 0
 
     def run_once(self) -> int:
         """Delete expired rows until the budget is spent; return how many were deleted.
 
         At the end of all walks, ended workers, expired unique keys, outcomes that no breaker
         counts, old ticks and old totals are deleted too, and the next run starts from the lowest
-        id.
+        id. After an error the next run begins with what comes behind the part that failed, which
+        would keep the others waiting for as long as it fails.
         """
-        rules = rules_in_force()
         deadline = time.monotonic() + self.budget
+        parts = self._parts()
+        deleted = 0
+        for number in range(self._first, self._first + len(parts)):
+            self._first = (number + 1) % len(parts)
+            deleted += parts[number % len(parts)](deadline)
+        self._first = 0
+        return deleted
+
+    def _parts(self) -> list[Part]:
+        rules = rules_in_force()
         by_row = kept_less_long(rules) if history.owns_tables() else rules
-        deleted = self._prune_workflows(deadline)
-        deleted += self._walk(WITHOUT_PARTITION, partial(_prune_jobs, rules), deadline)
-        deleted += self._walk(HISTORY, partial(_prune_jobs, by_row), deadline)
+        parts: list[Part] = [
+            self._prune_workflows,
+            partial(self._walk, WITHOUT_PARTITION, partial(_prune_jobs, rules)),
+            partial(self._walk, HISTORY, partial(_prune_jobs, by_row)),
+        ]
         if not runs_go_with_jobs() and (age := runs_kept(rules)) is not None:
-            deleted += self._walk(RUNS, partial(_prune_runs, age), deadline)
-        if any(self.after.values()):
-            return deleted
-        deleted += prune_workers(WORKER_SECONDS) + prune_run_totals()
-        deleted += bulk.prune(OPERATION_SECONDS)
-        deleted += self._repeat(prune_unique_keys, deadline)
-        deleted += self._repeat(prune_resource_outcomes, deadline)
-        return deleted + self._repeat(partial(prune_ticks, TICK_SECONDS), deadline)
+            parts.append(partial(self._walk, RUNS, partial(_prune_runs, age)))
+        last: list[Part] = [
+            lambda _: prune_workers(WORKER_SECONDS),
+            lambda _: prune_run_totals(),
+            lambda _: bulk.prune(OPERATION_SECONDS),
+            partial(self._repeat, prune_unique_keys),
+            partial(self._repeat, prune_resource_outcomes),
+            partial(self._repeat, partial(prune_ticks, TICK_SECONDS)),
+        ]
+        return parts + [partial(self._at_the_end, part) for part in last]
+
+    def _at_the_end(self, part: Part, deadline: float) -> int:
+        """Do this, unless a walk is under way."""
+        walks = (after for table, after in self.after.items() if table not in self._stuck)
+        return 0 if any(walks) else part(deadline)
 
     def _prune_workflows(self, deadline: float) -> int:
         """Delete the expired runs of workflows with their steps."""
@@ -105,7 +129,9 @@ class Retention:
     def _walk(self, table: str, step: Step, deadline: float) -> int:
         deleted = 0
         while True:
+            self._stuck.add(table)
             page = step(table, self.after[table], self.page)
+            self._stuck.discard(table)
             deleted += page.deleted
             self.after[table] = page.next_after or 0
             if page.next_after is None or time.monotonic() >= deadline:

@@ -8,11 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import DatabaseError
 from django.utils import timezone
 
 from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle.operations import bulk, workflows
+from django_jobs.maintenance import retention
 from django_jobs.maintenance.bulk_operations import LOCKED, run_chunk
+from django_jobs.maintenance.retention import Retention
 from django_jobs.models import BulkOperation, Job, WorkflowRun
 from django_jobs.signals import worker_event
 from tests.app.jobs import noop
@@ -23,8 +26,10 @@ from tests.factories import (
     register_worker,
     run_sql,
 )
+from tests.lifecycle.test_opening import finish
 from tests.lifecycle.test_reaping import expire
 from tests.maintenance.test_bulk_operations import run_all
+from tests.maintenance.test_retention_workflows import age
 from tests.workflows import start_graph, states
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -141,3 +146,57 @@ def test_an_operation_that_cannot_be_read_fails_and_the_others_go_on() -> None:
     assert ("operation_failed", bad.pk) in [
         (event["sender"], event["fields"]["operation"]) for event in events
     ]
+
+
+def add_expired_key() -> None:
+    run_sql(
+        "INSERT INTO django_jobs_uniquekey (queue, key, job_type, job_id, expires_at)"
+        " VALUES ('default', 'k', 'app.noop', 1, now() - interval '1 day')"
+    )
+
+
+def expired_keys() -> int:
+    ((number,),) = run_sql("SELECT count(*) FROM django_jobs_uniquekey")
+    return int(number)
+
+
+def test_retention_passes_over_a_locked_operation() -> None:
+    bulk.start("cancel", {"queue": "default"})
+    run_chunk()
+    run_sql("UPDATE django_jobs_bulkoperation SET finished_at = now() - interval '100 days'")
+    add_expired_key()
+    with locked("django_jobs_bulkoperation", "true"):
+        assert Retention(budget=60).run_once() == 1
+        assert expired_keys() == 0
+    assert Retention(budget=60).run_once() == 1
+
+
+def test_retention_passes_over_a_locked_step_and_keeps_its_run() -> None:
+    held, other = start_graph(GRAPH), start_graph(GRAPH)
+    finish()
+    age(10)
+    with locked("django_jobs_job", "workflow_run_id = %s AND step = 'a'", held.pk):
+        Retention(budget=60).run_once()
+        assert not WorkflowRun.objects.filter(pk=other.pk).exists()
+        assert states(held) == {"a": "succeeded"}
+        held.refresh_from_db()
+        assert held.status == "expired"
+    Retention(budget=60).run_once()
+    assert not WorkflowRun.objects.exists()
+
+
+def test_a_part_of_retention_that_fails_keeps_no_other_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*args: Any, **options: Any) -> int:
+        run_sql("SELECT 1 / 0")
+        return 0
+
+    add_expired_key()
+    run = Retention(budget=60)
+    monkeypatch.setattr(retention, "prune_workflows", refused)
+    monkeypatch.setattr(retention, "prune", refused)
+    for _ in range(4):
+        with pytest.raises(DatabaseError):
+            run.run_once()
+    assert expired_keys() == 0

@@ -370,8 +370,12 @@ def outcomes(
 
 
 def prune(older_than: float) -> int:
-    """Delete the operations that ended more than ``older_than`` seconds ago; return how many."""
-    return _rows().filter(finished_at__lt=Now() - timedelta(seconds=older_than)).delete()[0]
+    """Delete the operations that ended more than ``older_than`` seconds ago; return how many. Those
+    that another session has locked are left to the next call."""
+    with transaction.atomic(using=jobs_connection().alias):
+        ended = _rows().filter(finished_at__lt=Now() - timedelta(seconds=older_than))
+        free = list(ended.select_for_update(skip_locked=True).values_list("pk", flat=True))
+        return _rows().filter(pk__in=free).delete()[0]
 
 
 def _rows() -> QuerySet[BulkOperation]:
