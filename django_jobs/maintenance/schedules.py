@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.db import DataError, Error, IntegrityError, transaction
+from django.db import Error, transaction
 
 from .. import registry
 from ..api.schedule_requests import Requests
@@ -25,7 +25,7 @@ from ..lifecycle.schedules import errors as schedule_errors
 from ..lifecycle.schedules.firing import NewTick, advance, write_ticks
 from ..lifecycle.schedules.waiting import start_next_waiting
 from ..models import Schedule
-from ..signals import worker_event
+from .schedule_batches import emit_after_commit, mark_error, work_on
 
 BATCH = 500
 """Schedules that one transaction fires."""
@@ -37,9 +37,6 @@ outage are written in steps. Each step begins with the schedules that are on tim
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
 """Seconds between looks while due schedules are locked by another session: a worker's or an
 editor's."""
-
-
-Work = Callable[[Sequence[Schedule]], None]
 
 
 class Scheduling:
@@ -54,7 +51,7 @@ class Scheduling:
         there may be more to do.
 
         The first look also clears the errors of schedules whose job types this process has. Raises
-        what the database raises.
+        what the database raises. If that is of some schedules, the others are fired before.
         """
         versions = registry.versions()
         if not self._retried:
@@ -62,46 +59,24 @@ class Scheduling:
             self._retried = True
         horizon = due_schedules.horizon()
         done = 0
+        left: list[Error] = []
         if horizon.waiting:
             with transaction.atomic(using=conf().database):
                 start_next_waiting()
         if horizon.stale:
-            done += _work_on(lambda: due_schedules.take_stale(BATCH), arm)
+            done += work_on(lambda: due_schedules.take_stale(BATCH), arm, left)
         next_due_in = NEVER if horizon.next_due_in is None else horizon.next_due_in
+        if next_due_in <= 0:
+            done += work_on(lambda: due_schedules.take_due(versions, BATCH), fire, left)
+        if left:
+            raise left[0]
         if next_due_in > 0:
             return 0.0 if done else next_due_in
-        done += _work_on(lambda: due_schedules.take_due(versions, BATCH), fire)
         self._pause = FIRST_PAUSE if done else min(2 * self._pause, LONGEST_PAUSE)
         if done:
             return 0.0
         behind_in = NEVER if horizon.behind_in is None else horizon.behind_in
         return min(self._pause, max(behind_in, FIRST_PAUSE))
-
-
-def _work_on(take: Callable[[], list[int]], work: Work) -> int:
-    """Lock a batch and process it in one transaction; return its size."""
-    with transaction.atomic(using=conf().database):
-        taken = take()
-        if taken:
-            _do(taken, work)
-    return len(taken)
-
-
-def _do(ids: Sequence[int], work: Work) -> None:
-    """Process a batch. If it cannot be read or written as a whole, process its halves; a schedule
-    that fails alone is marked with an error, so that it does not stop the others."""
-    try:
-        with transaction.atomic(using=conf().database):
-            work(due_schedules.read(ids))
-    except Exception as refusal:
-        if isinstance(refusal, Error) and not isinstance(refusal, DataError | IntegrityError):
-            raise
-        if len(ids) == 1:
-            _mark_error(ids[0], ErrorReport.of(refusal).summary)
-        else:
-            middle = len(ids) // 2
-            _do(ids[:middle], work)
-            _do(ids[middle:], work)
 
 
 def arm(schedules: Sequence[Schedule]) -> None:
@@ -172,9 +147,9 @@ class _Batch:
         advance(self.moves, made)
         for schedule, reason in self.dying.items():
             name = schedule_errors.pause_of_itself(schedule, reason)
-            _emit("schedule_paused", logging.WARNING, name, reason)
+            emit_after_commit("schedule_paused", logging.WARNING, name, reason)
         for schedule, reason in self.errors.items():
-            _mark_error(schedule, reason)
+            mark_error(schedule, reason)
 
 
 def _dies(schedule: Schedule, ends: Sequence[str], batch: _Batch) -> bool:
@@ -261,18 +236,3 @@ def _jitter(schedule: Schedule, due: datetime) -> float:
         return 0.0
     share = zlib.crc32(f"{schedule.pk}/{due.isoformat()}".encode()) / 2**32
     return share * schedule.jitter_seconds
-
-
-def _mark_error(schedule: int, reason: str) -> None:
-    name = schedule_errors.mark_error(schedule, reason)
-    _emit("schedule_error", logging.ERROR, name, reason)
-
-
-def _emit(event: str, level: int, name: str, reason: str) -> None:
-    """Send the event after commit."""
-
-    def send() -> None:
-        fields = {"schedule": name, "reason": reason}
-        worker_event.send_robust(event, level=level, fields=fields)
-
-    transaction.on_commit(send, using=conf().database, robust=True)

@@ -17,7 +17,7 @@ from tests.logs.schema import problem
 
 PACKAGE = Path(django_jobs.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "reference" / "logging.md"
-SENDERS = {"emit", "emit_throttled", "log_event", "_emit", "_log"}
+SENDERS = {"emit", "emit_throttled", "emit_after_commit", "log_event", "_log"}
 ROW = re.compile(r"^\| (`[^|]+) \| (`[^|]+) \|(?: ([^|]*) \|)? ([^|]+) \|$", re.MULTILINE)
 
 

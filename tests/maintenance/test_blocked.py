@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, OperationalError
 from django.utils import timezone
 
 from django_jobs.lifecycle import reaping
@@ -16,12 +16,14 @@ from django_jobs.lifecycle.operations import bulk, workflows
 from django_jobs.maintenance import retention
 from django_jobs.maintenance.bulk_operations import LOCKED, run_chunk
 from django_jobs.maintenance.retention import Retention
-from django_jobs.models import BulkOperation, Job, WorkflowRun
+from django_jobs.maintenance.schedules import Scheduling
+from django_jobs.models import BulkOperation, Job, Queue, WorkflowRun
 from django_jobs.signals import worker_event
 from tests.app.jobs import noop
 from tests.factories import (
     another_connection,
     claim_ready,
+    due_schedule,
     heard,
     register_worker,
     run_sql,
@@ -200,3 +202,50 @@ def test_a_part_of_retention_that_fails_keeps_no_other_from_its_turn(
         with pytest.raises(DatabaseError):
             run.run_once()
     assert expired_keys() == 0
+
+
+REFUSE = """
+CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.queue = 'bulk' THEN RAISE EXCEPTION 'not on Sundays'; END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON django_jobs_job_live
+FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse()
+"""
+
+
+def test_a_schedule_whose_job_a_trigger_refuses_stops_no_other() -> None:
+    for number in range(3):
+        due_schedule(name=f"good {number}")
+    bad = due_schedule(name="bad", queue="bulk")
+    due_schedule(name="better")
+    scheduling = Scheduling()
+    run_sql(REFUSE)
+    try:
+        for _ in range(2):
+            with pytest.raises(DatabaseError, match="not on Sundays"):
+                scheduling.look()
+            assert Job.objects.count() == 4
+    finally:
+        run_sql("DROP TRIGGER refuse ON django_jobs_job_live")
+    scheduling.look()
+    assert Job.objects.filter(schedule=bad).count() == 1
+
+
+def test_a_schedule_that_waits_for_a_lock_stops_no_other() -> None:
+    """Its queue drops a step for the new job, and another session holds the run of this step."""
+    Queue.objects.filter(name="bulk").update(max_backlog=1, on_full="drop_lowest")
+    start_graph(GRAPH)
+    run_sql("UPDATE django_jobs_job SET queue = 'bulk', rank = 1e12 WHERE step = 'a'")
+    bad = due_schedule(name="bad", queue="bulk")
+    good = due_schedule(name="good")
+    scheduling = Scheduling()
+    with locked("django_jobs_workflowrun", "true"):
+        with pytest.raises(OperationalError):
+            scheduling.look()
+        assert list(Job.objects.values_list("schedule", flat=True).exclude(schedule=None)) == [
+            good.pk
+        ]
+    scheduling.look()
+    assert Job.objects.filter(schedule=bad).count() == 1
