@@ -12,7 +12,7 @@ from django.db import OperationalError, transaction
 from ..domain.forecast import Rates, drain_seconds, rates_of
 from ..models.database import execute, fetch, is_canceled, jobs_connection
 from .backlog import MOST_COUNTED, ready_up_to
-from .pruning import queues_without_successes
+from .pruning import SUCCESSES_KEPT, queues_without_successes
 
 SECONDS_KEPT = 6 * 3600
 RATE_SECONDS = 300
@@ -106,7 +106,7 @@ SELECT queue.name, coalesce(totals.runs, 0), coalesce(running.jobs, 0), counted.
     date_part('epoch', now() - sample.taken_at), sample.ready, sample.running, sample.runs,
     date_part('epoch', now() - last.taken_at), last.ready, last.running, last.runs,
     coalesce(judged.forecasts, 0), judged.error_ratio,
-    (queue.retention -> 'succeeded')::text
+    ({SUCCESSES_KEPT})::text
 FROM django_jobs_queue AS queue
 CROSS JOIN counted
 LEFT JOIN totals ON totals.queue = queue.name

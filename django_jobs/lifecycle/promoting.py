@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..models.database import fetch
 from .job_columns import AT_THE_GATES, IN_LIVE
-from .pruning import queues_without_successes
+from .pruning import SUCCESSES_KEPT, queues_without_successes
 
 BATCH = 2_000
 
@@ -60,7 +60,7 @@ SELECT
                  ORDER BY job.rank, job.id LIMIT 1) IS NOT NULL),
     ARRAY(SELECT queue.name FROM django_jobs_queue AS queue
           WHERE queue.name = ANY(%(queues)s::text[]) AND queue.max_concurrency IS NOT NULL),
-    (SELECT jsonb_object_agg(queue.name, queue.retention -> 'succeeded')::text
+    (SELECT jsonb_object_agg(queue.name, {SUCCESSES_KEPT})::text
      FROM django_jobs_queue AS queue
      WHERE queue.name = ANY(%(queues)s::text[]) AND queue.retention ? 'succeeded'),
     extract(epoch FROM least(

@@ -24,6 +24,11 @@ LONGEST_KEPT = LONGEST_AGE
 """Seconds. Anything longer means for ever, because PostgreSQL rejects an interval of a million
 years."""
 
+SUCCESSES_KEPT = """CASE WHEN length((queue.retention -> 'succeeded')::text) > 1000
+    THEN 'true' ELSE queue.retention -> 'succeeded' END"""
+"""How long a queue keeps successes, of a statement that reads ``django_jobs_queue``: true, which is
+no age, in place of what is so long that Python may not read it."""
+
 Rules = Mapping[str, Mapping[str, float | None]]
 """Seconds to keep a succeeded or cancelled job, by queue and status. The queue ``*`` stands for all
 that are not named. A job whose status is missing or None is kept for ever."""

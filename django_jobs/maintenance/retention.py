@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+
+from django.db.models import TextField
+from django.db.models.functions import Cast
 
 from ..conf import conf
 from ..domain.durations import seconds_of
@@ -191,16 +194,17 @@ def kept_by_queue() -> dict[str, dict[str, Kept]]:
     default = kept_by_status({key: retention[key] for key in retention if key not in NOT_OF_JOBS})
     kept = {EVERY_OTHER_QUEUE: default}
     queues = Queue.objects.using(conf().database).filter(retention__isnull=False)
-    for name, own in queues.values_list("name", "retention"):
-        if own is not None:
-            kept[name] = {**default, **_readable(own)}
+    for name, text in queues.values_list("name", Cast("retention", TextField())):
+        if text != "null":
+            kept[name] = {**default, **_readable(text)}
     return kept
 
 
-def _readable(own: Any) -> dict[str, Kept]:
-    """A queue's own retention. An unreadable one keeps its jobs, because an error must not
+def _readable(text: str) -> dict[str, Kept]:
+    """A queue's own retention, of JSON. An unreadable one keeps its jobs, because an error must not
     delete."""
-    if isinstance(own, Mapping):
-        with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
+        own = json.loads(text)
+        if isinstance(own, Mapping):
             return kept_by_status(own)
     return dict.fromkeys(FINAL, ALL)

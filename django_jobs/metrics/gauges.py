@@ -8,7 +8,7 @@ from typing import Any
 from ..domain.retry_budget import ALWAYS
 from ..domain.schedules import ON_TIME_SECONDS
 from ..lifecycle.backlog_samples import FRESH_SECONDS
-from ..lifecycle.pruning import queues_without_successes
+from ..lifecycle.pruning import SUCCESSES_KEPT, queues_without_successes
 from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..lifecycle.workers import MOST_STARTED
 from ..models.resource import FADED
@@ -73,7 +73,7 @@ PARTS = {
             FROM front GROUP BY 1)
         SELECT queue.name AS queue, (queue.paused_at IS NOT NULL)::int AS paused,
             queue.max_concurrency, queue.max_backlog, queue.slo_seconds,
-            queue.retention -> 'succeeded' AS retention,
+            {SUCCESSES_KEPT} AS retention,
             coalesce(queue.retention ? 'succeeded', false) AS has_retention,
             CASE WHEN queue.slo_seconds IS NOT NULL THEN queue.slo_target END AS slo_target,
             coalesce(ahead.oldest, 0) AS oldest_ready_seconds,

@@ -11,12 +11,14 @@ import pytest
 from django.db import DatabaseError, OperationalError
 from django.utils import timezone
 
-from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle import backlog_samples, reaping
 from django_jobs.lifecycle.operations import bulk, workflows
+from django_jobs.lifecycle.promoting import peek
 from django_jobs.maintenance import retention
 from django_jobs.maintenance.bulk_operations import LOCKED, run_chunk
-from django_jobs.maintenance.retention import Retention
+from django_jobs.maintenance.retention import Retention, rules_in_force
 from django_jobs.maintenance.schedules import Scheduling
+from django_jobs.metrics.gauges import read_gauges
 from django_jobs.models import BulkOperation, Job, Queue, WorkflowRun
 from django_jobs.signals import worker_event
 from tests.app.jobs import noop
@@ -249,3 +251,18 @@ def test_a_schedule_that_waits_for_a_lock_stops_no_other() -> None:
         ]
     scheduling.look()
     assert Job.objects.filter(schedule=bad).count() == 1
+
+
+def test_a_queue_whose_retention_cannot_be_read_stops_no_other() -> None:
+    noop.enqueue()
+    run_sql(
+        "UPDATE django_jobs_queue"
+        " SET retention = ('{\"succeeded\": ' || repeat('9', 5000) || '}')::jsonb"
+        " WHERE name = 'bulk'"
+    )
+    seen = peek(["bulk", "default"])
+    assert (seen.ready, seen.unkept) == ({"default"}, frozenset())
+    assert rules_in_force()["bulk"]["succeeded"] is None, "an error must not delete"
+    assert backlog_samples.past("bulk")["bulk"].leaves_runs
+    for _ in range(2):  # taken, and stored
+        assert {row["queue"] for row in read_gauges()["queues"]} >= {"bulk", "default"}
