@@ -23,13 +23,14 @@ class TaskRunner:
         self._tasks = tasks
         self._grace = max(2 * options.beat, SHORTEST_GRACE)
         self._due = {task.name: 0.0 for task in tasks}
+        self._waits_until = 0.0
 
     def wait_for_beats(self) -> None:
         """Postpone the tasks until live workers had two heartbeats to renew: if the database was
         away for longer than a lease, or the machine was suspended, all leases have run out, but no
-        worker is lost."""
-        grace = time.monotonic() + self._grace
-        self._due = {name: max(due, grace) for name, due in self._due.items()}
+        worker is lost. Their order stays: one that always loses the connection would come before
+        the others each time."""
+        self._waits_until = time.monotonic() + self._grace
 
     def bring_forward(self, name: str) -> None:
         """Run the task with this name next, if there is one."""
@@ -38,14 +39,16 @@ class TaskRunner:
 
     def next_in(self) -> float:
         """Seconds until a task is due."""
-        return max(min(self._due.values(), default=time.monotonic() + 60) - time.monotonic(), 0.0)
+        now = time.monotonic()
+        due = min(self._due.values(), default=now + 60)
+        return max(max(due, self._waits_until) - now, 0.0)
 
     def run_one(self) -> None:
         """Run a part of the task that has been due for longest, if any. Raises the database's
         errors."""
         task = min(self._tasks, key=lambda task: self._due[task.name], default=None)
         now = time.monotonic()
-        if task is None or now < self._due[task.name]:
+        if task is None or now < max(self._due[task.name], self._waits_until):
             return
         self._due[task.name] = now + task.every * random.uniform(0.8, 1.0)  # noqa: S311 — jitter
         try:

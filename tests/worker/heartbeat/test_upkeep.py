@@ -83,3 +83,23 @@ def test_a_receiver_finds_its_other_database_again_after_an_outage(other_databas
     upkeep = Upkeep([task], None, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
     turns(upkeep, lambda: len(sessions) >= 2)
     assert len(set(sessions)) == 2
+
+
+def test_a_task_that_always_loses_the_connection_keeps_no_other_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("django_jobs.worker.heartbeat.maintenance.SHORTEST_GRACE", 0.2)
+    done: list[int] = []
+
+    def lose() -> int:
+        run_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+        return 0
+
+    def run_once() -> int:
+        done.append(1)
+        return 0
+
+    losing = MaintenanceTask(name="losing", every=0.1, batch=1, run_once=lose)
+    task = MaintenanceTask(name="counting", every=0.1, batch=1, run_once=run_once)
+    upkeep = Upkeep([losing, task], None, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
+    turns(upkeep, lambda: len(done) >= 3)
