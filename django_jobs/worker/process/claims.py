@@ -31,8 +31,8 @@ MOST_FOR_SLOT = 4
 soon."""
 
 BLOCKED_SECONDS = 1.0
-"""A queue is left alone for at least so many seconds if a claim from it took too long, and for as
-long as that took."""
+"""The least time for which a queue rests after a claim from it took too long. It rests for as long
+as that claim took."""
 
 RESTART_SECONDS = 1.0
 """Seconds after which a claim starts at the head of its queue again, because a job of a long
@@ -89,8 +89,8 @@ class Claims:
         return taken
 
     def _pass_over(self, queue: str, seconds: float) -> None:
-        """Leave a queue alone for so long. The others would wait behind it in each round, because
-        it is the furthest behind its share."""
+        """Let a queue rest. The others would wait behind it in each round, because it is the
+        furthest behind its share."""
         self._blocked_until = max(self._blocked_until, time.monotonic() + seconds)
         for pool in self._pools:
             pool.promising.discard(queue)
@@ -98,7 +98,7 @@ class Claims:
 
     @property
     def passes_over_some(self) -> bool:
-        """Whether a queue is left alone because a claim from it was cut short."""
+        """Whether a queue rests because a claim from it was cut short."""
         return time.monotonic() < self._blocked_until
 
     def _claim_share(
