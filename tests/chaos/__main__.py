@@ -95,6 +95,7 @@ def _ci(asked: Asked, report: Path | None) -> int:
     print(f"\n{time.monotonic() - begun:.0f} s")
     for result in results:
         print(f"seed {result.asked.seed}: {_verdict(result)}")
+        _tell(result)  # once more: the control's problems stand between
     powerless = all(_control(result) for result in controls)
     verdict = "found NOTHING" if powerless else "found out, as it must be"
     print(f"without the fence, the limits and the atomicity: {verdict}")
@@ -116,11 +117,15 @@ def _run(asked: Asked) -> Result:
         print(f"{time.monotonic() - begun:8.2f} {text}", flush=True)
 
     result = run(asked, say)
-    for number, problem in result.found:
-        print(f"ACCOUNT {number} DOES NOT BALANCE ({ACCOUNTS[number]}): {problem}")
+    _tell(result)
     print(summary(result))
     print(_verdict(result), flush=True)
     return result
+
+
+def _tell(result: Result) -> None:
+    for number, problem in result.found:
+        print(f"ACCOUNT {number} DOES NOT BALANCE ({ACCOUNTS[number]}): {problem}")
 
 
 def _verdict(result: Result) -> str:
