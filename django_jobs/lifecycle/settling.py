@@ -36,6 +36,7 @@ from .settling_statements import (
     SETTLE,
     SETTLE_AND_DELETE,
     SETTLE_AND_HAND_OVER,
+    SETTLE_ONE,
     SIGNALLED_ALREADY,
     cost_columns,
 )
@@ -258,7 +259,8 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
         ):
             return _write_and_hand_over(decided, hand_over)
         hand_over.freed |= any(one.ending.job.gates is not None for one in decided)
-        return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
+        one = {"id": decided[0].ending.job.id} if len(decided) == 1 else {}
+        return {id_ for (id_,) in fetch(SETTLE_ONE if one else SETTLE, parameters(decided) | one)}
     kept = [one for one in decided if _is_kept(one)]
     written = _write(kept, hand_over) if kept else set()
     hand_over.freed |= any(one.ending.job.gates is not None for one in unkept)

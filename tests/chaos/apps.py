@@ -31,7 +31,7 @@ class ChaosConfig(AppConfig):
             from django_jobs.lifecycle import settling
 
             fence = "AND job.attempt = s.attempt AND job.worker_id = s.worker"
-            for name in ("SETTLE", "SETTLE_AND_HAND_OVER"):
+            for name in ("SETTLE", "SETTLE_ONE", "SETTLE_AND_HAND_OVER"):
                 statement = getattr(settling, name)
                 assert fence in statement
                 setattr(settling, name, statement.replace(fence, "AND job.status = 'running'"))

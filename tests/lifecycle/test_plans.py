@@ -285,6 +285,17 @@ def test_a_settle_locks_its_jobs_by_primary_key_in_order(
 
 
 @pytest.mark.django_db
+def test_the_settle_of_one_job_reads_its_row_only(worker: int) -> None:
+    (job, *_) = claiming.claimed_by(worker)
+    ending = Ending(job, Succeeded(), started=time.monotonic())
+    given = settling.parameters([Settled(ending, _decide(ending, None))]) | {"id": job.id}
+    plan = explain(settling.SETTLE_ONE, given)
+    assert indexes(plan) == {"django_jobs_job_pkey"}
+    assert not whole_tables(plan)
+    assert most_rows(plan) == 1
+
+
+@pytest.mark.django_db
 def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
     held = claiming.claimed_by(worker)[:50]
     parameters = {

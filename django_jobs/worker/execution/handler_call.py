@@ -30,7 +30,7 @@ from ..context.results import NeverRan, check_that_it_ran, encode_result
 from ..context.run_context import RunContext
 from ..handlers.query_count import not_counted
 from ..timeouts.limits import Interrupted, TimeLimit
-from .conflicts import again_after_lost_races
+from .conflicts import again_after_lost_races, may_not_serialize, read_single_rows
 from .failures import outcome_of_exception
 from .run_hooks import acall_with_hooks, call_with_hooks, in_context
 
@@ -210,7 +210,7 @@ def _call_handler(
 
 
 def _call_in_transaction(
-    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]
+    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any], is_repeated: bool
 ) -> Settled:
     """Run the handler's writes and the fenced settle in one transaction. The job's row is locked
     only at the end: otherwise the lock would block a cancel while the handler runs."""
@@ -221,7 +221,10 @@ def _call_in_transaction(
             # The first on_commit hook, because one of the handler may fail.
             transaction.on_commit(lambda: committed.append(True), using=conf().database)
             outcome = _success(job, _result_of(attempt, job_type, payload))
-            (settled,) = settle([attempt.ending(outcome)])
+            ending = attempt.ending(outcome)  # its queries are counted until here
+            if is_repeated or may_not_serialize():
+                read_single_rows()
+            (settled,) = settle([ending])
             # This transaction has just begun, so an earlier write is not ours.
             if settled.decision is None or settled.earlier:
                 raise lease_lost(job)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
+from psycopg import IsolationLevel
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from django_jobs import Retry, current_run
@@ -16,6 +18,7 @@ from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job, Run
 from django_jobs.worker.execution import conflicts
 from tests.app import database_jobs
+from tests.app.jobs import noop
 from tests.app.models import Effect
 from tests.factories import another_connection, run_sql
 from tests.worker.attempts import Desk
@@ -23,14 +26,23 @@ from tests.worker.processes import JobWorker, until, until_status
 
 Start = Callable[..., JobWorker]
 
+READ = """
+SELECT lock.locktype FROM pg_locks AS lock
+WHERE lock.mode = 'SIReadLock'
+  AND lock.relation IN ('django_jobs_job_live'::regclass, 'django_jobs_job_pkey'::regclass)
+"""
+
 RAISE = "DO $$ BEGIN RAISE SQLSTATE '40001' USING MESSAGE = 'could not serialize'; END $$"
 
 
-def lose(times: int, work: Callable[[], Any] = lambda: None) -> Callable[[], None]:
+def lose(
+    times: int, work: Callable[[], Any] = lambda: None, before: Callable[[], None] = lambda: None
+) -> Callable[[], None]:
     """A handler that loses a race so often, after it has done its work."""
     calls: list[int] = []
 
     def handler() -> None:
+        before()
         calls.append(1)
         Effect.objects.create(note=f"call {len(calls)}")
         work()
@@ -132,6 +144,69 @@ def test_iterate_continues_in_each_transaction(desk: Desk) -> None:
     (outcome,) = desk.run(walk, delivery="exactly_once")
     assert isinstance(outcome, Settled)
     assert seen == ["0", "1", "2"] * 2
+
+
+@pytest.fixture
+def overlapping(transactional_db: None) -> Iterator[None]:
+    """A SERIALIZABLE transaction of another session: what others read is known for as long as it is
+    open."""
+    with another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        cursor.execute("SELECT count(*) FROM app_effect")
+        yield
+
+
+@pytest.fixture
+def serializable(transactional_db: None) -> Iterator[None]:
+    """As with ``isolation_level`` in the options of a project's database."""
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    raw.isolation_level = IsolationLevel.SERIALIZABLE
+    yield
+    raw.isolation_level = None
+
+
+def be_serializable() -> None:
+    """As with a default of the database or the role, of which Django's settings know nothing."""
+    run_sql("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+
+
+def assert_that_one_row_was_read() -> None:
+    """By its page of the index. PostgreSQL may forget the row itself once it is written."""
+    read = Counter(kind for (kind,) in run_sql(READ))
+    assert read["page"] == 1
+    assert read["tuple"] <= 1
+    assert not read.keys() - {"page", "tuple"}
+
+
+def fill(others: int, *, known: bool) -> None:
+    """Jobs of another queue, of which the planner knows, or not yet."""
+    run_sql("TRUNCATE django_jobs_job_live")
+    noop.using(queue="bulk").enqueue_many([{}] * others)
+    if known:
+        run_sql("ANALYZE django_jobs_job_live")
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("others", [3, 300])
+@pytest.mark.usefixtures("overlapping", "serializable")
+def test_a_serializable_transaction_reads_the_row_of_its_own_job_only(
+    desk: Desk, others: int, known: bool
+) -> None:
+    """Any two that read more cannot both commit. The planner would read a small table from end to
+    end, for one row too."""
+    fill(others, known=known)
+    (outcome,) = desk.run(lose(0), delivery="exactly_once")
+    assert isinstance(outcome, Settled)
+    assert_that_one_row_was_read()
+
+
+@pytest.mark.usefixtures("overlapping")
+def test_a_repeated_transaction_reads_the_row_of_its_own_job_only(desk: Desk) -> None:
+    fill(3, known=True)
+    (outcome,) = desk.run(lose(1, before=be_serializable), delivery="exactly_once")
+    assert isinstance(outcome, Settled)
+    assert_that_one_row_was_read()
 
 
 def test_no_job_dies_of_conflicts_in_a_serializable_project(
