@@ -154,17 +154,9 @@ def synchronise(alias: str) -> None:
     """
     if not has_todays_columns(Schedule, alias):
         return  # migrated back to before the table or one of its columns
-    declared = registry.schedules()
+    declared = declared_rows()
     with transaction.atomic(using=alias):
-        for name, fields in declared.items():
-            # The current version: the code that declares a schedule declares its handler too.
-            job_type = registry.find(fields["job_type"])
-            version = 1 if job_type is None else job_type.version
-            declared[name] = {**fields, "payload_version": version}
-        new = [
-            Schedule(name=name, declared=True, **fields)
-            for name, fields in sorted(declared.items())
-        ]
+        new = [Schedule(name=name, **fields) for name, fields in sorted(declared.items())]
         Schedule.objects.using(alias).bulk_create(new, ignore_conflicts=True)
         rows = Schedule.objects.using(alias).filter(Q(declared=True) | Q(name__in=declared))
         for row in rows.select_for_update(no_key=True).order_by("id"):
@@ -172,23 +164,33 @@ def synchronise(alias: str) -> None:
         changed()
 
 
+def declared_rows() -> dict[str, dict[str, Any]]:
+    """The columns that ``migrate`` writes, by the name of the schedule."""
+    rows = {}
+    for name, fields in registry.schedules().items():
+        # The current version: the code that declares a schedule declares its handler too.
+        job_type = registry.find(fields["job_type"])
+        version = 1 if job_type is None else job_type.version
+        rows[name] = {**fields, "payload_version": version, "declared": True}
+    return rows
+
+
+def is_ours(job_type: str) -> bool:
+    """Whether an app of this project has this job type. Projects may share the jobs' database."""
+    return registry.find(job_type) is not None or job_type.partition(".")[0] in apps.app_configs
+
+
 def _take_over(row: Schedule, fields: Mapping[str, Any] | None, alias: str) -> None:
     if fields is None:
-        if row.enabled and _is_ours(row.job_type):
+        if row.enabled and is_ours(row.job_type):
             row.enabled = False
             row.save(using=alias, update_fields=["enabled"])
         return
     alike = all(getattr(row, field) == value for field, value in fields.items())
-    if not (alike and row.declared and not row.error):
+    if not alike or row.error:
         for field, value in fields.items():
             setattr(row, field, value)
-        row.declared = True
         row.save(using=alias)
-
-
-def _is_ours(job_type: str) -> bool:
-    """Whether an app of this project has this job type. Projects may share the jobs' database."""
-    return registry.find(job_type) is not None or job_type.partition(".")[0] in apps.app_configs
 
 
 def _named(job_type: str | JobType[..., Any], where: str) -> str:

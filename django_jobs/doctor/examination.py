@@ -20,7 +20,7 @@ from ..models.database import (
     migration_problem,
     needing_tables,
 )
-from . import configuration, history, incidents, indexes, server, snapshots, tables, work
+from . import configuration, history, incidents, indexes, schedules, server, snapshots, tables, work
 from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Severity
 from .reading import Reader, Statement
 
@@ -84,9 +84,14 @@ EXAMINATIONS = (
     Examination(work.examine_queues, ("D301", "D302"), (work.READY_QUEUES, work.OVERDUE_QUEUES)),
     Examination(work.examine_types, ("D303", "D304"), (work.UNCLAIMABLE,)),
     Examination(work.examine_payloads, ("D305",), (work.FORMS, server.FLEET)),
-    Examination(work.examine_schedules, ("D306", "D307"), (work.UNHANDLED,)),
+    Examination(schedules.examine_schedules, ("D306", "D307"), (schedules.UNHANDLED,)),
     Examination(work.examine_workflows, ("D308",)),
     Examination(work.examine_compensations, ("D309",), (work.COMPENSATIONS,)),
+    Examination(
+        schedules.examine_declarations,
+        ("D310", "D311", "D312"),
+        (schedules.UNWRITTEN, schedules.UNDECLARED),
+    ),
     Examination(incidents.examine_keys, ("D321",), (incidents.KEYS,)),
     Examination(
         incidents.examine_pauses,

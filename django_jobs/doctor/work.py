@@ -1,4 +1,4 @@
-"""Jobs and schedules that nothing will run."""
+"""Jobs that nothing will run, and workflows that cannot end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from shlex import quote
 
 from .. import registry
 from ..api import stored_payload_problem
-from ..conf import conf
 from ..lifecycle.compensating import FAILED, MOST_NAMED
 from ..lifecycle.workflows.results import TAKEN_ARGUMENTS
 from ..lifecycle.workflows.stuck import stuck_runs
 from ..metrics import unclaimable
-from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
 from ..models import Queue
 from .findings import Finding, found
 from .history import at_least
@@ -105,21 +103,6 @@ ORDER BY 1, 2, 4
     lambda: {"most": _share(MOST_TRIED), "types": list(registry.versions())},
 )
 
-# Where workers live, they decide what is known; the code of this process may be another.
-UNHANDLED = Statement(
-    """
-SELECT schedule.name, schedule.job_type FROM django_jobs_schedule AS schedule
-WHERE schedule.enabled AND schedule.paused_at IS NULL AND NOT (
-    SELECT coalesce(bool_or(worker.job_types @> to_jsonb(schedule.job_type)),
-                    schedule.job_type = ANY(%(types)s))
-    FROM django_jobs_worker AS worker
-    WHERE worker.status IN ('running', 'draining')
-      AND worker.lease_expires_at >= clock_timestamp())
-ORDER BY schedule.name
-LIMIT %(most)s
-""",
-    lambda: {"most": MOST_LISTED, "types": list(registry.versions())},
-)
 COMPENSATIONS = Statement(FAILED, lambda: {"most": MOST_LISTED})
 
 START = "manage.py jobworker"
@@ -207,28 +190,6 @@ def examine_payloads(read: Reader) -> Iterator[Finding]:
             job_type=job_type,
             jobs=jobs,
             lowest_id=lowest,
-        )
-
-
-def examine_schedules(read: Reader) -> Iterator[Finding]:
-    """Schedules that cannot fire, or do not."""
-    for row in read(UNHANDLED):
-        name, job_type = row["name"], row["job_type"]
-        yield found(
-            "D306",
-            f"The schedule {name!r} fires {job_type}, for which there is no handler.",
-            "Deploy the handler to the workers, or disable the schedule:",
-            f"manage.py jobschedule pause {quote(name)}",
-            schedule=name,
-            job_type=job_type,
-        )
-    problem = problem_of_schedules(take_schedules(), MAX_LAG) if conf().schedules else None
-    if problem:
-        yield found(
-            "D307",
-            f"Schedules do not fire: {problem}.",
-            "The list shows the reason of each. Correct the rule, or start a worker:",
-            "manage.py jobschedule list",
         )
 
 

@@ -1,4 +1,4 @@
-"""Jobs, schedules and workflows that nothing will run."""
+"""Jobs and workflows that nothing will run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import pytest
 from django.db import connection
 
 from django_jobs import chain
+from django_jobs.doctor.schedules import examine_schedules
 from django_jobs.doctor.work import (
     examine_compensations,
     examine_payloads,
     examine_queues,
-    examine_schedules,
     examine_types,
     examine_workflows,
 )
-from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import workflows
 from django_jobs.metrics.unclaimable import take_unclaimable
 from django_jobs.models import Job, Queue
@@ -27,7 +26,6 @@ from tests.factories import (
     claim_ready,
     declared,
     due_schedule,
-    look,
     register_worker,
     run_sql,
     settle_one,
@@ -176,29 +174,6 @@ def test_what_an_upgrade_raises_is_named_without_its_message(
     (unreadable,) = findings(examine_payloads, "D305")
     assert unreadable.problem.endswith("the upgrade from version 1 raised ValueError.")
     assert "4711" not in str(unreadable)
-
-
-def test_a_schedule_without_a_handler_is_found() -> None:
-    schedule = due_schedule()
-    assert not findings(examine_schedules, "D306")
-    register_worker("old", job_types={"app.add": 1})
-    (unhandled,) = findings(examine_schedules, "D306")
-    assert unhandled.facts == {"schedule": "tick", "job_type": "app.noop"}
-    register_worker("new")
-    assert not findings(examine_schedules, "D306")
-    schedule.enabled = False
-    schedule.save()
-    workers.end(register_worker())
-    assert not findings(examine_schedules, "D306")
-
-
-def test_schedules_with_an_error_are_found() -> None:
-    due_schedule(job_type="app.noop", payload={"what": 1})
-    register_worker()
-    assert not findings(examine_schedules, "D307")
-    look()
-    (broken,) = findings(examine_schedules, "D307")
-    assert "schedules with an error: 1" in broken.problem
 
 
 def test_a_run_of_a_workflow_that_cannot_end_is_found() -> None:

@@ -1,0 +1,120 @@
+"""Schedules that do not fire, or not as the code declares them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from shlex import quote
+
+from .. import registry
+from ..api.schedules import FIELDS, declared_rows, is_ours
+from ..conf import conf
+from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
+from ..models.database import migrate_command
+from .findings import Finding, found
+from .reading import Reader, Statement
+from .work import MOST_LISTED
+
+# Where workers live, they decide what is known; the code of this process may be another.
+UNHANDLED = Statement(
+    """
+SELECT schedule.name, schedule.job_type FROM django_jobs_schedule AS schedule
+WHERE schedule.enabled AND schedule.paused_at IS NULL AND NOT (
+    SELECT coalesce(bool_or(worker.job_types @> to_jsonb(schedule.job_type)),
+                    schedule.job_type = ANY(%(types)s))
+    FROM django_jobs_worker AS worker
+    WHERE worker.status IN ('running', 'draining')
+      AND worker.lease_expires_at >= clock_timestamp())
+ORDER BY schedule.name
+LIMIT %(most)s
+""",
+    lambda: {"most": MOST_LISTED, "types": list(registry.versions())},
+)
+
+# The server compares, because it also has values that Python cannot read, such as infinity.
+WRITTEN = (*FIELDS, "payload_version", "declared")
+DIFFERS = "CASE WHEN code.{0} IS DISTINCT FROM schedule.{0} THEN '{0}' END"
+UNWRITTEN = Statement(
+    f"""
+SELECT * FROM (
+    SELECT code.name, schedule.name IS NULL AS is_missing, code.enabled, array_remove(ARRAY[
+        {", ".join(DIFFERS.format(column) for column in WRITTEN)}
+    ], NULL) AS changed
+    FROM jsonb_populate_recordset(NULL::django_jobs_schedule, %(declared)s::jsonb) AS code
+    LEFT JOIN django_jobs_schedule AS schedule ON schedule.name = code.name
+) AS compared
+WHERE CASE WHEN is_missing THEN enabled ELSE changed <> '{{}}' END
+ORDER BY is_missing DESC, name
+LIMIT %(most)s
+""",  # noqa: S608 — constants
+    lambda: {"most": MOST_LISTED, "declared": _declared()},
+)
+UNDECLARED = Statement(
+    """
+SELECT name, job_type FROM django_jobs_schedule
+WHERE declared AND enabled AND NOT name = ANY(%(names)s)
+ORDER BY name
+""",
+    lambda: {"names": list(registry.schedules())},
+)
+
+
+def examine_schedules(read: Reader) -> Iterator[Finding]:
+    """Schedules that cannot fire, or do not."""
+    for row in read(UNHANDLED):
+        name, job_type = row["name"], row["job_type"]
+        yield found(
+            "D306",
+            f"The schedule {name!r} fires {job_type}, for which there is no handler.",
+            "Deploy the handler to the workers, or disable the schedule:",
+            f"manage.py jobschedule pause {quote(name)}",
+            schedule=name,
+            job_type=job_type,
+        )
+    problem = problem_of_schedules(take_schedules(), MAX_LAG) if conf().schedules else None
+    if problem:
+        yield found(
+            "D307",
+            f"Schedules do not fire: {problem}.",
+            "The list shows the reason of each. Correct the rule, or start a worker:",
+            "manage.py jobschedule list",
+        )
+
+
+def examine_declarations(read: Reader) -> Iterator[Finding]:
+    """Schedules that the last ``migrate`` did not write as this code declares them."""
+    for row in read(UNWRITTEN):
+        name = row["name"]
+        if row["is_missing"]:
+            yield found(
+                "D310",
+                f"The schedule {name!r} is declared in code and has no row, so it never fires.",
+                "Run migrate with this code, which writes the declared schedules:",
+                migrate_command(),
+                schedule=name,
+            )
+            continue
+        yield found(
+            "D311",
+            f"The schedule {name!r} is not as this code declares it. Other values have: "
+            f"{', '.join(row['changed'])}.",
+            "If this is the newest code, run migrate, which writes its values:",
+            migrate_command(),
+            schedule=name,
+            changed=row["changed"],
+        )
+    gone = (row["name"] for row in read(UNDECLARED) if is_ours(row["job_type"]))
+    for name in islice(gone, MOST_LISTED):
+        yield found(
+            "D312",
+            f"The schedule {name!r} is enabled, and this code no longer declares it.",
+            "If this is the newest code, run migrate, which disables it and keeps its history:",
+            migrate_command(),
+            schedule=name,
+        )
+
+
+def _declared() -> str:
+    rows = [{"name": name, **row} for name, row in declared_rows().items()]
+    return json.dumps(rows, default=lambda value: value.isoformat())  # dates and times
