@@ -17,6 +17,7 @@ from ..lifecycle.history import RUNS
 from ..lifecycle.scope import scope_of
 from ..models import Job, Run, Worker
 from .access.errors import HidesErrors, hidden_error, hide_in_run, may_see_errors
+from .access.visible import Visible
 from .base.formatting import (
     ago,
     badge,
@@ -27,7 +28,6 @@ from .base.formatting import (
     preformatted,
     text_column,
     usage,
-    worker_link,
 )
 from .base.history_list import HistoryAdmin, Part, PartitionFilter
 from .base.json_display import hidden
@@ -89,6 +89,12 @@ class RunAdmin(HidesErrors, HistoryAdmin):
         url = "" if scope_of(request.user) is not None else cost_url(self)
         extra = {**(extra_context or {}), "cost_url": url}
         return super().changelist_view(request, extra)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        run = super().get_object(request, object_id, from_field)
+        if run is not None:
+            run.visible = Visible(self.admin_site, request)
+        return run
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
@@ -158,7 +164,7 @@ class RunAdmin(HidesErrors, HistoryAdmin):
     @admin.display(description=_("worker"))
     def worker_name(self, run: Any) -> str:
         workers = Worker.objects.using(conf().database).in_bulk([run.worker_id])
-        return worker_link(self.admin_site, run.worker_id, workers)
+        return str(run.visible.worker(run.worker_id, workers))
 
     ended = moment_column("finished_at", _("finished"), ago)
 

@@ -10,9 +10,10 @@ from django.db.models import Model
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 
-from ...models import Job
-from ..base.formatting import change_url, list_url
+from ...models import Job, Worker
+from ..base.formatting import NOTHING, change_url, list_url
 
 
 class Visible:
@@ -35,6 +36,15 @@ class Visible:
         if pk is None or not self.sees(model):
             return text
         return format_html('<a href="{}">{}</a>', change_url(self.site, model, pk), text)
+
+    def worker(self, pk: int | None, workers: dict[int, Worker]) -> str:
+        """A worker by its name, as a link to it, or by its number if its row has been deleted."""
+        if pk is None:
+            return NOTHING
+        worker = workers.get(pk)
+        if worker is None:
+            return _("worker %(id)s (deleted)") % {"id": pk}
+        return self.link(Worker, pk, str(worker))
 
     def list_link(self, model: type[Model], text: str, **filters: Any) -> str:
         """The text, as a link to the list if the user may see it."""

@@ -19,7 +19,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext, pgettext
 
 from ...domain.durations import duration_text
-from ...models import Worker
 from ...models.timestamps import DistantTime
 from ...separators import localized, number_text
 from .paginator import counted
@@ -283,13 +282,3 @@ def count_link(site: AdminSite, model: type[Model], number: int, **filters: Any)
 
 def link(site: AdminSite, model: type[Model], pk: Any, text: str) -> str:
     return format_html('<a href="{}">{}</a>', change_url(site, model, pk), text)
-
-
-def worker_link(site: AdminSite, pk: int | None, workers: dict[int, Worker]) -> str:
-    """A link to the worker by name, or its number if its row has been deleted."""
-    if pk is None:
-        return NOTHING
-    worker = workers.get(pk)
-    if worker is None:
-        return _("worker %(id)s (deleted)") % {"id": pk}
-    return link(site, Worker, pk, str(worker))

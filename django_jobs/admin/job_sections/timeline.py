@@ -10,12 +10,14 @@ from typing import Any
 
 from django.contrib.admin.sites import AdminSite
 from django.db.models import Case, F, TextField, Value, When
+from django.http import HttpRequest
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from ...domain.timeline import INTERRUPTED, Stretch, bars_of, wait_of
 from ...models import JobStatus, Run, Worker
 from ..access.errors import hide_in_run, mask
+from ..access.visible import Visible
 from ..base.formatting import (
     badge,
     change_url,
@@ -23,7 +25,6 @@ from ..base.formatting import (
     moment,
     moment_in_zone,
     usage,
-    worker_link,
 )
 from ..base.json_display import object_of
 
@@ -104,9 +105,9 @@ class Timeline:
         return self.steps[-1] if self.steps else None
 
 
-def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
+def timeline(job: Any, site: AdminSite, request: HttpRequest, headers: str | None) -> Timeline:
     """The timeline of ``job``. ``headers`` is JSON text and lists the replays."""
-    alias = job._state.db
+    alias, visible = job._state.db, Visible(site, request)
     latest = (
         Run.objects.using(alias)
         .filter(job_id=job.pk)
@@ -134,8 +135,8 @@ def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
     steps, previous = [], -1
     for run in runs:
         before = [text for after, text in replays if previous <= after < run.attempt]
-        worker = worker_link(site, run.worker_id, workers)
-        steps.append(_step(run, before, worker, site, ends.get(run.attempt - 1)))
+        worker = visible.worker(run.worker_id, workers)
+        steps.append(_step(run, before, worker, visible, ends.get(run.attempt - 1)))
         previous = run.attempt
     after = [text for attempt, text in replays if attempt >= previous]
     return Timeline(
@@ -143,12 +144,12 @@ def timeline(job: Any, site: AdminSite, headers: str | None) -> Timeline:
         replay="; ".join(after),
         cut=cut,
         picture=_picture(job, runs),
-        worker=worker_link(site, job.worker_id, workers),
+        worker=visible.worker(job.worker_id, workers),
     )
 
 
 def _step(
-    run: Any, replays: list[str], worker: str, site: AdminSite, earlier_end: datetime | None
+    run: Any, replays: list[str], worker: str, visible: Visible, earlier_end: datetime | None
 ) -> Step:
     line = run.error_message.strip().split("\n", 1)[0]
     whole = line == run.error_message.strip() and len(line) <= FIRST_LINE
@@ -166,7 +167,7 @@ def _step(
         headline=line if len(line) <= FIRST_LINE else line[:FIRST_LINE] + "…",
         message="" if whole else run.error_message,
         traceback=run.shown_traceback,
-        url=change_url(site, Run, run.pk),
+        url=change_url(visible.site, Run, run.pk) if visible.sees(Run) else "",
     )
 
 

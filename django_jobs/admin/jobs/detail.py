@@ -133,7 +133,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         columns = obj.json_texts = texts(obj, (*PRIVATE, "backoff"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
-        shown = timeline(obj, self.admin_site, columns["headers"][0])
+        shown = timeline(obj, self.admin_site, request, columns["headers"][0])
         text, length = columns["headers"]
         died_of = None if obj.errors_hidden else without_secrets
         columns["headers"] = deaths(text, died_of), length

@@ -48,7 +48,7 @@ def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     mask(job)
     columns = texts(job, page.titles)
     text, length = columns["headers"]
-    shown = timeline(job, page.admin_site, text)
+    shown = timeline(job, page.admin_site, request, text)
     columns["headers"] = deaths(text, without_secrets), length
     return console_page(
         page,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -67,6 +68,31 @@ def test_a_deleted_worker_is_named_by_its_number(page: Page) -> None:
     Worker.objects.all().delete()
     assert f"worker {held.worker} (deleted)" in page.read(change_url(Job, held.id))
     page.text(change_url(Run, Run.objects.get().pk))
+
+
+def test_workers_and_runs_are_links_for_those_who_may_open_them(
+    page_of: Callable[..., Page],
+) -> None:
+    worker = register_worker("carol")
+    held = enqueue_and_claim(worker=worker)
+    settle_one(held, failure())
+    run_sql("UPDATE django_jobs_job SET available_at = now(), status = 'ready'")
+    claim_ready(worker)
+    run = Run.objects.get().pk
+    refused, to_run = change_url(Worker, worker), change_url(Run, run)
+    limited = page_of("view_job", "view_run")
+    assert limited.client.get(refused).status_code == 403
+    for url in (change_url(Job, held.id), to_run):
+        text = limited.text(url)
+        assert "carol" in text
+        assert f'"{refused}"' not in text
+    assert f'"{to_run}"' in limited.text(change_url(Job, held.id))
+    job_alone = page_of("view_job", name="otto")
+    assert job_alone.client.get(to_run).status_code == 403
+    assert f'"{to_run}"' not in job_alone.text(change_url(Job, held.id))
+    whole = page_of("view_job", "view_run", "view_worker", name="vera")
+    for url in (change_url(Job, held.id), to_run):
+        assert f'"{refused}"' in whole.text(url)
 
 
 def test_an_attempt_after_a_lost_one_has_waited_since_its_end(page: Page) -> None:
