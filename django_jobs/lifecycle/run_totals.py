@@ -69,7 +69,9 @@ SUMS = (
 
 
 def _seconds(since: str, until: str) -> str:
-    return f"greatest(date_part('epoch', {until} - {since}), 0)"
+    """0 if one of them is infinite: hands write that, and a sum would be infinite for ever."""
+    finite = f"isfinite({since}) AND isfinite({until})"
+    return f"CASE WHEN {finite} THEN greatest(date_part('epoch', {until} - {since}), 0) ELSE 0 END"
 
 
 def _bucket(seconds: str) -> str:

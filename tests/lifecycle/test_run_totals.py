@@ -14,6 +14,7 @@ from django_jobs.domain.outcomes import Lost, Outcome, Released, Succeeded
 from django_jobs.lifecycle import receipts, run_totals
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.run_totals import FOLD, MARGIN, MOST_ERRORS, fold, look, writers
+from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.run_totals import Folding
 from django_jobs.models import ErrorTotal, Queue, Run, RunTotal
 from tests.app.jobs import add, noop
@@ -407,6 +408,34 @@ def test_duplicates_that_receipts_prevented_are_counted_when_their_job_has_ended
     assert prevented() == in_rows == 3
     a_run()
     assert prevented() == 3
+
+
+@pytest.mark.parametrize("due", ["infinity", "-infinity"])
+def test_an_infinite_due_time_written_by_hand_counts_as_no_time(due: str) -> None:
+    held = enqueue_and_claim(noop)
+    run_sql("UPDATE django_jobs_job SET available_at = %s", [due])
+    now = time.monotonic()
+    settle([Ending(held, Succeeded(), now - 2, now)])
+    assert run_sql("SELECT isfinite(available_at) FROM django_jobs_run") == [(False,)]
+    fold_runs(Folding())
+    total = RunTotal.objects.get(period=0)
+    assert (total.runs, total.waiting_seconds) == (1, 0)
+    assert 2 <= total.runtime_seconds < 300
+
+
+@pytest.mark.parametrize("at", ["infinity", "-infinity"])
+def test_infinite_times_of_runs_written_by_hand_count_as_no_time(at: str) -> None:
+    for column in ("available_at", "claimed_at", "started_at"):
+        run_sql(A_RUN, [a_run()])
+        run_sql(
+            f"UPDATE django_jobs_run SET {column} = %s WHERE id = (SELECT max(id) FROM"
+            " django_jobs_run)",
+            [at],
+        )
+    fold_runs(Folding())
+    total = RunTotal.objects.get(period=0, outcome="failed")
+    assert total.runs == sum(total.waiting_buckets) == 3
+    assert (total.waiting_seconds, total.start_lag_seconds, total.runtime_seconds) == (0, 0, 0)
 
 
 def test_the_receipts_of_retried_jobs_that_ended_are_found_by_their_job() -> None:
