@@ -217,22 +217,23 @@ def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = T
 
 
 def stuck_jobs(snapshot: Snapshot) -> list[str]:
-    """A line for each kind of ready jobs that no live worker can run. Empty if no worker is alive:
-    then all jobs are stuck for that reason."""
+    """A line for each kind of jobs that no live worker can run; those of an unknown type or version
+    are ready, or blocked at their gates. Empty if no worker is alive: then all jobs are stuck for
+    that reason."""
     if not snapshot.workers:
         return []
     return [
         *(
-            f"{_ready(queue.ready)} in a queue no live worker serves: {queue.name}"
+            f"{_jobs(queue.ready, 'ready ')} in a queue no live worker serves: {queue.name}"
             for queue in unserved_queues(snapshot)
         ),
         *(
-            f"{_ready(unknown.ready)} of a type no live worker of its queue knows: "
+            f"{_jobs(unknown.ready)} of a type no live worker of its queue knows: "
             f"{unknown.job_type}"
             for unknown in snapshot.unknown_job_types
         ),
         *(
-            f"{_ready(unread.ready)} of a newer version than any live worker of its queue reads: "
+            f"{_jobs(unread.ready)} of a newer version than any live worker of its queue reads: "
             f"{unread.job_type}, version {unread.version}"
             for unread in snapshot.unread_versions
         ),
@@ -245,5 +246,5 @@ def unserved_queues(snapshot: Snapshot) -> list[QueueSnapshot]:
     return [queue for queue in snapshot.queues if queue.ready and queue.name not in served]
 
 
-def _ready(count: int) -> str:
-    return "1 ready job" if count == 1 else f"{capped(count)} ready jobs"
+def _jobs(count: int, state: str = "") -> str:
+    return f"1 {state}job" if count == 1 else f"{capped(count)} {state}jobs"

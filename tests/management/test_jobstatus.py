@@ -16,6 +16,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django import Settings
 
+from django_jobs import enqueue_many
 from django_jobs.domain.conditions import MOST_UNCLAIMABLE
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.run_cost import RunCost
@@ -25,7 +26,7 @@ from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.metrics.unclaimable import MOST_LOOKED_AT
-from django_jobs.models import Queue, Schedule, Worker
+from django_jobs.models import Job, Queue, Schedule, Worker
 from tests.app.jobs import noop
 from tests.factories import (
     claim_ready,
@@ -167,11 +168,21 @@ def test_jobs_that_no_living_worker_knows_are_shown() -> None:
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
     assert "knows" not in status()
     register_worker("web-1")
-    output = "1 ready job of a type no live worker of its queue knows: shop.from_view"
+    output = "1 job of a type no live worker of its queue knows: shop.from_view"
     assert status().rstrip().endswith(output)
     assert json.loads(status("--json"))["unknown_job_types"] == [
         {"job_type": "shop.from_view", "ready": 1}
     ]
+
+
+@pytest.mark.django_db
+def test_blocked_jobs_that_no_living_worker_knows_are_not_called_ready() -> None:
+    register_worker("web-1")
+    enqueue_many("app.charge_account", [{"account_id": 7}] * 3)
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
+    assert {job.status for job in Job.objects.all()} == {"blocked"}
+    expected = "\n3 jobs of a type no live worker of its queue knows: shop.gone"
+    assert status().rstrip().endswith(expected)
 
 
 @pytest.mark.django_db
@@ -189,10 +200,7 @@ def test_jobs_too_new_for_all_live_workers_are_shown() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
     register_worker("web-1")
-    output = (
-        "1 ready job of a newer version than any live worker of its queue reads: "
-        "app.noop, version 2"
-    )
+    output = "1 job of a newer version than any live worker of its queue reads: app.noop, version 2"
     assert status().rstrip().endswith(output)
     assert json.loads(status("--json"))["unread_versions"] == [
         {"job_type": "app.noop", "version": 2, "ready": 1}
@@ -296,10 +304,10 @@ def test_a_check_fails_for_jobs_that_no_live_worker_can_run() -> None:
     run_sql(
         "UPDATE django_jobs_job SET queue = 'default', payload_version = 2 WHERE queue = 'bulk'"
     )
-    with pytest.raises(CommandError, match=r"^1 ready job of a newer .*: app\.noop, version 2$"):
+    with pytest.raises(CommandError, match=r"^1 job of a newer .*: app\.noop, version 2$"):
         status("--check")
     run_sql("UPDATE django_jobs_job SET job_type = 'crm.push', payload_version = 1")
-    known = "2 ready jobs of a type no live worker of its queue knows: crm.push"
+    known = "2 jobs of a type no live worker of its queue knows: crm.push"
     with pytest.raises(CommandError, match=f"^{known}$"):
         status("--check")
     make_schedule()
