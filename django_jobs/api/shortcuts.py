@@ -244,8 +244,9 @@ def payload_problem(
     brief: bool = False,
 ) -> str | None:
     """Why the current code cannot run a job with this stored payload, or None. ``taken`` returns
-    the arguments of a step that are results of others; it is called if the payload alone is not
-    enough. If ``brief``, without the message of an error of an upgrade, which may quote values."""
+    the arguments of a step that are results of others; it is called if the handler takes more than
+    the payload has. If ``brief``, without the message of an error of an upgrade, which may quote
+    values."""
     registered = registry.find(job_type)
     if registered is None:
         return f"no handler is registered for {job_type!r}"
@@ -257,13 +258,9 @@ def payload_problem(
         reason = error.brief if brief and isinstance(error, UpgradeRaised) else error
         return f"its payload cannot be read: {reason}"
     try:
-        try:
-            registered.bind(**upgraded)
-        except PayloadError:
-            given = dict.fromkeys(taken())
-            if not given:
-                raise
-            registered.bind(**upgraded | given)
+        if registered.takes_more_than(upgraded):  # as the worker asks
+            upgraded = upgraded | dict.fromkeys(taken())
+        registered.bind(**upgraded)
     except (PayloadError, TypeError) as error:  # TypeError: an upgrade may return any key
         return str(error)
     return None

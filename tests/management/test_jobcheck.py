@@ -13,12 +13,23 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from django_jobs import schedule
+from django_jobs import PayloadError, chain, schedule
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.workflows.results import taken_results
 from django_jobs.management import payload_check
 from django_jobs.models import Job, Schedule
+from tests.app.flow_jobs import send_parcel
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
-from tests.factories import declared, enqueue_and_claim, make_dead, run_sql
+from tests.factories import (
+    claim_ready,
+    declared,
+    enqueue_and_claim,
+    make_dead,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -46,6 +57,24 @@ def stored(job_type: str = "app.noop", version: int = 1, payload: Any = None) ->
         [job_type, version, json.dumps({} if payload is None else payload), job.pk],
     )
     return job.pk
+
+
+def ship(order_id: int, note: str = "") -> None: ...
+
+
+def test_a_result_that_the_handler_of_a_step_no_longer_takes_is_reported() -> None:
+    chain(add.step(first=1), send_parcel.step(order_id=7).taking(stock="add")).start()
+    assert check() == "Checked 2 live jobs and 0 schedules.\n"
+    with declared(ship, name="test.ship") as job_type:
+        run_sql("UPDATE django_jobs_job SET job_type = 'test.ship' WHERE job_type LIKE '%parcel'")
+        text = fails()
+        assert "stock" in text
+        assert "test.ship" in text
+        settle_one(claim_ready(register_worker())[0], Succeeded(result="3"))
+        (held,) = claim_ready(register_worker(job_types={"test.ship": 1}))
+        assert job_type.takes_more_than({"order_id": 7})
+        with pytest.raises(PayloadError, match="stock"):
+            job_type.check_payload({"order_id": 7} | taken_results(held))
 
 
 def test_without_stored_jobs_nothing_is_reported() -> None:
