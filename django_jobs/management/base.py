@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -18,6 +18,7 @@ from django.db import (
 from .. import registry
 from ..conf import conf
 from ..domain.hints import did_you_mean
+from ..domain.states import LIVE
 from ..exceptions import JobsError
 from ..models import Job, Quarantine, Queue, Run, Worker
 from ..models.database import DATABASE_ERRORS, migration_problem
@@ -95,6 +96,17 @@ def demand_job_type(name: str) -> None:
     if not is_known:
         hint = did_you_mean(name, registry.names(), most=3)
         raise CommandError(f"no job type is named {name!r}" + (f"; {hint}" if hint else ""))
+
+
+def unknown_tenants(names: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """A line for each name that is not ``known`` and that no live job has. It is no error: the jobs
+    of a tenant may come later."""
+    live = Job.objects.using(conf().database).filter(status__in=LIVE)
+    for name in dict.fromkeys(names):
+        if name not in known and not live.filter(tenant=name).exists():
+            hint = did_you_mean(name, known, most=3)
+            end = f"; {hint}" if hint else "."
+            yield f"No tenant was named {name!r}, and no live job has it{end}"
 
 
 def demand_fingerprint(fingerprint: str) -> None:

@@ -44,6 +44,19 @@ def test_a_tenant_without_a_row_is_paused() -> None:
     assert run("resume", "tenant", "acme", "bolt") == "acme: resumed.\nbolt: not paused."
 
 
+def test_a_tenant_that_nothing_knows_is_paused_and_named() -> None:
+    Tenant.objects.create(name="acme")
+    bill_tenant.enqueue("bolt")
+    paused = "paused. Jobs that are ready or running still run."
+    assert run("pause", "tenant", "acme", "bolt") == f"acme: {paused}\nbolt: {paused}"
+    assert run("pause", "tenant", "acmee", "xyz") == (
+        f"acmee: {paused}\nxyz: {paused}\n"
+        "No tenant was named 'acmee', and no live job has it; did you mean 'acme'?\n"
+        "No tenant was named 'xyz', and no live job has it."
+    )
+    assert run("pause", "tenant", "xyz") == "xyz: already paused."
+
+
 def test_a_misspelt_resource_is_refused_before_any_is_changed() -> None:
     Resource.objects.create(name="stripe")
     with pytest.raises(CommandError, match=r"^no resource is named 'strpe'; did you mean 'stripe'"):

@@ -13,9 +13,9 @@ from ...domain.hints import did_you_mean
 from ...exceptions import OperationRefused
 from ...lifecycle.operations import limits
 from ...metrics.limits import take_limits
-from ...models import Resource
+from ...models import Resource, Tenant
 from ..arguments import add_subcommand
-from ..base import OperatorCommand, operator
+from ..base import OperatorCommand, operator, unknown_tenants
 from ..status_text import render_limits
 
 KINDS = ("resource", "tenant")
@@ -57,12 +57,16 @@ class Command(OperatorCommand):
         pause = limits.pause_resources if kind == "resource" else limits.pause_tenants
         if kind == "resource":
             _demand_resources(names)
+        before = set(Tenant.objects.using(conf().database).values_list("name", flat=True))
         try:
             changed = pause(names, reason=_signed(reason, "paused"), by=operator())
         except OperationRefused as error:
             raise CommandError(str(error)) from None
         done = "paused. Jobs that are ready or running still run."
         self._show(names, changed, done, "already paused")
+        if kind == "tenant":
+            for line in unknown_tenants(names, before):
+                self.stdout.write(line)
 
     def _resume(self, *, kind: str, names: list[str], **options: Any) -> None:
         if kind == "resource":
