@@ -88,11 +88,13 @@ KEYS = frozenset(option.name.upper() for option in fields(Conf))
 
 
 def raw() -> Mapping[str, Any]:
-    """``settings.DJANGO_JOBS``, or an empty mapping. Raises ``ImproperlyConfigured`` unless it is a
-    dict."""
-    setting = getattr(settings, "DJANGO_JOBS", None) or {}
+    """``settings.DJANGO_JOBS``, or an empty mapping if it is None or left out. Raises
+    ``ImproperlyConfigured`` unless it is a dict."""
+    setting = getattr(settings, "DJANGO_JOBS", None)
+    if setting is None:
+        return {}
     if not isinstance(setting, Mapping):
-        raise ImproperlyConfigured("DJANGO_JOBS must be a dict")
+        raise ImproperlyConfigured(f"DJANGO_JOBS must be a dict, not {type(setting).__name__}")
     return setting
 
 

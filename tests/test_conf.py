@@ -54,5 +54,10 @@ def test_a_heartbeat_is_a_quarter_of_the_lease_unless_it_is_set(settings: Settin
 
 def test_a_setting_that_is_not_a_dict_is_refused(settings: Settings) -> None:
     settings.DJANGO_JOBS = ["QUEUES"]
-    with pytest.raises(ImproperlyConfigured, match="must be a dict"):
+    with pytest.raises(ImproperlyConfigured, match="must be a dict, not list"):
         raw()
+    settings.DJANGO_JOBS = []
+    with pytest.raises(ImproperlyConfigured, match="must be a dict, not list"):
+        conf()
+    settings.DJANGO_JOBS = None
+    assert raw() == {}

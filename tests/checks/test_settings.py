@@ -225,7 +225,7 @@ def test_a_number_as_backoff_is_refused_with_what_to_write(settings: Settings) -
     assert "Backoff.fixed(5)" in str(message.hint)
 
 
-@pytest.mark.parametrize("value", [["default"], "default", 7])
+@pytest.mark.parametrize("value", [["default"], "default", 7, [], (), "", 0])
 def test_a_setting_that_is_not_a_dict_is_reported(settings: Settings, value: Any) -> None:
     settings.DJANGO_JOBS = value
     assert ids(run_checks(tags=[checks_settings.TAG])) == ["E007"]
