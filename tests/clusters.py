@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import psutil
 import psycopg
 
 from testproject import embedded
@@ -74,9 +75,14 @@ class Cluster:
         self._server = embedded.start(self.directory, cleanup_mode=None)
         self.url = self._server.get_uri()
 
+    @property
+    def postmaster(self) -> psutil.Process:
+        """The first of its processes."""
+        return psutil.Process(self._server.get_postmaster_info().process.pid)
+
     def stop(self, how: int) -> None:
         """Stop it and wait until it is gone."""
-        process = self._server.get_postmaster_info().process
+        process = self.postmaster
         os.kill(process.pid, how)
         process.wait(60)
 

@@ -6,13 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
+class LeasesInDoubt(Exception):
+    """A task raises it if leases may have run out although nobody was late to renew them."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the database's clock is {seconds:.1f} s ahead of what was expected")
+        self.seconds = seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceTask:
     """Recurring work that any worker may do, or all at once: it locks its rows with SKIP LOCKED.
 
-    ``run_once`` is short, returns how many rows it changed, and raises what the database raises. If
-    it changed ``batch`` rows or more, there is probably more to do and it may be called again at
-    once; otherwise it is called every ``every`` seconds.
+    ``run_once`` is short, returns how many rows it changed, and raises what the database raises, or
+    :class:`LeasesInDoubt`. If it changed ``batch`` rows or more, there is probably more to do and
+    it may be called again at once; otherwise it is called every ``every`` seconds.
     """
 
     name: str

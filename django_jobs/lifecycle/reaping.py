@@ -6,6 +6,8 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import cast
 
 from django.db import OperationalError, transaction
 
@@ -24,19 +26,22 @@ BATCH = 500
 BLOCKED_SECONDS = 1.0
 """How long one call may wait for the locks of other sessions, all in all."""
 
-# Compares leases by the database's clock. A worker that is marked as lost cannot renew.
+# Compares leases by the database's clock. A worker that is marked as lost cannot renew. The latest
+# time is for a server that reads this long after it was sent: its client cannot take it back.
 DECLARE_LOST = """
 WITH expired AS MATERIALIZED (
     SELECT id FROM django_jobs_worker
     WHERE status IN ('running', 'draining') AND lease_expires_at < statement_timestamp()
+      AND statement_timestamp() <= coalesce(%(latest)s::timestamptz, 'infinity')
     ORDER BY id
     LIMIT 100
     FOR UPDATE SKIP LOCKED
+), lost AS (
+    UPDATE django_jobs_worker AS worker
+    SET status = 'lost', stopped_at = clock_timestamp(), stop_reason = 'its lease ran out'
+    FROM expired WHERE worker.id = expired.id
 )
-UPDATE django_jobs_worker AS worker
-SET status = 'lost', stopped_at = clock_timestamp(), stop_reason = 'its lease ran out'
-FROM expired WHERE worker.id = expired.id
-RETURNING worker.id
+SELECT statement_timestamp()
 """
 
 # Also finds the jobs of a worker whose row was deleted, and a claim that committed at the moment
@@ -58,7 +63,19 @@ def reap() -> list[Settled]:
     Each of these jobs counts as lost, because it is unknown which had started. Skips locked jobs,
     and steps whose run another session has locked, or a step after them. Notifies the queues.
     """
-    fetch(DECLARE_LOST, {})
+    declare_lost()
+    return settle_abandoned()
+
+
+def declare_lost(latest: datetime | None = None) -> datetime:
+    """Mark up to 100 workers whose lease ran out as lost; none if it is later than ``latest`` when
+    the database reads this. Return the time by which the leases were compared."""
+    ((now,),) = fetch(DECLARE_LOST, {"latest": latest})
+    return cast(datetime, now)
+
+
+def settle_abandoned() -> list[Settled]:
+    """Settle jobs of workers that are lost, stopped or deleted, as :func:`reap` does."""
     settled = _settle_abandoned()
     for queue in {one.ending.job.queue for one in settled}:
         notify(queue)

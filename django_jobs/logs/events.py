@@ -70,6 +70,7 @@ EVENTS = {
     "receiver_failed": _event(ERROR, "job_id job_type queue attempt"),
     "crash_recovery_failed": _event(ERROR, "worker error"),
     "crash_recovery_blocked": _event(WARNING, "worker"),
+    "database_clock_jumped": _event(WARNING, "seconds"),
     "unsettleable": _event(ERROR, "job_id attempt error"),
     "not_given_back": _event(WARNING, "job_id attempt error"),
     "schedule_error": _event(ERROR, "schedule reason"),

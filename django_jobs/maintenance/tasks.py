@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime, timedelta
+
 from ..conf import conf
-from ..domain.maintenance import MaintenanceTask
+from ..domain.maintenance import LeasesInDoubt, MaintenanceTask
 from ..lifecycle import pausing, pruning, reaping, run_totals
 from ..lifecycle.operations import quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
+from ..models.database import database_time
 from . import backlog_samples, bulk_operations
 from .dead_letters import prune_dead_letters
 from .history import Partitions
@@ -22,7 +26,9 @@ def maintenance_tasks() -> list[MaintenanceTask]:
     bounds how late a job of a lost worker is taken over."""
     sweep = conf().sweep_seconds
     tasks = [
-        MaintenanceTask(name="reaping", every=sweep, batch=reaping.BATCH, run_once=reap_once),
+        MaintenanceTask(
+            name="reaping", every=sweep, batch=reaping.BATCH, run_once=Reaping().run_once
+        ),
         MaintenanceTask(
             name="dead_letters",
             every=EVERY_SECONDS,
@@ -70,8 +76,36 @@ def maintenance_tasks() -> list[MaintenanceTask]:
     return tasks
 
 
-def reap_once() -> int:
-    """Settle one batch of abandoned jobs and send their signals; return how many."""
-    settled = reaping.reap()
-    send_job_signals(settled)
-    return len(settled)
+CLOCK_GRACE = timedelta(seconds=2)
+"""How far the database's clock may get ahead of this process's between two sweeps. It is less than
+what is left of a lease when its next heartbeat is due, and more than what an answer takes."""
+
+
+class Reaping:
+    """Knows what time the database had at the last sweep.
+
+    If the server stood still while its connections survived, or its clock jumped, all leases have
+    run out, but no worker is lost. The clock of this process shows that: it is asked only how much
+    time has passed, so it need not be right.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[datetime, float] | None = None
+
+    def run_once(self) -> int:
+        """Declare workers lost, settle one batch of abandoned jobs and send their signals; return
+        how many. Raises :class:`LeasesInDoubt`, and takes nothing from anybody, if the database's
+        clock is further than it can be."""
+        if self._last is None:
+            asked_at = time.monotonic()
+            self._last = database_time(), asked_at
+        then, passed_since = self._last
+        asked_at = time.monotonic()
+        expected = then + timedelta(seconds=asked_at - passed_since)
+        now = reaping.declare_lost(latest=expected + CLOCK_GRACE)
+        self._last = now, asked_at
+        if now > expected + CLOCK_GRACE:
+            raise LeasesInDoubt((now - expected).total_seconds())
+        settled = reaping.settle_abandoned()
+        send_job_signals(settled)
+        return len(settled)

@@ -18,6 +18,7 @@ SILENCE = "tests/faults/test_database_silence.py::"
 REFUSALS = "tests/faults/test_database_refusals.py::"
 LOCKS = "tests/faults/test_database_locks.py::"
 LISTEN = "tests/faults/test_database_listen.py::"
+FREEZES = "tests/faults/test_database_freezes.py::"
 CLOCKS = "tests/faults/test_database_clocks.py::"
 FAILOVER = "tests/faults/test_database_failover.py::"
 POOLER = "tests/faults/test_pgbouncer.py::"
@@ -70,6 +71,8 @@ DATABASE: dict[str, Fault] = {
     "D9": shown(
         "an outage that outlasts the lease of all workers, who are alive",
         f"{OUTAGES}test_leases_that_expired_in_an_outage_are_renewed_by_live_workers",
+        f"{FREEZES}test_leases_that_ran_out_while_the_server_stood_still_are_renewed_by_live_workers",
+        f"{FREEZES}test_a_sweep_that_the_server_reads_late_takes_no_worker_as_lost",
     ),
     "D10": shown(
         "two handlers deadlock",
@@ -136,9 +139,10 @@ DATABASE: dict[str, Fault] = {
         f"{REFUSALS}test_a_lock_timeout_of_the_role_in_a_claim_delays_no_other_queue",
     ),
     "D22": shown(
-        "numbers grow beyond 32 bits; the database's clock goes back",
+        "numbers grow beyond 32 bits; the database's clock goes back, or jumps forward",
         f"{CLOCKS}test_ids_beyond_32_bits_work",
         f"{CLOCKS}test_a_clock_of_the_database_that_goes_back_revives_no_lease",
+        f"{CLOCKS}test_a_clock_of_the_database_that_jumps_forward_takes_no_worker_as_lost",
     ),
     "D23": shown(
         "a migration of tables under load",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from tests.clusters import FAST, Cluster
 from tests.doctor.finding import findings
 from tests.factories import enqueue_and_claim, register_worker, run_sql, settle_one
 from tests.worker.firing import database_time, each_second, until_fired
-from tests.worker.processes import until, until_status
+from tests.worker.processes import let_go, lines, until, until_marked, until_status
 
 from .stage import Stage
 
@@ -40,12 +41,14 @@ def faketime() -> Path | None:
     return next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 
 
-def set_clock(stage: Stage, off: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restart the server with its clock so far off, and no other process's."""
+def set_clock(stage: Stage, off: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restart the server with its clock so far off, and no other process's. Without ``off``, a file
+    says how far."""
     stage.cluster.stop(FAST)
     with monkeypatch.context() as environment:
         environment.setenv("LD_PRELOAD", str(faketime()))
-        environment.setenv("FAKETIME", off)
+        if off is not None:
+            environment.setenv("FAKETIME", off)
         environment.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
         stage.come_back()
 
@@ -92,6 +95,47 @@ def test_a_host_whose_clock_is_wrong_is_named_by_the_doctor(
     assert skew == pytest.approx(-90, abs=30)
     named = [one for one in findings(examine_clock, "D203") if "host" in one.facts]
     assert [one.facts["skew_seconds"] for one in named] == [skew]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(faketime() is None, reason="there is no faketime (Debian: apt-get install)")
+def test_a_clock_of_the_database_that_jumps_forward_takes_no_worker_as_lost(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both workers go on with their jobs, and one that dies after it is found."""
+    lease, clock = 6, stage.cluster.directory / "clock"  # which the server's user may read
+    clock.write_text("+0")
+    clock.chmod(0o644)
+    monkeypatch.setenv("FAKETIME_TIMESTAMP_FILE", str(clock))
+    monkeypatch.setenv("FAKETIME_NO_CACHE", "1")
+    set_clock(stage, None, monkeypatch)
+    often = json.dumps({"LEASE_SECONDS": lease, "SWEEP_SECONDS": 0.2})
+    options = ("--threads", "1", "--poll-seconds", "0.2")
+    both = [stage.start_worker(*options, TEST_DJANGO_JOBS=often) for _ in range(2)]
+    paths = [tmp_path / "first", tmp_path / "second"]
+    held = [jobs.hold.enqueue(str(path)) for path in paths]
+    for path in paths:
+        until_marked(path)
+    boots = set(Worker.objects.values_list("pk", flat=True))
+
+    def until_renewed_after(moment: datetime) -> None:
+        renewed = Worker.objects.filter(status="running", heartbeat_at__gt=moment)
+        until(lambda: renewed.count() == 2, what="both are renewed")
+
+    until_renewed_after(database_time() + timedelta(seconds=lease))  # both sweep
+    before = database_time()
+    clock.write_text("+1h")
+    until(lambda: database_time() > before + timedelta(minutes=50), what="the clock jumps")
+    until_renewed_after(database_time() + timedelta(seconds=lease))
+    assert set(Worker.objects.values_list("pk", flat=True)) == boots
+    assert [len(lines(path)) for path in paths] == [1, 1]
+    assert "event=database_clock_jumped" in "".join(worker.text() for worker in both)
+    both[0].signal_all(signal.SIGKILL)
+    for path in paths:
+        let_go(path)
+    ended = [until_status(job, "succeeded") for job in held]
+    assert sorted(job.attempt for job in ended) == [1, 2]
 
 
 @pytest.mark.django_db

@@ -344,6 +344,25 @@ def test_claimed_jobs_are_found_by_the_running_index(worker: int) -> None:
 
 
 @pytest.mark.django_db
+def test_a_sweep_reads_only_workers_whose_lease_ran_out(worker: int) -> None:
+    run_sql(
+        "INSERT INTO django_jobs_worker SELECT (jsonb_populate_record(one, jsonb_build_object("
+        "'id', n, 'status', 'stopped'))).* FROM django_jobs_worker AS one,"
+        " generate_series(1, 5000) AS n WHERE one.id = %s",
+        [worker],
+    )
+    register_worker(lease=-1.0)
+    analyze("django_jobs_worker")
+    in_time = timezone.now() + timedelta(hours=1)
+    for latest in (None, in_time):
+        plan = explain(reaping.DECLARE_LOST, {"latest": latest})
+        assert "django_jobs_worker_alive" in indexes(plan)
+        assert most_rows(plan) <= 100
+    late = explain(reaping.DECLARE_LOST, {"latest": in_time - timedelta(days=1)})
+    assert most_rows(late) <= 1  # that of the time itself
+
+
+@pytest.mark.django_db
 def test_cancel_requests_are_found_by_their_own_index(
     worker: int,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from django_jobs.maintenance.tasks import maintenance_tasks, reap_once
+from django_jobs.maintenance.tasks import Reaping, maintenance_tasks
 from django_jobs.models import Job
 from django_jobs.signals import attempt_failed, job_dead
 from tests.factories import enqueue_and_claim, fold_runs, heard, run_sql
@@ -43,7 +43,7 @@ def test_all_can_be_run_when_there_is_nothing_to_do() -> None:
 def test_each_worker_walks_from_the_beginning() -> None:
     once, again = ({task.name: task.run_once for task in maintenance_tasks()} for _ in range(2))
     others = {name for name in once if once[name] != again[name]}
-    assert others == {"retention", "partitions", "quarantining", "totals"}
+    assert others == {"reaping", "retention", "partitions", "quarantining", "totals"}
 
 
 def test_totals_can_be_turned_off(settings: Settings) -> None:
@@ -57,8 +57,9 @@ def test_reaping_settles_abandoned_jobs_and_sends_signals() -> None:
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 s'")
     run_sql("UPDATE django_jobs_job SET max_crashes = 1")
     with heard(attempt_failed) as failed, heard(job_dead) as dead:
-        assert reap_once() == 1
-        assert reap_once() == 0
+        sweep = Reaping()
+        assert sweep.run_once() == 1
+        assert sweep.run_once() == 0
     assert [(one["job_id"], one["outcome"]) for one in failed] == [(held.id, "lost")]
     assert len(dead) == 1
     assert Job.objects.get().status == "dead"

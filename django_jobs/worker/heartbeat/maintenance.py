@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 
-from ...domain.maintenance import MaintenanceTask
+from ...domain.maintenance import LeasesInDoubt, MaintenanceTask
 from ...models.database import DATABASE_ERRORS
 from ..events import emit_throttled
 from ..options import Options
@@ -27,9 +27,9 @@ class TaskRunner:
 
     def wait_for_beats(self) -> None:
         """Postpone the tasks until live workers had two heartbeats to renew: if the database was
-        away for longer than a lease, or the machine was suspended, all leases have run out, but no
-        worker is lost. Their order stays: one that always loses the connection would come before
-        the others each time."""
+        away or stood still for longer than a lease, its clock jumped, or the machine was suspended,
+        all leases have run out, but no worker is lost. Their order stays: one that always loses the
+        connection would come before the others each time."""
         self._waits_until = time.monotonic() + self._grace
 
     def bring_forward(self, name: str) -> None:
@@ -54,6 +54,11 @@ class TaskRunner:
         try:
             if task.has_more(task.run_once()):
                 self._due[task.name] = now  # after the others that are due
+        except LeasesInDoubt as doubt:
+            self._due[task.name] = now  # its turn was none
+            seconds = round(doubt.seconds, 1)
+            emit_throttled("database_clock_jumped", logging.WARNING, seconds=seconds)
+            self.wait_for_beats()
         except DATABASE_ERRORS as error:
             text = f"{type(error).__name__}: {error}"
             emit_throttled("maintenance_failed", logging.WARNING, task=task.name, error=text)
