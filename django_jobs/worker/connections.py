@@ -243,6 +243,13 @@ def drop_connection() -> None:
         connection.connection = None
 
 
+def is_disconnected() -> bool:
+    """Whether this thread has no connection to the jobs' database, for example after an error that
+    ended it."""
+    raw: Any = connections[conf().database].connection
+    return raw is None or bool(raw.closed)
+
+
 def close_others() -> None:
     """Close this thread's connections to other databases if they are broken or too old, as Django
     does between two requests. Receivers of signals opened them."""

@@ -19,7 +19,7 @@ from ...conf import conf
 from ...domain.maintenance import MaintenanceTask
 from ...lifecycle.notifying import CHANNEL, QUARANTINED, SCHEDULES
 from ...models.database import DATABASE_ERRORS
-from ..connections import close_others, drop_connection, own_connection, ping
+from ..connections import close_others, drop_connection, is_disconnected, own_connection, ping
 from ..events import emit_throttled
 from ..ipc.scoreboard import Scoreboard
 from ..options import Options
@@ -78,7 +78,7 @@ class Upkeep:
         except DATABASE_ERRORS as error:
             # Without the database the workers could not renew their leases either. If it refuses
             # a statement, or a lock is in the way, they could.
-            self._grants_grace = self._grants_grace or _is_disconnected()
+            self._grants_grace = self._grants_grace or is_disconnected()
             emit_failure = failed if self._connected else _database_failed
             self._connected = False
             drop_connection()
@@ -129,11 +129,6 @@ class Upkeep:
                 if notice.payload == QUARANTINED:
                     self._tasks.bring_forward("quarantining")
                     return
-
-
-def _is_disconnected() -> bool:
-    raw: Any = connections[conf().database].connection
-    return raw is None or bool(raw.closed)
 
 
 def _database_failed(level: int, error: str) -> None:

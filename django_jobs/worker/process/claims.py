@@ -10,6 +10,7 @@ from ...lifecycle import claiming, settling
 from ...lifecycle.claiming import START
 from ...lifecycle.job_columns import ClaimedJob
 from ...models.database import DATABASE_ERRORS
+from ..connections import is_disconnected
 from ..events import emit
 from ..ipc.scoreboard import CAPACITY, WorkerSlot
 from ..options import Options
@@ -31,8 +32,8 @@ MOST_FOR_SLOT = 4
 soon."""
 
 BLOCKED_SECONDS = 1.0
-"""The least time for which a queue rests after a claim from it took too long. It rests for as long
-as that claim took."""
+"""The least time for which a queue rests after a claim from it took too long, or was refused. It
+rests for as long as that claim took."""
 
 RESTART_SECONDS = 1.0
 """Seconds after which a claim starts at the head of its queue again, because a job of a long
@@ -81,7 +82,8 @@ class Claims:
                         among.discard(queue)  # the others get the rest
                     claims.append(self._sort(pool, queue, jobs))
             except DATABASE_ERRORS as error:
-                if self._deadline.cut_short(error):
+                # A trigger of the project's may refuse the jobs of this queue.
+                if self._deadline.cut_short(error) or not is_disconnected():
                     self._pass_over(queue, max(time.monotonic() - began, BLOCKED_SECONDS))
                 raise
             finally:
@@ -98,7 +100,7 @@ class Claims:
 
     @property
     def passes_over_some(self) -> bool:
-        """Whether a queue rests because a claim from it was cut short."""
+        """Whether a queue rests because a claim from it was cut short or refused."""
         return time.monotonic() < self._blocked_until
 
     def _claim_share(
