@@ -1,7 +1,7 @@
 """Settle row by row if a batch is refused, so that one bad row does not hold up the others.
 
 Rows that this package did not write may hold values that no statement can carry, such as an
-infinite due time or a counter at its maximum.
+infinite due time or a counter at its maximum. And a trigger of the project's may refuse a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..domain.errors import ErrorReport
 from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
 from ..logs import log_event
-from ..models.database import REFUSALS, fetch, jobs_connection, repeat_conflicts
+from ..models.database import ROW_ERRORS, fetch, is_of_a_row, jobs_connection, repeat_conflicts
 from .claiming import claimed_by
 from .job_columns import IN_LIVE, Fence
 from .notifying import notify_after_commit
@@ -68,7 +68,7 @@ WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE} AND id NOT IN (SELECT id FROM fr
 def settle_row_by_row(
     endings: Sequence[Ending], hand_over: HandOver | None = None
 ) -> list[Settled]:
-    """Settle a batch; if PostgreSQL rejects a value, settle each ending alone.
+    """Settle a batch; if PostgreSQL or a trigger rejects a row, settle each ending alone.
 
     A job whose ending is rejected even so ends dead with the reason. If that is rejected as well,
     the job is logged and left out of the result.
@@ -77,7 +77,9 @@ def settle_row_by_row(
     try:
         with transaction.atomic(using=alias):
             return settle(endings, hand_over=hand_over)
-    except REFUSALS as refusal:
+    except ROW_ERRORS as refusal:
+        if not is_of_a_row(refusal):
+            raise
         if len(endings) > 1:
             alone = [settle_row_by_row([ending], hand_over) for ending in endings]
             return list(chain.from_iterable(alone))
@@ -90,16 +92,19 @@ def settle_row_by_row(
         return settle_row_by_row([ending])
     try:
         return [_end_unsettleable(ending, error)]
-    except REFUSALS as second:
+    except ROW_ERRORS as second:
+        if not is_of_a_row(second):
+            raise
         _log("unsettleable", logging.ERROR, ending.job.id, ending.job.attempt, second)
         return []
 
 
 def give_back_unlocked(fences: Collection[Fence]) -> set[Fence]:
     """Give back jobs without waiting for locks. Return the fences of those that are still their
-    worker's, because another session has locked their rows."""
-    given_back = set(give_back(fences))
-    left = {(id_, attempt, worker) for id_, attempt, worker in fences if id_ not in given_back}
+    worker's, because another session has locked their rows. A job that is rejected is left out."""
+    given_back, rejected = give_back_row_by_row(fences)
+    done = set(given_back + rejected)
+    left = {(id_, attempt, worker) for id_, attempt, worker in fences if id_ not in done}
     ids = [id_ for id_, _, _ in left]
     workers = {worker for _, _, worker in left}
     return left & {job.fence for worker in workers for job in claimed_by(worker, ids)}
@@ -110,19 +115,22 @@ def locked_by_others(ids: Sequence[int]) -> set[int]:
     return {id_ for (id_,) in fetch(LOCKED_BY_OTHERS, {"ids": list(ids)})}
 
 
-def give_back_row_by_row(fences: Collection[Fence]) -> None:
-    """Give back a batch; if PostgreSQL rejects a value, give back each job alone. A job that is
-    rejected alone is logged and stays as it is."""
+def give_back_row_by_row(fences: Collection[Fence]) -> tuple[list[int], list[int]]:
+    """Give back a batch; if PostgreSQL or a trigger rejects a row, give back each job alone. A job
+    that is rejected alone is logged and stays as it is. Return the ids of the jobs given back, and
+    of those that were rejected."""
     try:
-        with transaction.atomic(using=jobs_connection().alias):
-            give_back(fences)
-    except REFUSALS as refusal:
+        return give_back(fences), []
+    except ROW_ERRORS as refusal:
+        if not is_of_a_row(refusal):
+            raise
         if len(fences) > 1:
-            for fence in fences:
-                give_back_row_by_row([fence])
-            return
+            alone = [give_back_row_by_row([fence]) for fence in fences]
+            given_back, rejected = zip(*alone, strict=True)
+            return [*chain.from_iterable(given_back)], [*chain.from_iterable(rejected)]
         ((id_, attempt, _),) = fences
         _log("not_given_back", logging.WARNING, id_, attempt, refusal)
+        return [], [id_]
 
 
 def _log(event: str, level: int, job: int, attempt: int, error: Exception) -> None:
@@ -165,9 +173,11 @@ def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
 def settle_with_fallback(
     endings: Sequence[Ending], hand_over: HandOver | None = None
 ) -> list[Settled]:
-    """Settle a batch in one statement. If PostgreSQL rejects a value, settle row by row so that
-    only the offending job is reported."""
+    """Settle a batch in one statement. If PostgreSQL or a trigger rejects a row, settle row by row
+    so that only the offending job is reported."""
     try:
         return settle(endings, hand_over=hand_over)
-    except REFUSALS:
+    except ROW_ERRORS as refusal:
+        if not is_of_a_row(refusal):
+            raise
         return settle_row_by_row(endings, hand_over)

@@ -33,6 +33,9 @@ REFUSALS = (DataError, IntegrityError, NotSupportedError, ValueError, RecursionE
 """Errors of a value. ``NotSupportedError``: a database that is not UTF8 cannot read the escapes in
 JSON."""
 
+ROW_ERRORS = (*REFUSALS, ProgrammingError)
+"""The classes of the errors that :func:`is_of_a_row` tells from others."""
+
 NO_TABLE, NO_COLUMN = "42P01", "42703"
 CONFLICTS = {"40001", "40P01"}
 """SQLSTATEs of a serialization failure and a deadlock. A retry may succeed soon."""
@@ -91,6 +94,11 @@ def is_canceled(error: Exception) -> bool:
     """Whether PostgreSQL ended the statement because of a time limit, or because it was asked
     to."""
     return _state_of(error) == "57014"
+
+
+def is_of_a_row(error: Exception) -> bool:
+    """Whether an error is of a value, or a trigger of the project's has raised it."""
+    return isinstance(error, REFUSALS) or (_state_of(error) or "").startswith("P0")
 
 
 def is_blocked(error: Exception) -> bool:

@@ -18,9 +18,11 @@ from django_jobs.lifecycle.settling_rows import (
     give_back_unlocked,
     locked_by_others,
     settle_row_by_row,
+    settle_with_fallback,
 )
 from django_jobs.models import Job, Run, Worker
 from tests.factories import claim_ready, in_threads, register_worker, run_sql
+from tests.triggers import refused
 
 SPOILT = [
     "UPDATE django_jobs_job SET available_at = 'infinity' WHERE id = %s",
@@ -140,3 +142,31 @@ def test_reaping_and_recovery_do_not_wait_for_a_locked_row() -> None:
     assert statuses(held) == ["running", "ready", "ready"]
     assert len(reaping.reap()) == 1
     assert statuses(held) == ["ready", "ready", "ready"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_whose_end_a_trigger_refuses_ends_dead_and_delays_no_other() -> None:
+    _, held = three_held()
+    endings = [Ending(job, Succeeded()) for job in held]
+    with refused(f"NEW.id = {held[1].id} AND NEW.status = 'succeeded'"):
+        assert len(settle_with_fallback(endings)) == 3
+    assert statuses(held) == ["succeeded", "dead", "succeeded"]
+    assert Job.objects.get(pk=held[1].id).reason.endswith("not on Sundays")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lost_job_that_a_trigger_lets_nobody_change_delays_no_other() -> None:
+    worker, held = three_held()
+    forget(worker)
+    with refused(f"NEW.id = {held[1].id}"):
+        assert len(reaping.reap()) == 2
+        assert statuses(held) == ["ready", "running", "ready"]
+    assert len(reaping.reap()) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_give_back_that_a_trigger_refuses_delays_no_other() -> None:
+    _, held = three_held()
+    with refused(f"NEW.id = {held[1].id}"):
+        assert give_back_unlocked([job.fence for job in held]) == set()
+    assert statuses(held) == ["ready", "running", "ready"]

@@ -9,7 +9,7 @@ import pytest
 from django_jobs import enqueue_many
 from django_jobs.models import Job, Queue, Run, Worker
 from tests.app import jobs
-from tests.factories import run_sql
+from tests.triggers import refused
 
 from .processes import JobWorker, until, until_status
 
@@ -88,27 +88,13 @@ def test_weights_are_shares_of_the_started_jobs(
         assert abs(started.count("a") / len(started) - 5 / 6) < 0.1, count
 
 
-REFUSE = """
-CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'not on Sundays';
-END $$;
-CREATE TRIGGER refuse BEFORE UPDATE ON django_jobs_job_live
-FOR EACH ROW WHEN (NEW.queue = 'bulk' AND NEW.status = 'running')
-EXECUTE FUNCTION pg_temp.refuse()
-"""
-
-
 def test_a_queue_whose_claims_a_trigger_refuses_delays_no_other(start_worker: Start) -> None:
-    run_sql(REFUSE)
-    try:
-        refused = jobs.noop.using(queue="bulk").enqueue()
+    with refused("NEW.queue = 'bulk' AND NEW.status = 'running'"):
+        job = jobs.noop.using(queue="bulk").enqueue()
         worker = start_worker("--poll-seconds", "0.1")
         until(lambda: "not on Sundays" in worker.text())
         # Far more than one claim takes: the share of that queue is far behind theirs.
         others = Job.objects.filter(pk__in=enqueue_many(jobs.noop, [{}] * 2_000))
         until(lambda: others.filter(status="succeeded").count() == 2_000)
-        assert Job.objects.get(pk=refused.pk).status == "ready"
-    finally:
-        run_sql("DROP TRIGGER refuse ON django_jobs_job_live")
-    assert until_status(refused, "succeeded").attempt == 1
+        assert Job.objects.get(pk=job.pk).status == "ready"
+    assert until_status(job, "succeeded").attempt == 1

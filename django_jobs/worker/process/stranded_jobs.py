@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from ...lifecycle import claiming, settling
+from ...lifecycle import claiming
+from ...lifecycle.settling_rows import give_back_row_by_row
 from ..connections import drop_connection, retry_while_disconnected
 from ..events import emit
 from ..ipc.scoreboard import WorkerSlot
@@ -67,7 +68,7 @@ class StrandedJobs:
         def give_back() -> bool:
             unknown = [job.fence for job in claiming.claimed_by(worker) if job not in self._claimed]
             if unknown:
-                given = settling.give_back(unknown)
+                given, _ = give_back_row_by_row(unknown)
                 emit("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
             return True
 

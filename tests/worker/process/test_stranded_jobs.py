@@ -18,6 +18,7 @@ from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.process.stranded_jobs import StrandedJobs
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker
+from tests.triggers import refused
 from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -53,6 +54,15 @@ def test_only_jobs_that_the_process_does_not_know_are_given_back(settler: Settle
     settler._claimed.remove_all(known)
     assert stranded_jobs.give_back_if_due()  # once in a lease
     assert Job.objects.filter(status="running").count() == 2
+
+
+def test_a_stranded_job_that_a_trigger_lets_nobody_change_stops_no_claim(settler: Settler) -> None:
+    noop.enqueue_many([{}] * 3)
+    stranded, *_ = claim_ready(settler._slot.worker)
+    settler.thread.start()
+    with refused(f"NEW.id = {stranded.id}"):
+        assert stranded_jobs_of(settler).give_back_if_due()
+    assert Job.objects.get(status="running").pk == stranded.id
 
 
 def test_a_claimer_that_drains_does_not_wait_for_the_settler(settler: Settler) -> None:

@@ -1,0 +1,27 @@
+"""Triggers of a project on the tables of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .factories import run_sql
+
+REFUSE = """
+CREATE OR REPLACE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'not on Sundays';
+END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON django_jobs_job_live
+FOR EACH ROW WHEN ({}) EXECUTE FUNCTION pg_temp.refuse()
+"""
+
+
+@contextmanager
+def refused(when: str) -> Iterator[None]:
+    """A trigger refuses these changes of a live job."""
+    run_sql(REFUSE.format(when))
+    try:
+        yield
+    finally:
+        run_sql("DROP TRIGGER refuse ON django_jobs_job_live")
