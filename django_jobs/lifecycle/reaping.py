@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
@@ -15,7 +15,7 @@ from ..domain.outcomes import Lost, Outcome
 from ..models.database import execute, fetch, is_blocked, jobs_connection, repeat_conflicts
 from .claiming import claimed_by
 from .history import WAIT_A_MOMENT
-from .job_columns import Fence
+from .job_columns import ClaimedJob, Fence
 from .notifying import notify
 from .settling import Ending, Settled
 from .settling_rows import give_back_row_by_row, settle_row_by_row
@@ -84,41 +84,53 @@ def settle_abandoned() -> list[Settled]:
 
 @repeat_conflicts
 def _settle_abandoned() -> list[Settled]:
+    def settle(jobs: Sequence[ClaimedJob]) -> list[Settled]:
+        return settle_row_by_row([Ending(job, _lost_with(job.worker)) for job in jobs])
+
     with transaction.atomic(using=jobs_connection().alias):
         abandoned: dict[int, list[int]] = {}
         for worker, id_ in fetch(ABANDONED, {"limit": BATCH}):
             abandoned.setdefault(worker, []).append(id_)
-        endings: list[Ending] = []
+        held: list[ClaimedJob] = []
         for worker, ids in abandoned.items():
-            lost = Lost(reason=f"worker {worker} stopped renewing its lease")
-            endings += [Ending(job, lost) for job in claimed_by(worker, ids, lock=True)]
-        return _settle_unblocked(endings) if endings else []
+            held += claimed_by(worker, ids, lock=True)
+        return _unless_blocked(held, settle)
 
 
-def _settle_unblocked(endings: Sequence[Ending]) -> list[Settled]:
-    """Settle these; if another session's lock is in the way, settle those of each workflow run
-    alone, and leave out the blocked ones."""
+def _lost_with(worker: int) -> Lost:
+    return Lost(reason=f"worker {worker} stopped renewing its lease")
+
+
+def _unless_blocked(
+    jobs: Sequence[ClaimedJob], work: Callable[[Sequence[ClaimedJob]], list[Settled]]
+) -> list[Settled]:
+    """Do this to these jobs; if another session's lock is in the way, do it to those of each
+    workflow run alone, and leave out the blocked ones."""
+    if not jobs:
+        return []
     execute(WAIT_A_MOMENT, {})
-    if (settled := _unless_blocked(endings)) is not None:
-        return settled
-    by_run: dict[int | None, list[Ending]] = defaultdict(list)
-    for ending in endings:
-        by_run[ending.job.workflow_run_id].append(ending)
-    settled = _unless_blocked(by_run.pop(None, [])) or []
+    if (done := _try(jobs, work)) is not None:
+        return done
+    by_run: dict[int | None, list[ClaimedJob]] = defaultdict(list)
+    for job in jobs:
+        by_run[job.workflow_run_id].append(job)
+    done = _try(by_run.pop(None, []), work) or []
     groups = list(by_run.values())
     random.shuffle(groups)  # those that the time is too short for come sooner next time
     until = time.monotonic() + BLOCKED_SECONDS
     while groups and time.monotonic() < until:
-        settled += _unless_blocked(groups.pop()) or []
-    return settled
+        done += _try(groups.pop(), work) or []
+    return done
 
 
-def _unless_blocked(endings: Sequence[Ending]) -> list[Settled] | None:
-    if not endings:
+def _try(
+    jobs: Sequence[ClaimedJob], work: Callable[[Sequence[ClaimedJob]], list[Settled]]
+) -> list[Settled] | None:
+    if not jobs:
         return []
     try:
         with transaction.atomic(using=jobs_connection().alias):
-            return settle_row_by_row(endings)
+            return work(jobs)
     except OperationalError as error:
         if not is_blocked(error):
             raise
@@ -134,14 +146,21 @@ def recover_process(
 
     ``outcomes`` has the outcome of each attempt that had started. The other jobs were only
     prefetched and are given back. A job that another session has locked, or that cannot be given
-    back, is left to :func:`reap`.
+    back, is left to :func:`reap`. So is a step whose run, or a step after it, is locked.
     """
+
+    def give_back(jobs: Sequence[ClaimedJob]) -> list[Settled]:
+        give_back_row_by_row([job.fence for job in jobs])
+        return []
+
+    def settle(jobs: Sequence[ClaimedJob]) -> list[Settled]:
+        return settle_row_by_row([Ending(job, outcomes[job.fence]) for job in jobs])
+
     with transaction.atomic(using=jobs_connection().alias):
         end(worker, status=status, reason=reason)
         held = claimed_by(worker, lock=True)
-        give_back_row_by_row([job.fence for job in held if job.fence not in outcomes])
-        endings = [Ending(job, outcomes[job.fence]) for job in held if job.fence in outcomes]
-        settled = settle_row_by_row(endings) if endings else []
+        _unless_blocked([job for job in held if job.fence not in outcomes], give_back)
+        settled = _unless_blocked([job for job in held if job.fence in outcomes], settle)
     for queue in {job.queue for job in held}:
         notify(queue)
     return settled

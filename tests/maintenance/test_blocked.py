@@ -11,7 +11,9 @@ import pytest
 from django.db import DatabaseError, OperationalError
 from django.utils import timezone
 
+from django_jobs.domain.outcomes import Lost, Outcome
 from django_jobs.lifecycle import backlog_samples, reaping
+from django_jobs.lifecycle.job_columns import Fence
 from django_jobs.lifecycle.operations import bulk, workflows
 from django_jobs.lifecycle.promoting import peek
 from django_jobs.maintenance import retention
@@ -34,7 +36,7 @@ from tests.lifecycle.test_opening import finish
 from tests.lifecycle.test_reaping import expire
 from tests.maintenance.test_bulk_operations import run_all
 from tests.maintenance.test_retention_workflows import age
-from tests.workflows import start_graph, states
+from tests.workflows import start_graph, states, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 GRAPH = {"a": "", "b": "a"}
@@ -82,6 +84,25 @@ def test_lost_steps_of_other_runs_are_settled_beside_a_locked_one() -> None:
     with locked("django_jobs_workflowrun", "id = %s", runs[0].pk):
         assert len(reaping.reap()) == 2
     assert [states(run)["a"] for run in runs] == ["running", "dead", "dead"]
+
+
+def test_the_jobs_of_a_dead_process_are_settled_beside_a_locked_run() -> None:
+    held = start_graph({"started": "", "waiting": ""})
+    others = [noop.enqueue() for _ in range(2)]
+    worker = register_worker()
+    jobs = claim_ready(worker)
+    run_sql("UPDATE django_jobs_job SET crashes = 2, cancel_requested_at = now() WHERE step <> ''")
+    lost = {others[0].pk, step(held, "started").pk}
+    outcomes: dict[Fence, Outcome] = {
+        job.fence: Lost(reason="SIGSEGV") for job in jobs if job.id in lost
+    }
+    with locked("django_jobs_workflowrun", "true"):
+        (settled,) = reaping.recover_process(worker, outcomes, reason="SIGSEGV")
+        assert settled.ending.job.id == others[0].pk
+        assert {Job.objects.get(pk=other.pk).status for other in others} == {"ready"}
+        assert set(states(held).values()) == {"running"}
+    reaping.reap()
+    assert set(states(held).values()) == {"cancelled"}
 
 
 def cut_short() -> list[WorkflowRun]:
