@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 from ...lifecycle import claiming
+from ...lifecycle.job_columns import ClaimedJob, Fence
 from ...lifecycle.settling_rows import give_back_row_by_row
 from ..connections import drop_connection, retry_while_disconnected
 from ..events import emit
 from ..ipc.scoreboard import WorkerSlot
 from ..pools.claimed_jobs import ClaimedJobs
+from ..statement_timeout import StatementTimedOut
 from .settler import Settler
+
+R = TypeVar("R")
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks whether others need the connection of a waiting claimer."""
@@ -63,17 +71,31 @@ class StrandedJobs:
         return True
 
     def _give_back(self) -> bool | None:
-        worker = self._slot.worker
+        """Give them back, the steps of each workflow run apart: one that was cancelled waits for
+        its run. If another session has locked that, the rest is left to the next look."""
+        stranded = self._retry(self._find)
+        if not stranded:
+            return stranded is not None
+        groups: dict[int | None, list[Fence]] = {None: []}
+        for job in random.sample(stranded, len(stranded)):
+            groups.setdefault(job.workflow_run_id, []).append(job.fence)
+        given_back = 0
+        with suppress(StatementTimedOut):
+            for fences in groups.values():
+                done = self._retry(partial(give_back_row_by_row, fences))
+                if done is None:
+                    return None
+                given_back += len(done[0])
+        emit("stranded_jobs", logging.WARNING, worker=self._slot.worker, given_back=given_back)
+        return True
 
-        def give_back() -> bool:
-            unknown = [job.fence for job in claiming.claimed_by(worker) if job not in self._claimed]
-            if unknown:
-                given, _ = give_back_row_by_row(unknown)
-                emit("stranded_jobs", logging.WARNING, worker=worker, given_back=len(given))
-            return True
+    def _find(self) -> list[ClaimedJob]:
+        held = claiming.claimed_by(self._slot.worker)
+        return [job for job in held if job not in self._claimed]
 
+    def _retry(self, work: Callable[[], R]) -> R | None:
         return retry_while_disconnected(
-            give_back,
+            work,
             what="give back stranded jobs",
             give_up=lambda: self._draining() or not self._slot.is_safe(self._lease),
             deadline=self._settler.deadline,

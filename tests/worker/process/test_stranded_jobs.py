@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection
 
+from django_jobs import cancel
 from django_jobs.models import Job
 from django_jobs.worker.connections import ping
 from django_jobs.worker.ipc.scoreboard import Scoreboard
@@ -16,10 +17,12 @@ from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.cancels import Cancels
 from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.process.stranded_jobs import StrandedJobs
+from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
-from tests.factories import claim_ready, register_worker
+from tests.factories import another_connection, claim_ready, register_worker
 from tests.triggers import refused
 from tests.worker.processes import until
+from tests.workflows import start_graph
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -63,6 +66,28 @@ def test_a_stranded_job_that_a_trigger_lets_nobody_change_stops_no_claim(settler
     with refused(f"NEW.id = {stranded.id}"):
         assert stranded_jobs_of(settler).give_back_if_due()
     assert Job.objects.get(status="running").pk == stranded.id
+
+
+def test_a_stranded_step_that_waits_for_its_run_stops_no_claim(settler: Settler) -> None:
+    start_graph({"a": ""})
+    (held,) = claim_ready(settler._slot.worker)
+    assert cancel(held.id)
+    noop.enqueue_many([{}] * 3)
+    claim_ready(settler._slot.worker)
+    settler.deadline = StatementTimeout(0.3)
+    settler.thread.start()
+    stranded_jobs = stranded_jobs_of(settler)
+    with another_connection() as other, other.cursor() as cursor, ThreadPoolExecutor(1) as thread:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT 1 FROM django_jobs_workflowrun FOR UPDATE")
+        looking = thread.submit(stranded_jobs.give_back_if_due)
+        until(lambda: settler.deadline.enforce() or looking.done())
+        assert looking.result()
+        assert Job.objects.filter(status="ready").count() == 3
+        cursor.execute("ROLLBACK")
+    stranded_jobs.look_soon()
+    assert stranded_jobs.give_back_if_due()
+    assert Job.objects.get(pk=held.id).status == "cancelled"
 
 
 def test_a_claimer_that_drains_does_not_wait_for_the_settler(settler: Settler) -> None:
