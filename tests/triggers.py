@@ -12,15 +12,15 @@ CREATE OR REPLACE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS 
 BEGIN
     RAISE EXCEPTION 'not on Sundays';
 END $$;
-CREATE TRIGGER refuse BEFORE UPDATE ON django_jobs_job_live
+CREATE TRIGGER refuse BEFORE {} ON django_jobs_job_live
 FOR EACH ROW WHEN ({}) EXECUTE FUNCTION pg_temp.refuse()
 """
 
 
 @contextmanager
-def refused(when: str) -> Iterator[None]:
+def refused(when: str, change: str = "UPDATE") -> Iterator[None]:
     """A trigger refuses these changes of a live job."""
-    run_sql(REFUSE.format(when))
+    run_sql(REFUSE.format(change, when))
     try:
         yield
     finally:

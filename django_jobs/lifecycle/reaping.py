@@ -45,12 +45,13 @@ SELECT statement_timestamp()
 """
 
 # Also finds the jobs of a worker whose row was deleted, and a claim that committed at the moment
-# its worker was declared lost.
+# its worker was declared lost. In any order, or 500 that are blocked would hide the others each
+# time.
 ABANDONED = """
 SELECT job.worker_id, job.id FROM django_jobs_job AS job
 LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
 WHERE job.status = 'running' AND (worker.id IS NULL OR worker.status IN ('lost', 'stopped'))
-ORDER BY job.worker_id, job.id
+ORDER BY random()
 LIMIT %(limit)s
 FOR NO KEY UPDATE OF job SKIP LOCKED
 """

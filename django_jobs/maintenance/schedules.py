@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.db import Error, transaction
 
@@ -45,6 +46,7 @@ class Scheduling:
     def __init__(self) -> None:
         self._pause = FIRST_PAUSE
         self._retried = False
+        self._shuffled = False
 
     def look(self) -> float:
         """Fire up to 500 due schedules. Return the seconds to the next due time, at most; 0 if
@@ -64,10 +66,13 @@ class Scheduling:
             with transaction.atomic(using=conf().database):
                 start_next_waiting()
         if horizon.stale:
-            done += work_on(lambda: due_schedules.take_stale(BATCH), arm, left)
+            take = partial(due_schedules.take_stale, BATCH, shuffled=self._shuffled)
+            done += work_on(take, arm, left)
         next_due_in = NEVER if horizon.next_due_in is None else horizon.next_due_in
         if next_due_in <= 0:
-            done += work_on(lambda: due_schedules.take_due(versions, BATCH), fire, left)
+            take = partial(due_schedules.take_due, versions, BATCH, shuffled=self._shuffled)
+            done += work_on(take, fire, left)
+        self._shuffled = bool(left)  # or a batch that is left would hide the others each time
         if left:
             raise left[0]
         if next_due_in > 0:

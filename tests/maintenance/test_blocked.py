@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from django_jobs.lifecycle import backlog_samples, reaping
 from django_jobs.lifecycle.job_columns import Fence
 from django_jobs.lifecycle.operations import bulk, workflows
 from django_jobs.lifecycle.promoting import peek
-from django_jobs.maintenance import retention
+from django_jobs.maintenance import retention, schedules
 from django_jobs.maintenance.bulk_operations import LOCKED, run_chunk
 from django_jobs.maintenance.retention import Retention, rules_in_force
 from django_jobs.maintenance.schedules import Scheduling
@@ -36,6 +36,7 @@ from tests.lifecycle.test_opening import finish
 from tests.lifecycle.test_reaping import expire
 from tests.maintenance.test_bulk_operations import run_all
 from tests.maintenance.test_retention_workflows import age
+from tests.triggers import refused
 from tests.workflows import start_graph, states, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,6 +85,20 @@ def test_lost_steps_of_other_runs_are_settled_beside_a_locked_one() -> None:
     with locked("django_jobs_workflowrun", "id = %s", runs[0].pk):
         assert len(reaping.reap()) == 2
     assert [states(run)["a"] for run in runs] == ["running", "dead", "dead"]
+
+
+def test_more_blocked_lost_steps_than_a_batch_hide_no_other_lost_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reaping, "BATCH", 2)
+    start_graph(dict.fromkeys("abcd", ""))
+    noop.enqueue()
+    worker = register_worker()
+    claim_ready(worker)
+    run_sql("UPDATE django_jobs_job SET crashes = 2 WHERE step <> ''")
+    expire(worker)
+    with locked("django_jobs_workflowrun", "true"):
+        assert any(reaping.reap() for _ in range(30))
 
 
 def test_the_jobs_of_a_dead_process_are_settled_beside_a_locked_run() -> None:
@@ -227,33 +242,34 @@ def test_a_part_of_retention_that_fails_keeps_no_other_from_its_turn(
     assert expired_keys() == 0
 
 
-REFUSE = """
-CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF NEW.queue = 'bulk' THEN RAISE EXCEPTION 'not on Sundays'; END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER refuse BEFORE INSERT ON django_jobs_job_live
-FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse()
-"""
-
-
 def test_a_schedule_whose_job_a_trigger_refuses_stops_no_other() -> None:
     for number in range(3):
         due_schedule(name=f"good {number}")
     bad = due_schedule(name="bad", queue="bulk")
     due_schedule(name="better")
     scheduling = Scheduling()
-    run_sql(REFUSE)
-    try:
+    with refused("NEW.queue = 'bulk'", "INSERT"):
         for _ in range(2):
             with pytest.raises(DatabaseError, match="not on Sundays"):
                 scheduling.look()
             assert Job.objects.count() == 4
-    finally:
-        run_sql("DROP TRIGGER refuse ON django_jobs_job_live")
     scheduling.look()
     assert Job.objects.filter(schedule=bad).count() == 1
+
+
+def test_more_refused_schedules_than_a_batch_hide_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schedules, "BATCH", 2)
+    for number in range(4):
+        due_schedule(name=f"bad {number}", queue="bulk")
+    due_schedule(5.0, name="good")
+    scheduling = Scheduling()
+    with refused("NEW.queue = 'bulk'", "INSERT"):
+        for _ in range(30):
+            with suppress(DatabaseError):
+                scheduling.look()
+        assert Job.objects.exists()
 
 
 def test_a_schedule_that_waits_for_a_lock_stops_no_other() -> None:

@@ -85,10 +85,11 @@ def horizon() -> Horizon:
     return Horizon(**row)
 
 
-def take_due(job_types: Mapping[str, int], limit: int) -> list[int]:
+def take_due(job_types: Mapping[str, int], limit: int, *, shuffled: bool = False) -> list[int]:
     """Lock up to ``limit`` due schedules until the transaction ends; return their ids, the newest
     due time first, so that schedules that are on time do not wait behind those missed in an outage.
-    ``job_types`` maps the known names to the newest payload version that each reads.
+    ``shuffled``: in any order. ``job_types`` maps the known names to the newest payload version
+    that each reads.
 
     Skips rows that are locked, rows whose rule has changed and is not yet re-armed, and payloads
     newer than this process can read.
@@ -98,13 +99,14 @@ def take_due(job_types: Mapping[str, int], limit: int) -> list[int]:
         if version > 1:
             readable |= Q(job_type=name, payload_version__lte=version)
     due = Schedule.objects.armed().filter(next_due_at__lte=Now(), job_type__in=list(job_types))
-    return _locked(due.filter(readable, stale=False).order_by("-next_due_at"), limit)
+    due = due.filter(readable, stale=False)
+    return _locked(due.order_by("?" if shuffled else "-next_due_at"), limit)
 
 
-def take_stale(limit: int) -> list[int]:
+def take_stale(limit: int, *, shuffled: bool = False) -> list[int]:
     """Lock up to ``limit`` schedules whose rule has changed until the transaction ends; return
     their ids. Skips rows that are locked."""
-    return _locked(Schedule.objects.filter(stale=True).order_by("id"), limit)
+    return _locked(Schedule.objects.filter(stale=True).order_by("?" if shuffled else "id"), limit)
 
 
 def read(ids: Collection[int]) -> list[Schedule]:
