@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -31,3 +31,21 @@ class MaintenanceTask:
     def has_more(self, changed: int) -> bool:
         """Whether a run that changed ``changed`` rows has probably left some."""
         return changed >= self.batch
+
+
+class TaskParts:
+    """Calls the parts of a task one after the other. After an error the next run begins with what
+    comes behind the part that failed, which would keep the others waiting for as long as it
+    fails."""
+
+    def __init__(self) -> None:
+        self._first = 0
+
+    def run(self, parts: Sequence[Callable[[], int]]) -> int:
+        """Call all parts; return the sum of what they return."""
+        changed = 0
+        for number in range(self._first, self._first + len(parts)):
+            self._first = (number + 1) % len(parts)
+            changed += parts[number % len(parts)]()
+        self._first = 0
+        return changed

@@ -6,9 +6,11 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from ..conf import conf
 from ..domain.durations import LONGEST_AGE
+from ..domain.maintenance import TaskParts
 from ..domain.partitions import Period
 from ..lifecycle import history
 from ..lifecycle.dropping import (
@@ -37,6 +39,7 @@ class Partitions:
         self._budget = budget
         self._after: dict[str, int] = {}
         self._left_until: dict[str, float] = {}
+        self._task_parts = TaskParts()
 
     def run_once(self) -> int:
         """Make the missing partitions, drop at most one of each table, and delete rows until the
@@ -47,14 +50,16 @@ class Partitions:
         """
         if not history.owns_tables():
             return 0
-        changed = make_due_partitions()
         deadline = time.monotonic() + self._budget
-        for table in TABLES:
-            expired = expired_partitions(table)
-            changed += self._drop_one(expired)
-            for partition in expired:
-                if partition.name in self._after and time.monotonic() < deadline:
-                    changed += self._delete_others(partition, deadline)
+        drops = [partial(self._drop_expired, table, deadline) for table in TABLES]
+        return self._task_parts.run([make_due_partitions, *drops])
+
+    def _drop_expired(self, table: PartitionedTable, deadline: float) -> int:
+        expired = expired_partitions(table)
+        changed = int(self._drop_one(expired))
+        for partition in expired:
+            if partition.name in self._after and time.monotonic() < deadline:
+                changed += self._delete_others(partition, deadline)
         return changed
 
     def _drop_one(self, expired: list[Partition]) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 
 from ..conf import conf
+from ..domain.maintenance import TaskParts
 from ..lifecycle.claiming import START
 from ..lifecycle.job_columns import QueuePosition
 from ..lifecycle.operations import quarantines
@@ -28,21 +30,24 @@ class Quarantining:
         self.page = page
         self.budget = budget
         self.positions: dict[str, QueuePosition] = {}
+        self._task_parts = TaskParts()
 
     def run_once(self) -> int:
         """Quarantine the job types that crashed too often, block a batch of jobs and unblock
         another. Returns how many rows changed."""
-        changed = quarantine_what_crashes()
+        return self._task_parts.run([quarantine_what_crashes, self._block, self._unblock])
+
+    def _block(self) -> int:
         names = quarantines.in_force()
-        changed += len(quarantines.spread(names))
-        changed += sum(
-            quarantines.unblock(name, self.page) for name in quarantines.types_to_unblock()
-        )
+        changed = len(quarantines.spread(names))
         if names:
             changed += sum(map(self._walk, Queue.objects.names()))
         else:
             self.positions.clear()
         return changed
+
+    def _unblock(self) -> int:
+        return sum(quarantines.unblock(name, self.page) for name in quarantines.types_to_unblock())
 
     def _walk(self, queue: str) -> int:
         """Scan the head of the queue, where claims begin and jobs return to, then a part of the
@@ -70,7 +75,9 @@ def quarantine_what_crashes() -> int:
     if most is None or seconds is None:
         return 0
     made = 0
-    for name, crashes in quarantines.crashes(seconds).items():
+    counted = [*quarantines.crashes(seconds).items()]
+    random.shuffle(counted)  # the row of one may be locked
+    for name, crashes in counted:
         if crashes.count >= most:
             reason = f"crashed {crashes.count} times in {seconds:g} s"
             if quarantines.quarantine(name, reason=reason, crashed_at=crashes.first, seconds=0.0):

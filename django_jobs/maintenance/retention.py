@@ -14,6 +14,7 @@ from django.db.models.functions import Cast
 
 from ..conf import conf
 from ..domain.durations import seconds_of
+from ..domain.maintenance import TaskParts
 from ..domain.partitions import Period, end_of
 from ..domain.retention import ALL, NOT_OF_JOBS, Kept, kept_by_status
 from ..domain.states import FINAL, JobState
@@ -77,24 +78,17 @@ class Retention:
         self.budget = budget
         self.after = dict.fromkeys(WALKS, 0)
         self._stuck: set[str] = set()
-        self._first = 0
+        self._task_parts = TaskParts()
 
     def run_once(self) -> int:
         """Delete expired rows until the budget is spent; return how many were deleted.
 
         At the end of all walks, ended workers, expired unique keys, outcomes that no breaker
         counts, old ticks and old totals are deleted too, and the next run starts from the lowest
-        id. After an error the next run begins with what comes behind the part that failed, which
-        would keep the others waiting for as long as it fails.
+        id.
         """
         deadline = time.monotonic() + self.budget
-        parts = self._parts()
-        deleted = 0
-        for number in range(self._first, self._first + len(parts)):
-            self._first = (number + 1) % len(parts)
-            deleted += parts[number % len(parts)](deadline)
-        self._first = 0
-        return deleted
+        return self._task_parts.run([partial(part, deadline) for part in self._parts()])
 
     def _parts(self) -> list[Part]:
         rules = rules_in_force()

@@ -10,27 +10,33 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, OperationalError
 from django.utils import timezone
+from pytest_django import Settings
 
 from django_jobs.domain.outcomes import Lost, Outcome
 from django_jobs.lifecycle import backlog_samples, reaping
 from django_jobs.lifecycle.job_columns import Fence
-from django_jobs.lifecycle.operations import bulk, workflows
+from django_jobs.lifecycle.operations import bulk, quarantines, workflows
 from django_jobs.lifecycle.promoting import peek
 from django_jobs.maintenance import retention, schedules
 from django_jobs.maintenance.bulk_operations import LOCKED, run_chunk
+from django_jobs.maintenance.dead_letters import prune_dead_letters
+from django_jobs.maintenance.quarantine import Quarantining
 from django_jobs.maintenance.retention import Retention, rules_in_force
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.metrics.gauges import read_gauges
-from django_jobs.models import BulkOperation, Job, Queue, WorkflowRun
+from django_jobs.models import BulkOperation, Job, Quarantine, Queue, WorkflowRun
 from django_jobs.signals import worker_event
-from tests.app.jobs import noop
+from tests.app.jobs import add, noop, write_effect
 from tests.factories import (
     another_connection,
     claim_ready,
     due_schedule,
+    enqueue_and_claim,
     heard,
+    make_dead,
     register_worker,
     run_sql,
+    settle_one,
 )
 from tests.lifecycle.test_opening import finish
 from tests.lifecycle.test_reaping import expire
@@ -303,3 +309,39 @@ def test_a_queue_whose_retention_cannot_be_read_stops_no_other() -> None:
     assert backlog_samples.past("bulk")["bulk"].leaves_runs
     for _ in range(2):  # taken, and stored
         assert {row["queue"] for row in read_gauges()["queues"]} >= {"bulk", "default"}
+
+
+def test_a_limit_of_dead_jobs_that_cannot_be_kept_stops_no_other() -> None:
+    Queue.objects.filter(name__in=["bulk", "default"]).update(retention={"dead": {"number": 1}})
+    for queue in ("bulk", "default"):
+        for _ in range(2):
+            make_dead(queue=queue)
+    with refused("OLD.queue = 'bulk'", "DELETE"):
+        for _ in range(30):
+            with suppress(DatabaseError):
+                prune_dead_letters(budget=60)
+    assert Job.objects.filter(queue="bulk").count() == 2
+    assert Job.objects.filter(queue="default").count() == 1
+
+
+def test_a_quarantine_that_waits_for_a_lock_stops_no_other(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "QUARANTINE": {"crashes": 1, "seconds": 3600}}
+    noop.enqueue()
+    quarantines.quarantine("app.noop", seconds=0)
+    for held in (enqueue_and_claim(add, 1), enqueue_and_claim(write_effect, "x")):
+        settle_one(held, Lost(reason="SIGSEGV", alone=True))
+    blocked, other = quarantines.crashes(3600)
+    quarantines.quarantine(blocked, seconds=0)
+    Quarantine.objects.filter(job_type=blocked).update(lifted_at="2026-01-01T00:00:00Z")
+    task = Quarantining()
+    with locked("django_jobs_quarantine", "job_type = %s", blocked):
+        for _ in range(20):
+            with suppress(OperationalError):
+                task.run_once()
+            if other in quarantines.in_force():
+                break
+        else:
+            pytest.fail("the other is not quarantined")
+        with suppress(OperationalError):
+            task.run_once()
+        assert Job.objects.get(job_type="app.noop").status == "blocked"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
@@ -347,3 +348,15 @@ def test_partitions_of_weeks_and_months_are_made_and_dropped(settings: Settings)
     left = names[len(expired) :]
     assert [one.name for one in partitions(JOBS)][: len(left)] == left
     assert Job.objects.count() == Run.objects.count() == len(left)
+
+
+@pytest.mark.django_db
+def test_a_partition_that_cannot_be_made_keeps_none_from_being_dropped() -> None:
+    forget_all()
+    make_days(10, 9)
+    run_sql(f"CREATE TABLE {JOBS.prefix}{datetime.now(UTC):%Y%m%d} ()")
+    task = Partitions(budget=60)
+    for _ in range(4):
+        with suppress(DatabaseError):
+            task.run_once()
+    assert old() == (0, 0)
