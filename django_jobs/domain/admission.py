@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from .errors import UNSTORABLE
 from .gates import Gates, parse
 
 MOST_TIMES = 20_000
@@ -22,7 +23,9 @@ MOST_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Jobs that wait for the same gates. ``rank`` and ``queue`` are those of the best one."""
+    """Jobs that wait for the same gates. ``rank`` and ``queue`` are those of the best one. Raises
+    ``ValueError`` if the text is not one of gates, or has the escape in JSON of what no text in
+    PostgreSQL contains."""
 
     text: str
     rank: float
@@ -30,7 +33,10 @@ class Line:
     gates: Gates = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gates", parse(self.text))
+        gates = parse(self.text)
+        if UNSTORABLE.search("".join((gates.tenant or "", gates.key or "", *gates.resources))):
+            raise ValueError(f"{self.text!r} has names that no row has")
+        object.__setattr__(self, "gates", gates)
 
 
 @dataclass(slots=True)

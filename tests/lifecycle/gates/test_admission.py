@@ -407,6 +407,10 @@ STRANGE = {
     "an object": "{}",
     "wrong types": '[null,null,"k","1","wait",[]]',
     "deep": "[" * 100_000 + "]" * 100_000,
+    "a zero byte": r'[null,"default","k\u0000",1,"wait",[]]',
+    "half a character": r'[null,"default","k\ud800",1,"wait",[]]',
+    "a zero byte in a resource": r'[null,"default",null,1,"wait",["a\u0000"]]',
+    "half a character of a tenant": r'["\udc00","default",null,1,"wait",[]]',
 }
 
 
