@@ -22,12 +22,16 @@ MOST_LINES = 10_000
 """Lines of waiting jobs that are looked at. With more, all numbers mean "at least"."""
 MOST_LISTED = 1_000
 
-TAKEN = """
+# What was written by hand and is no array names none.
+NAMED = """jsonb_array_elements_text(
+    CASE jsonb_typeof(resources) WHEN 'array' THEN resources END)"""
+
+TAKEN = f"""
 SELECT 'resource', used.name, count(*) FROM (
     SELECT resources FROM django_jobs_job
     WHERE resources IS NOT NULL AND status IN ('ready', 'running')
     ORDER BY id LIMIT %(most)s
-) AS job, jsonb_array_elements_text(job.resources) AS used (name) GROUP BY used.name
+) AS job, {NAMED} AS used (name) GROUP BY used.name
 UNION ALL
 SELECT 'tenant', tenant, count(*) FROM (
     SELECT tenant FROM django_jobs_job
@@ -67,7 +71,7 @@ taken_job AS MATERIALIZED (
 ), used AS MATERIALIZED (
     SELECT name, sum(taken) AS taken, sum(waiting) AS waiting FROM (
         SELECT one.name, 1 AS taken, NULL AS waiting
-        FROM taken_job, jsonb_array_elements_text(resources) AS one (name)
+        FROM taken_job, {NAMED} AS one (name)
         UNION ALL
         SELECT one.name, NULL, (SELECT count(*) FROM (
             SELECT FROM django_jobs_job_live AS job

@@ -24,8 +24,10 @@ from django_jobs.maintenance.quarantine import Quarantining
 from django_jobs.maintenance.retention import Retention, rules_in_force
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.metrics.gauges import read_gauges
-from django_jobs.models import BulkOperation, Job, Quarantine, Queue, WorkflowRun
+from django_jobs.metrics.limits import read_usages
+from django_jobs.models import BulkOperation, Job, Quarantine, Queue, Resource, WorkflowRun
 from django_jobs.signals import worker_event
+from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import add, noop, write_effect
 from tests.factories import (
     another_connection,
@@ -345,3 +347,15 @@ def test_a_quarantine_that_waits_for_a_lock_stops_no_other(settings: Settings) -
         with suppress(OperationalError):
             task.run_once()
         assert Job.objects.get(job_type="app.noop").status == "blocked"
+
+
+@pytest.mark.parametrize("resources", ['{"stripe": 1}', "7"])
+def test_a_job_whose_resources_were_written_by_hand_leaves_the_counts_of_others(
+    resources: str,
+) -> None:
+    Resource.objects.create(name="stripe", max_concurrency=5)
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET resources = %s::jsonb", [resources])
+    refund_payment.enqueue(2)
+    assert read_usages().resources["stripe"].waiting == 1
+    assert any(row["resource"] == "stripe" for row in read_gauges()["resources"])
