@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection
@@ -16,7 +15,7 @@ from django.db import DatabaseError, connection
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs, jobs
-from tests.clusters import IMMEDIATE, Cluster
+from tests.clusters import IMMEDIATE
 from tests.factories import run_sql
 from tests.worker.processes import let_go, until, until_marked, until_status
 
@@ -26,18 +25,6 @@ from .standby import Standby
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 POLL = ("--poll-seconds", "0.2")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as own:
-        yield own
-
-
-@pytest.fixture
-def stage(cluster: Cluster, tmp_path: Path, django_db_blocker: Any) -> Iterator[Stage]:
-    with Stage(cluster, tmp_path, django_db_blocker) as own:
-        yield own
 
 
 @pytest.fixture

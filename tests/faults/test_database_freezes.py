@@ -31,18 +31,6 @@ from .stage import Stage, queries_on
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as own:
-        yield own
-
-
-@pytest.fixture
-def stage(cluster: Cluster, tmp_path: Path, django_db_blocker: Any) -> Iterator[Stage]:
-    with Stage(cluster, tmp_path, django_db_blocker) as own:
-        yield own
-
-
 def test_a_sweep_that_the_server_reads_late_takes_no_worker_as_lost(stage: Stage) -> None:
     """It lay in the socket while the leases ran out, and the renewals did too."""
     worker = register_worker(lease=6.0)

@@ -7,10 +7,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -20,7 +18,7 @@ from django.db.models import Count, Sum
 from django_jobs.models import Job, Run, Worker
 from tests.app import async_jobs, database_jobs, jobs
 from tests.app.models import Effect
-from tests.clusters import FAST, IMMEDIATE, Cluster
+from tests.clusters import FAST, IMMEDIATE
 from tests.factories import run_sql
 from tests.worker.firing import database_time
 from tests.worker.processes import let_go, lines, until, until_marked, until_status
@@ -35,18 +33,6 @@ THE_WORKER_S = """
 SELECT pid FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as own:
-        yield own
-
-
-@pytest.fixture
-def stage(cluster: Cluster, tmp_path: Path, django_db_blocker: Any) -> Iterator[Stage]:
-    with Stage(cluster, tmp_path, django_db_blocker) as own:
-        yield own
 
 
 def load(count: int = 400) -> None:

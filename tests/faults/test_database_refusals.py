@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -20,7 +19,7 @@ from django_jobs import enqueue_many
 from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
-from tests.clusters import FAST, Cluster
+from tests.clusters import FAST
 from tests.factories import another_connection, run_sql
 from tests.worker.processes import let_go, until, until_marked, until_status
 
@@ -35,18 +34,6 @@ OF_A_BEAT = (
     "FROM django_jobs_inspection",
 )
 OTHERS = "SELECT pid, query FROM pg_stat_activity WHERE backend_type = 'client backend'"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as own:
-        yield own
-
-
-@pytest.fixture
-def stage(cluster: Cluster, tmp_path: Path, django_db_blocker: Any) -> Iterator[Stage]:
-    with Stage(cluster, tmp_path, django_db_blocker) as own:
-        yield own
 
 
 def terminate_others() -> None:
