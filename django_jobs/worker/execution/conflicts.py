@@ -51,7 +51,7 @@ def again_after_lost_races(
     before_next: Callable[[], None],
 ) -> R | Snoozed:
     """Call ``transaction`` up to ten times, until ``ends_at`` (a time of ``time.monotonic()``), and
-    return its result. It is told whether it is repeated.
+    return its result. Its argument is whether an earlier call has lost a race.
 
     If each call failed to serialize, the job is snoozed, which counts as no failure. An exception
     with which the handler chose the fate of its job is raised.
