@@ -30,6 +30,12 @@ WHERE job.status = 'running' AND job.claimed_at < clock_timestamp() - interval '
 GROUP BY worker.name ORDER BY count(*) DESC, worker.name
 """
 
+AT_WORK = """
+SELECT worker.name, job.id, job.attempt FROM django_jobs_job AS job
+JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
+WHERE job.status = 'running' ORDER BY job.id
+"""
+
 # Jobs that the stopped tree was found to have lost and that are in somebody else's hands now.
 TAKEN_OVER = """
 SELECT job.id, lost.attempt FROM django_jobs_job AS job
@@ -70,6 +76,36 @@ class Faults:
             time.sleep(TICK)
         self._undo(float("inf"))
         self._ground.keep_trees()
+
+    def make_one_late(self) -> None:
+        """After the storm: a tree whose handler has begun sleeps until its job runs elsewhere. It
+        wakes when its handler has long been over, and the other one has seconds to go. In the storm
+        the two meet by chance."""
+        self._ground.ask("late")
+        until = time.time() + self._ground.patience
+        while (tree := self._at_work()) is None and time.time() < until:
+            self._ground.keep_trees()
+            time.sleep(TICK)
+        if tree is not None:
+            fault = Fault(kind=plan.STOP_UNTIL_TAKEN, at=time.time(), tree=tree.name, until=until)
+            tree.signal_all(signal.SIGSTOP)
+            self._stopped.append((until, fault, tree.process.pid))
+            self._ground.history.faults.append(fault)
+            self._ground.say(f"{fault.kind} {fault.tree}")
+        while self._stopped:
+            self._ground.keep_trees()
+            self._undo(time.time())
+            time.sleep(TICK)
+        self._ground.all_asked()
+        while self._fetch(AT_WORK) and time.time() < until:
+            self._ground.keep_trees()
+            time.sleep(TICK)
+
+    def _at_work(self) -> Tree | None:
+        begun = {(line.job, line.attempt) for line in effects.read(self._ground.effects)}
+        trees = {tree.name: tree for tree in self._ground.trees}
+        rows = self._fetch(AT_WORK)
+        return next((trees[name] for name, *attempt in rows if tuple(attempt) in begun), None)
 
     def _do(self, step: Step) -> float:
         tree = self._ground.trees[step.tree]

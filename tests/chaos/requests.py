@@ -102,6 +102,8 @@ def errand(name: str, seed: int, jobs: int) -> list[Request]:
             return list(_mild(60))
         case "slow":
             return [Request(kind="outside", manner="batch", count=2, queue="default", seconds=1.5)]
+        case "late":  # shorter than the lease: it is over when its worker is found to be lost
+            return [Request(kind="outside", manner="batch", count=2, queue="default", seconds=2.5)]
         case "pills":
             pill = Request(kind="poison", manner="one", count=1, queue="default", seconds=0.01)
             return [pill] * 4

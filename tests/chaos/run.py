@@ -132,14 +132,16 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     ground.start_guests(asked.seconds, asked.seed)
     ground.wait_for_begin()
     result.history = ground.history
-    Faults(ground, asked.seed).go_on_for(asked.seconds)
+    faults = Faults(ground, asked.seed)
+    faults.go_on_for(asked.seconds)
     ground.say("peace")
     ground.roll_out()
     ground.end_dropper()
     next_due = afterwards.stop_schedule(ground)
     result.found += afterwards.come_to_rest(ground)
     ground.end_guests()
-    if not asked.is_control:  # it is about the storm
+    faults.make_one_late()
+    if not asked.is_control:
         result.found += afterwards.rest(ground)
         result.found += pools.problems(ground.directory)
         afterwards.drill(ground)
