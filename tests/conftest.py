@@ -44,10 +44,13 @@ SLOW = (
 """What takes minutes and depends on the version of Django less than all else: faults, servers of a
 test's own, PostgreSQL's plans, the demo; and what looks at the sources alone."""
 
-ENDS = ("doctor/", "documents/", "domain/", "lifecycle/", "metrics/", "test_docs", "why/")
+ENDS = (
+    *("doctor/", "documents/", "domain/", "lifecycle/", "metrics/", "test_docs", "why/"),
+    "admin/access/test_visible.py",
+)
 """What no pair of Python and Django decides if the oldest and the newest have run it: pure rules,
-statements that PostgreSQL alone reads, the documentation, and most worker processes. tox.ini has
-the pairs."""
+statements that PostgreSQL alone reads, the documentation, a walk through all pages for each
+permission, and most worker processes. tox.ini has the pairs."""
 
 EVERYWHERE = (
     *("worker/process/test_worker_process.py", "management/test_burst.py"),

@@ -20,8 +20,9 @@ from ..lifecycle.operations import quarantines
 from ..metrics.quarantines import BLOCKED_AT_GATES
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
+from .access.visible import LinksVisible
 from .base.actions import OperatorAction, by_name
-from .base.formatting import ago, badge, count_link, moment_column, text_column
+from .base.formatting import ago, badge, moment_column, text_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
 
@@ -80,7 +81,7 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Quarantine)
-class QuarantineAdmin(ConsoleAdmin):
+class QuarantineAdmin(LinksVisible, ConsoleAdmin):
     """One row for each job type that is or was quarantined."""
 
     form = QuarantineForm
@@ -132,7 +133,7 @@ class QuarantineAdmin(ConsoleAdmin):
     @admin.display(description=_("blocked jobs"))
     def blocked(self, quarantine: Any) -> str:
         filters = {"job_type": quarantine.job_type, "status": JobStatus.BLOCKED}
-        return count_link(self.admin_site, Job, quarantine.blocked_count, **filters)
+        return str(quarantine.visible.count_link(Job, quarantine.blocked_count, **filters))
 
     since_ago = moment_column("since", _("since"), ago)
     since_text = moment_column("since", _("since"))

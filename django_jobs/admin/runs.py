@@ -17,12 +17,11 @@ from ..lifecycle.history import RUNS
 from ..lifecycle.scope import scope_of
 from ..models import Job, Run, Worker
 from .access.errors import HidesErrors, hidden_error, hide_in_run, may_see_errors
-from .access.visible import Visible
+from .access.visible import LinksVisible
 from .base.formatting import (
     ago,
     badge,
     duration,
-    link,
     moment_column,
     one_line,
     preformatted,
@@ -55,7 +54,7 @@ class RunWorkerFilter(IdFilter):
 
 
 @admin.register(Run)
-class RunAdmin(HidesErrors, HistoryAdmin):
+class RunAdmin(LinksVisible, HidesErrors, HistoryAdmin):
     """The record of each attempt that has ended. Read-only."""
 
     change_list_template = "admin/django_jobs/run/change_list.html"
@@ -89,12 +88,6 @@ class RunAdmin(HidesErrors, HistoryAdmin):
         url = "" if scope_of(request.user) is not None else cost_url(self)
         extra = {**(extra_context or {}), "cost_url": url}
         return super().changelist_view(request, extra)
-
-    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        run = super().get_object(request, object_id, from_field)
-        if run is not None:
-            run.visible = Visible(self.admin_site, request)
-        return run
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
@@ -147,7 +140,7 @@ class RunAdmin(HidesErrors, HistoryAdmin):
 
     @admin.display(description=_("job"))
     def job_number(self, run: Any) -> str:
-        return link(self.admin_site, Job, run.job_id, f"#{run.job_id}")
+        return str(run.visible.job(run.job_id))
 
     @admin.display(description=_("job type"))
     def job_name(self, run: Any) -> str:

@@ -16,12 +16,11 @@ from ..conf import conf
 from ..models import Job, Worker
 from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
-from .access.visible import Visible
+from .access.visible import LinksVisible
 from .base.formatting import (
     NOTHING,
     ago,
     badge,
-    list_link,
     moment_column,
     one_line,
     text_column,
@@ -40,7 +39,7 @@ NAMED = 2
 
 
 @admin.register(Worker)
-class WorkerAdmin(ConsoleAdmin):
+class WorkerAdmin(LinksVisible, ConsoleAdmin):
     """One row for each run of a worker process."""
 
     list_display = (
@@ -84,11 +83,6 @@ class WorkerAdmin(ConsoleAdmin):
     def get_urls(self) -> list[Any]:
         deploys = console_path(self, "deploys/", deploys_view, DEPLOYS, self.has_view_permission)
         return [deploys, doctor_path(self), *super().get_urls()]
-
-    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        if not Visible(self.admin_site, request).sees(Job):
-            return self.list_display
-        return tuple("busy_link" if name == "busy" else name for name in self.list_display)
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         context = super().page_context(request, obj)
@@ -147,15 +141,10 @@ class WorkerAdmin(ConsoleAdmin):
 
     @admin.display(description=_("running / threads"))
     def busy(self, worker: Any) -> str:
-        return in_hand_text((worker.claimed, worker.threads, worker.async_slots))[0]
-
-    @admin.display(description=_("running / threads"))
-    def busy_link(self, worker: Any) -> str:
-        """A link to the jobs in hand, for those who may see jobs."""
-        text = self.busy(worker)
+        text: str = in_hand_text((worker.claimed, worker.threads, worker.async_slots))[0]
         if not worker.claimed:
             return text
-        return list_link(self.admin_site, Job, text, worker=worker.pk)
+        return str(worker.visible.list_link(Job, text, worker=worker.pk))
 
     version_line = text_column(
         "code_version", _("code version"), lambda text: one_line(text) if text else NOTHING

@@ -34,7 +34,7 @@ def test_the_jobs_in_hand_are_a_link_to_them(page: Page, page_of: Callable[..., 
     noop.enqueue_many([{}] * 4)
     held = claim_ready(worker, limit=3)
     link = f"{list_url(Job)}?worker={worker}"
-    assert cells(page, "busy_link") == [f'<a href="{link}">2 / 2</a>', "0 / 1"]
+    assert cells(page, "busy") == [f'<a href="{link}">2 / 2</a>', "0 / 1"]
     listed = page.text(link)
     assert "3 jobs" in listed
     for job in held:

@@ -1,4 +1,4 @@
-"""What a user may see on the overview, and the links for it."""
+"""What a user may see, and the links to it: none leads to a page that is refused."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from ...models import Job, Worker
 from ..base.formatting import NOTHING, change_url, list_url
+from ..base.paginator import counted
 
 
 class Visible:
@@ -52,6 +53,10 @@ class Visible:
             return text
         return format_html('<a href="{}">{}</a>', list_url(self.site, model, **filters), text)
 
+    def count_link(self, model: type[Model], number: int, **filters: Any) -> str:
+        """How many rows match the filters, as a link to them."""
+        return self.list_link(model, counted(number), **filters) if number else "0"
+
     def list_url(self, model: type[Model], **filters: Any) -> str:
         """The address of a list."""
         return list_url(self.site, model, **filters)
@@ -66,3 +71,23 @@ class Visible:
     def job(self, id_: int, text: str = "") -> str:
         """A job, as a link to it."""
         return self.link(Job, id_, text or f"#{id_}")
+
+
+class LinksVisible:
+    """A page whose rows have ``visible``, for the links in its list and on the page of a row."""
+
+    admin_site: AdminSite
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)  # type: ignore[misc]
+        if row is not None:
+            row.visible = Visible(self.admin_site, request)
+        return row
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changes = super().get_changelist_instance(request)  # type: ignore[misc]
+        changes.result_list = list(changes.result_list)
+        visible = Visible(self.admin_site, request)
+        for row in changes.result_list:
+            row.visible = visible
+        return changes

@@ -21,7 +21,6 @@ from django.utils.translation import gettext_noop, ngettext, pgettext
 from ...domain.durations import duration_text
 from ...models.timestamps import DistantTime
 from ...separators import localized, number_text
-from .paginator import counted
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -273,11 +272,6 @@ def list_url(site: AdminSite, model: type[Model], **filters: Any) -> str:
 
 def list_link(site: AdminSite, model: type[Model], text: str, **filters: Any) -> str:
     return format_html('<a href="{}">{}</a>', list_url(site, model, **filters), text)
-
-
-def count_link(site: AdminSite, model: type[Model], number: int, **filters: Any) -> str:
-    """How many rows match the filters, as a link to them."""
-    return list_link(site, model, counted(number), **filters) if number else "0"
 
 
 def link(site: AdminSite, model: type[Model], pk: Any, text: str) -> str:

@@ -21,8 +21,9 @@ from ...metrics.failures import FailureGroup, take_failure
 from ...models import BulkOperation, Job, Run
 from ...separators import number_text
 from ..access.errors import class_alone, hidden_error, may_see_errors, without_secrets
+from ..access.visible import Visible
 from ..base.actions import ModelAdmin
-from ..base.formatting import ago, link, list_url, moment_and_age
+from ..base.formatting import ago, list_url, moment_and_age
 from ..layout.console_page import console_page
 from .filters import NO_ERROR
 from .group_rows import (
@@ -67,7 +68,7 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     if newest:
         newest = _visible(newest, request)
     versions = code_versions(group.job_type, group.fingerprint, group.queues, since)
-    allowed = page.get_actions(request)
+    allowed, visible = page.get_actions(request), Visible(site, request)
     plan_url = _plan_url(site, group, chosen.queue, since) if "replay_jobs" in allowed else ""
     return console_page(
         page,
@@ -86,8 +87,8 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
             for one in versions
         ],
         newest=newest,
-        newest_job=newest and link(site, Job, newest.job, f"#{newest.job}"),
-        newest_run=newest and newest.run and link(site, Run, newest.run, _("its run")),
+        newest_job=newest and visible.job(newest.job),
+        newest_run=newest and newest.run and visible.link(Run, newest.run, _("its run")),
         place=place_of(newest.traceback or "") if newest else "",
         dead_url=dead_url(site, group, chosen),
         **{name: name in allowed and group.dead > 0 for name in ("replay_jobs", "dismiss_jobs")},

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from django.contrib.admin.sites import AdminSite
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ...models import Backfill, Job, Schedule, Tick
-from ..base.formatting import link, moment_in_zone
+from ..access.visible import Visible
+from ..base.formatting import moment_in_zone
 from ..schedules.display import on_clock, zone_of
 
 KEY = re.compile(r"schedule/(\d{1,18})/")
 """The prefix of a scheduled job's idempotency key."""
 
 
-def origin(job: Job, site: AdminSite) -> str:
+def origin(job: Job, visible: Visible) -> str:
     """The schedule of a job by name and the due time that made it."""
     tick = _tick(job)
     pk = job.schedule_id if tick is None else tick.schedule_id
@@ -26,13 +26,13 @@ def origin(job: Job, site: AdminSite) -> str:
         name = _("schedule %(id)s (deleted)") % {"id": pk} if pk else _("a schedule")
         return _due_text(name, moment_in_zone(job.scheduled_for))
     due_text = _due_text(
-        link(site, Schedule, schedule.pk, schedule.name),
+        visible.link(Schedule, schedule.pk, schedule.name),
         on_clock(job.scheduled_for, zone_of(schedule)),
     )
     if tick is None or tick.backfill_id is None:
         return due_text
     number = _("backfill #%(id)s") % {"id": tick.backfill_id}
-    return format_html("{}, {}", due_text, link(site, Backfill, tick.backfill_id, number))
+    return format_html("{}, {}", due_text, visible.link(Backfill, tick.backfill_id, number))
 
 
 def schedule_of(job: Any, pk: int) -> Schedule | None:

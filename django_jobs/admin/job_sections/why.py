@@ -17,7 +17,7 @@ from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus
 from ...why.evaluation import explain
 from ...why.explanation import Gate, GateState, Ref, Text
-from ..base.formatting import link
+from ..access.visible import Visible
 
 ICONS = {GateState.PASSED: "✓", GateState.HOLDS: "✕", GateState.UNKNOWN: "?"}
 LABELS = {
@@ -87,10 +87,9 @@ class Linked:
     """Makes links of the rows that a text names."""
 
     def __init__(self, site: AdminSite, request: HttpRequest) -> None:
-        self._site, self._request = site, request
+        self._visible = Visible(site, request)
         # The permission to view jobs does not say of which queue or job type each of them is.
         self.names_jobs = scope_of(request.user) is None
-        self._viewable = {} if self.names_jobs else {"job": False}
 
     def text(self, text: Text) -> str:
         """As HTML."""
@@ -101,15 +100,9 @@ class Linked:
         if isinstance(part, str):
             return part
         named_by = "job" if part.kind in UNNAMED else part.kind
-        if named_by not in self._viewable:
-            self._viewable[named_by] = self._may_view(apps.get_model("django_jobs", named_by))
-        if not self._viewable[named_by]:
+        model: Any = apps.get_model("django_jobs", named_by)
+        if not self._visible.sees(model) or (named_by == "job" and not self.names_jobs):
             return str(UNNAMED.get(part.kind, part.label))
         if part.kind == "job_type":
             return part.label
-        return link(self._site, apps.get_model("django_jobs", part.kind), part.id, part.label)
-
-    def _may_view(self, model: Any) -> bool:
-        if not self._site.is_registered(model):  # a project's own site may leave it out
-            return False
-        return self._site.get_model_admin(model).has_view_permission(self._request)
+        return self._visible.link(apps.get_model("django_jobs", part.kind), part.id, part.label)

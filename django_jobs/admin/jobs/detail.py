@@ -15,11 +15,11 @@ from ...domain.backoff import Backoff
 from ...models import JobStatus, Queue, Resource, Tenant
 from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
+from ..access.visible import LinksVisible
 from ..base.actions import ceiling_of
 from ..base.formatting import (
     NOTHING,
     badge,
-    link,
     moment_column,
     one_line,
     text_column,
@@ -62,7 +62,7 @@ EMPTY = (None, "{}", "null")
 INTERNALS = ("attempt", "crashes_of", "claimed", "rank_text", "payload_version", "worker_text")
 
 
-class JobPage(HidesErrors, ConsoleAdmin):
+class JobPage(LinksVisible, HidesErrors, ConsoleAdmin):
     """Shows a whole job. Reads JSON columns separately, because they may be large or invalid."""
 
     change_form_template = "admin/django_jobs/job/change_form.html"
@@ -185,15 +185,15 @@ class JobPage(HidesErrors, ConsoleAdmin):
     @admin.display(description=_("queue"))
     def queue_link(self, job: Any) -> str:
         queue = queue_of(job)
-        return job.queue if queue is None else link(self.admin_site, Queue, queue.pk, job.queue)
+        return job.queue if queue is None else str(job.visible.link(Queue, queue.pk, job.queue))
 
     @admin.display(description=_("schedule"))
     def schedule_text(self, job: Any) -> str:
-        return origin(job, self.admin_site)
+        return origin(job, job.visible)
 
     @admin.display(description=_("workflow"))
     def workflow_text(self, job: Any) -> str:
-        return workflow_of(job, self.admin_site)
+        return workflow_of(job, job.visible)
 
     concurrency_key_text = text_column("concurrency_key", _("concurrency key"))
 
@@ -208,10 +208,8 @@ class JobPage(HidesErrors, ConsoleAdmin):
     def _links(self, job: Any, model: type[Resource | Tenant], names: list[str]) -> str:
         """The names, as links to those that have a row."""
         ids = {name: pk for kind, name, pk in _limit_rows(job) if kind == model.__name__}
-        shown = (
-            link(self.admin_site, model, ids[name], name) if name in ids else name for name in names
-        )
-        return format_html_join(", ", "{}", ((one,) for one in shown)) or NOTHING
+        shown = ((job.visible.link(model, ids.get(name), name),) for name in names)
+        return format_html_join(", ", "{}", shown) or NOTHING
 
     @admin.display(description=_("last error"))
     def error_line(self, job: Any) -> str:

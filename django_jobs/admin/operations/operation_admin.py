@@ -15,13 +15,13 @@ from ...conf import conf
 from ...domain.bulk import BulkState
 from ...lifecycle.operations import bulk
 from ...lifecycle.operations.jobs import OperationResult
-from ...models import BulkAction, BulkOperation, Job
+from ...models import BulkAction, BulkOperation
 from ...separators import number_text
+from ..access.visible import LinksVisible, Visible
 from ..base.actions import OperatorAction, by_id
 from ..base.formatting import (
     ago,
     badge,
-    link,
     moment_column,
     one_line,
     refusal_text,
@@ -103,7 +103,7 @@ CONTINUE = OperatorAction(
 
 
 @admin.register(BulkOperation)
-class BulkOperationAdmin(ConsoleAdmin):
+class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
     """One row for each operation on all jobs that match."""
 
     list_display = (
@@ -153,13 +153,13 @@ class BulkOperationAdmin(ConsoleAdmin):
             "percent": None if fraction is None else number_text(fraction, ".0%"),
             "numbers": numbers(operation),
             "plan": plan_text(operation),
-            "awaited": self._jobs(awaited[:5]) if operation.is_unfinished else "",
-            "links": links(operation, self.admin_site),
+            "awaited": _jobs(operation.visible, awaited[:5]) if operation.is_unfinished else "",
+            "links": links(operation, operation.visible),
             "reasons": [
                 {
                     "reason": refusal_text(reason),
                     "count": number_text(entry["count"]),
-                    "jobs": self._jobs(entry["jobs"]),
+                    "jobs": _jobs(operation.visible, entry["jobs"]),
                     "more": entry["count"] > len(entry["jobs"]),
                 }
                 for reason, entry in sorted(
@@ -167,10 +167,6 @@ class BulkOperationAdmin(ConsoleAdmin):
                 )
             ],
         }
-
-    def _jobs(self, ids: list[int]) -> str:
-        links = [(link(self.admin_site, Job, id_, f"#{id_}"),) for id_ in ids]
-        return format_html_join(", ", "{}", links)
 
     @admin.display(description=_("number"))
     def number(self, operation: Any) -> str:
@@ -220,3 +216,7 @@ class BulkOperationAdmin(ConsoleAdmin):
     made_ago = moment_column("created_at", _("requested"), ago)
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
+
+
+def _jobs(visible: Visible, ids: list[int]) -> str:
+    return format_html_join(", ", "{}", ((visible.job(id_),) for id_ in ids))

@@ -15,7 +15,8 @@ from ...domain.replay_plan import ReplayPlan
 from ...maintenance.bulk_actions import live_workers
 from ...models import BulkAction, BulkOperation, Job
 from ...separators import number_text
-from ..base.formatting import duration, list_url
+from ..access.visible import Visible
+from ..base.formatting import duration
 from ..failures.group_rows import failure_url, groups_url
 
 MOST_FAILURES = 3
@@ -179,8 +180,10 @@ def plan_text(operation: Any) -> str:
     return text
 
 
-def links(operation: BulkOperation, site: AdminSite) -> list[tuple[str, str]]:
-    """The jobs that failed again, and the failures that it is about."""
+def links(operation: BulkOperation, visible: Visible) -> list[tuple[str, str]]:
+    """The jobs that failed again, and the failures that it is about, for those who see jobs."""
+    if not visible.sees(Job):
+        return []
     failed: list[int] = operation.progress.get("failed", [])
     found = []
     if failed:
@@ -189,8 +192,8 @@ def links(operation: BulkOperation, site: AdminSite) -> list[tuple[str, str]]:
             label = gettext("The last %(count)s jobs that failed again") % {
                 "count": number_text(len(failed))
             }
-        found.append((label, list_url(site, Job, q=" ".join(map(str, failed)))))
-    return found + _failures(operation, failed, site)
+        found.append((label, visible.list_url(Job, q=" ".join(map(str, failed)))))
+    return found + _failures(operation, failed, visible.site)
 
 
 def _failures(

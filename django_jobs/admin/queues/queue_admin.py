@@ -9,7 +9,6 @@ from django.contrib import admin
 from django.db.models import IntegerField, OuterRef
 from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
-from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
@@ -19,14 +18,11 @@ from ...metrics.slo import SloWindow, take_objectives
 from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.timestamps import TimestampSubquery
 from ...separators import number_text
-from ..access.visible import Visible
+from ..access.visible import LinksVisible, Visible
 from ..base.formatting import (
     NOTHING,
     badge,
-    count_link,
     duration,
-    list_link,
-    list_url,
     shortened,
     with_reason,
 )
@@ -47,7 +43,7 @@ AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
 
 
 @admin.register(Queue)
-class QueueAdmin(ConsoleAdmin):
+class QueueAdmin(LinksVisible, ConsoleAdmin):
     """Queues. Pausing is an action; the other settings are a form."""
 
     scoped_by: ClassVar[Any] = {"queue": "name"}
@@ -203,15 +199,16 @@ class QueueAdmin(ConsoleAdmin):
         limit = "∞" if queue.max_concurrency is None else number_text(queue.max_concurrency)
         text, number = f"{counted(queue.running_count)} / {limit}", queue.running_count
         filters = {"queue": queue.name, "status": "running"}
-        return list_link(self.admin_site, Job, text, **filters) if number else text
+        return str(queue.visible.list_link(Job, text, **filters)) if number else text
 
     @admin.display(description=_("dead"))
     def dead(self, queue: Any) -> str:
         if queue.numbers is None:
             return NOTHING
         count = queue.numbers.jobs("dead", queue.name)
-        url = list_url(self.admin_site, DeadLetter, queue=queue.name)
-        return format_html('<a href="{}">{}</a>', url, count) if count.number else str(count)
+        if not count.number:
+            return str(count)
+        return str(queue.visible.list_link(DeadLetter, str(count), queue=queue.name))
 
     @admin.display(description=_("Done / min"))
     def done(self, queue: Any) -> str:
@@ -224,7 +221,7 @@ class QueueAdmin(ConsoleAdmin):
         return empty_in(queue.numbers, queue.name, paused=queue.paused)
 
     def _jobs(self, queue: Any, status: str, number: int) -> str:
-        return count_link(self.admin_site, Job, number, queue=queue.name, status=status)
+        return str(queue.visible.count_link(Job, number, queue=queue.name, status=status))
 
 
 def _in_words(rule: RuleFields, queue: Any) -> str:

@@ -32,7 +32,6 @@ from ..base.formatting import (
     ago,
     badge,
     change_url,
-    list_link,
     moment_column,
     refusal_text,
     text_column,
@@ -172,7 +171,7 @@ class BackfillAdmin(OfSchedule):
     @admin.display(description=_("ticks"))
     def ticks(self, backfill: Any) -> str:
         text = gettext("All due times and their jobs")
-        return list_link(self.admin_site, Tick, text, backfill__id__exact=backfill.pk)
+        return str(backfill.visible.list_link(Tick, text, backfill__id__exact=backfill.pk))
 
 
 NAMED = 5

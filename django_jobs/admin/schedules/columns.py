@@ -15,12 +15,12 @@ from ... import registry
 from ...models import Schedule, TickOutcome
 from ...models.database import database_time
 from ...separators import number_text
+from ..access.visible import LinksVisible
 from ..base.actions import ModelAdmin
 from ..base.formatting import (
     NOTHING,
     ago,
     badge,
-    link,
     moment_column,
     one_line,
     preformatted,
@@ -50,7 +50,7 @@ PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
 OF_SCHEDULE = frozenset({"schedule", "schedule__exact", "schedule__id__exact"})
 
 
-class OfSchedule(ConsoleAdmin):
+class OfSchedule(LinksVisible, ConsoleAdmin):
     """A page of rows that belong to a schedule."""
 
     list_select_related = ("schedule",)
@@ -62,7 +62,7 @@ class OfSchedule(ConsoleAdmin):
     @admin.display(description=_("schedule"))
     def schedule_name(self, row: Any) -> str:
         name = one_line(row.schedule.name)
-        return link(self.admin_site, Schedule, row.schedule_id, name)
+        return str(row.visible.link(Schedule, row.schedule_id, name))
 
 
 class ScheduleColumns(ModelAdmin):

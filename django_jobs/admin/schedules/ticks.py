@@ -12,8 +12,8 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from ...models import Backfill, Job, Schedule, Tick
-from ..base.formatting import NOTHING, badge, duration, link, moment, one_line, text_column
+from ...models import Backfill, Schedule, Tick
+from ..base.formatting import NOTHING, badge, duration, moment, one_line, text_column
 from ..base.model_admin import section
 from ..lists.filters import CreatedSinceFilter, OutcomeFilter
 from ..lists.newest_list import NewestList, Searched
@@ -89,13 +89,13 @@ class TickAdmin(OfSchedule):
     def job_number(self, tick: Any) -> str:
         if tick.job_id is None:
             return NOTHING
-        return link(self.admin_site, Job, tick.job_id, f"#{tick.job_id}")
+        return str(tick.visible.job(tick.job_id))
 
     @admin.display(description=_("backfill"))
     def part(self, tick: Any) -> str:
         if tick.backfill_id is None:
             return NOTHING
-        return link(self.admin_site, Backfill, tick.backfill_id, f"#{tick.backfill_id}")
+        return str(tick.visible.link(Backfill, tick.backfill_id, f"#{tick.backfill_id}"))
 
     @admin.display(description=_("written"))
     def written(self, tick: Any) -> str:

@@ -14,12 +14,13 @@ from django.utils.translation import gettext as _
 
 from ... import registry
 from ...conf import conf
-from ...models import Backfill, Job, Schedule, Tick, Worker
+from ...models import Backfill, Schedule, Tick, Worker
 from ...models.database import database_time
 from ...models.timestamps import TimestampMax
 from ...models.worker import ALIVE
+from ..access.visible import Visible
 from ..base.actions import ModelAdmin
-from ..base.formatting import NOTHING, badge, change_url, duration, link, list_url, moment
+from ..base.formatting import NOTHING, badge, change_url, duration, list_url, moment
 from ..base.paginator import CappedCount, counted
 from ..layout.console_page import console_page
 from .actions import CANCEL_BACKFILL
@@ -86,7 +87,7 @@ def list_notes() -> list[str]:
 
 def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, Any]:
     """The context of a schedule's page in addition to its form."""
-    site = page.admin_site
+    site, visible = page.admin_site, Visible(page.admin_site, request)
     context: dict[str, Any] = {
         "preview_url": reverse("admin:django_jobs_schedule_preview", current_app=site.name)
     }
@@ -111,7 +112,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
                 "outcome": badge(tick.outcome, tick.get_outcome_display()),
                 "reason": tick.reason,
                 "late": duration(timedelta(seconds=tick.late_seconds)),
-                "job": link(site, Job, tick.job_id, f"#{tick.job_id}") if tick.job_id else NOTHING,
+                "job": visible.job(tick.job_id) if tick.job_id else NOTHING,
             }
             for tick in last_ticks(schedule)
         ],

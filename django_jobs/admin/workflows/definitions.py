@@ -13,7 +13,8 @@ from django.utils.translation import gettext_lazy as _
 from ... import registry
 from ...conf import conf
 from ...models import WorkflowDefinition, WorkflowRun
-from ..base.formatting import NOTHING, change_url, count_link, moment_column, text_column
+from ..access.visible import LinksVisible
+from ..base.formatting import NOTHING, change_url, moment_column, text_column
 from ..base.json_display import texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import CappedCount
@@ -27,7 +28,7 @@ COMPARED = "compare"
 
 
 @admin.register(WorkflowDefinition)
-class WorkflowDefinitionAdmin(ConsoleAdmin):
+class WorkflowDefinitionAdmin(LinksVisible, ConsoleAdmin):
     change_form_template = "admin/django_jobs/workflow/definition.html"
     list_display = ("workflow_name", "number", "runs_of", "created")
     list_display_links = ("workflow_name", "number")
@@ -76,9 +77,8 @@ class WorkflowDefinitionAdmin(ConsoleAdmin):
 
     @admin.display(description=_("runs"))
     def runs_of(self, definition: Any) -> str:
-        return count_link(
-            self.admin_site, WorkflowRun, definition.runs_, definition__id__exact=definition.pk
-        )
+        only = {"definition__id__exact": definition.pk}
+        return str(definition.visible.count_link(WorkflowRun, definition.runs_, **only))
 
     @admin.display(description=_("other versions"))
     def versions(self, definition: Any) -> str:

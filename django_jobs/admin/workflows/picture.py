@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from django.contrib.admin.sites import AdminSite
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -18,8 +17,9 @@ from ...domain.graph_layout import Key
 from ...domain.workflows import When
 from ...models import Job, JobStatus, StepCondition, StepSkipped, WorkflowRun
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.actions import OperatorAction
-from ..base.formatting import NOTHING, badge, change_url, duration, list_url, moment
+from ..base.formatting import NOTHING, badge, change_url, duration, moment
 from .drawing import TIMES, Drawing, Line, Node, draw
 from .steps import SKIPPED, SPAWNED_BY, Edge, Step, Steps
 
@@ -73,7 +73,7 @@ class Picture:
 def picture_of(
     run: WorkflowRun,
     steps: Steps,
-    site: AdminSite,
+    visible: Visible,
     now: datetime,
     actions: Sequence[OperatorAction],
 ) -> Picture:
@@ -86,7 +86,9 @@ def picture_of(
     except ValueError as error:  # its rows were changed by hand
         return Picture(drawing=None, rows=[], problem=str(error))
     nodes = [
-        _Group([steps.by_id[key] for key in group if isinstance(key, int)], run, site, now, actions)
+        _Group(
+            [steps.by_id[key] for key in group if isinstance(key, int)], run, visible, now, actions
+        )
         for group in groups
     ]
     lines = _lines(groups, steps)
@@ -147,7 +149,7 @@ class _Group:
         self,
         steps: Sequence[Step],
         run: WorkflowRun,
-        site: AdminSite,
+        visible: Visible,
         now: datetime,
         actions: Sequence[OperatorAction],
     ) -> None:
@@ -155,7 +157,7 @@ class _Group:
         self._steps = steps
         self._first = steps[0]
         self._run = run
-        self._site = site
+        self._visible = visible
         self._now = now
         self._counts = Counter(step.state for step in steps)
         self._types = {step.job_type for step in steps}
@@ -190,7 +192,7 @@ class _Group:
     def row(self, after: Iterable[str]) -> Row:
         begun = [at for step in self._steps if (at := step.started_at or step.claimed_at)]
         return Row(
-            name=format_html('<a href="{}">{}</a>', self._url(), self.label),
+            name=self._linked(self.label),
             job_type=", ".join(sorted(self._types)),
             states=self._badges(),
             attempts=self._attempts(),
@@ -237,25 +239,25 @@ class _Group:
     def _badges(self) -> str:
         if len(self._steps) == 1:
             return badge(self._first.state, self._facts()[0])
-        return format_html_join(
-            " ",
-            '<a href="{}">{}</a>',
-            (
-                (
-                    self._url(status="cancelled" if state == SKIPPED else state),
-                    badge(state, f"{number_text(self._counts[state])} {state_label(state)}"),
-                )
-                for state in STATES
-                if state in self._counts
-            ),
-        )
+        states = [state for state in STATES if state in self._counts]
+        return format_html_join(" ", "{}", ((self._counted(state),) for state in states))
+
+    def _counted(self, state: str) -> str:
+        shown = badge(state, f"{number_text(self._counts[state])} {state_label(state)}")
+        return self._linked(shown, status="cancelled" if state == SKIPPED else state)
+
+    def _linked(self, text: str, **filters: str) -> str:
+        url = self._url(**filters)
+        return format_html('<a href="{}">{}</a>', url, text) if url else text
 
     def _url(self, **filters: str) -> str:
-        """The page of the job, or the list of the jobs."""
+        """The page of the job, or the list of the jobs; empty if the user may see neither."""
+        if not self._visible.sees(Job):
+            return ""
         if len(self._steps) == 1:
-            return change_url(self._site, Job, self._first.pk)
+            return change_url(self._visible.site, Job, self._first.pk)
         of_type = {"job_type": self._first.job_type} if len(self._types) == 1 else {}
-        return list_url(self._site, Job, workflow_run=self._run.pk, **of_type, **filters)
+        return self._visible.list_url(Job, workflow_run=self._run.pk, **of_type, **filters)
 
 
 def _two_lines(states: Sequence[tuple[str, int]]) -> list[str]:

@@ -19,13 +19,12 @@ from ...domain.states import LIVE, JobState
 from ...domain.workflows import WorkflowState
 from ...models import Job, WorkflowDefinition, WorkflowRun
 from ...separators import number_text
-from ..access.visible import Visible
+from ..access.visible import LinksVisible
 from ..base.actions import OperatorAction
 from ..base.formatting import (
     ago,
     badge,
     duration,
-    link,
     list_url,
     moment_column,
     one_line,
@@ -63,7 +62,7 @@ class WorkflowRunList(NewestList):
 
 
 @admin.register(WorkflowRun)
-class WorkflowRunAdmin(ConsoleAdmin):
+class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
     """Runs, newest first. They change by ``lifecycle.operations`` only."""
 
     change_list_template = "admin/django_jobs/workflow/change_list.html"
@@ -141,19 +140,17 @@ class WorkflowRunAdmin(ConsoleAdmin):
         columns = texts(obj, ("payload", "compensations"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
         title = str(_("Payload"))
-        steps = steps_of(obj)
+        steps, visible = steps_of(obj), obj.visible
         counts = counts_of(obj)
         return {
             **super().page_context(request, obj),
-            "picture": picture_of(
-                obj, steps, self.admin_site, obj.read_at, self._of_steps(request, obj)
-            ),
+            "picture": picture_of(obj, steps, visible, obj.read_at, self._of_steps(request, obj)),
             "jobs_url": list_url(self.admin_site, Job),
             "progress": progress_of(counts),
             "refresh_seconds": None if obj.finished_at else _refresh_seconds(counts.total),
             "most_steps": MOST_STEPS if steps.cut else None,
             "counts": _by_type(counts) if steps.cut else None,
-            "facts": now_of(steps, Visible(self.admin_site, request), obj.read_at),
+            "facts": now_of(steps, visible, obj.read_at),
             "documents": [document(title, *columns["payload"]) if seen else hidden(title)],
             "compensations": compensations_of(columns["compensations"][0]),
         }
@@ -190,7 +187,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
     def definition_text(self, run: Any) -> str:
         if run.definition is None:
             return gettext("none: a chain, a group, or steps of a handler")
-        return link(self.admin_site, WorkflowDefinition, run.definition.pk, str(run.definition))
+        return str(run.visible.link(WorkflowDefinition, run.definition.pk, str(run.definition)))
 
     @admin.display(description=_("status"))
     def state(self, run: Any) -> str:

@@ -76,7 +76,7 @@ def test_prefetched_jobs_are_apart_from_those_that_run(page: Page) -> None:
     assert "v1 2 0 2 / 4 5" in version
     assert "v1 ▶ running 2 2 / 4 5 200 MB" in command
     listed = page.text(list_url(Worker))
-    assert re.findall(r'field-busy_link">(?:<a[^>]*>)?(.*?)<', listed) == ["0 / 2", "2 / 2"]
+    assert re.findall(r'field-busy">(?:<a[^>]*>)?(.*?)<', listed) == ["0 / 2", "2 / 2"]
     assert re.findall(r'class="field-prefetched">(.*?)<', listed) == ["0", "5"]
 
 
