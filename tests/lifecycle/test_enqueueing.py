@@ -301,13 +301,18 @@ def test_earlier_batches_of_a_list_are_written_if_a_later_payload_is_refused() -
     assert Job.objects.count() == BATCH
 
 
+LOOKS = {*range(0, BATCH, 100), *range(BATCH - 2, BATCH + 2)}
+"""Jobs at which a function looks into the database: often, and at the seam of two batches."""
+
+
 @pytest.mark.django_db(transaction=True)
 def test_payloads_may_be_read_from_the_same_database() -> None:
     noop.enqueue()
 
     def read() -> Iterator[dict[str, int]]:
         for number in range(BATCH + 2):
-            yield {"first": number + Job.objects.filter(pk=0).count()}
+            others = Job.objects.filter(pk=0).count() if number in LOOKS else 0
+            yield {"first": number + others}
 
     assert len(add.enqueue_many(read())) == BATCH + 2
 
@@ -328,10 +333,11 @@ def test_a_generator_may_change_the_payload_that_it_gave() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_function_that_finds_the_tenant_may_use_the_database() -> None:
     def tenant_of(payload: dict[str, Any]) -> str:
-        return f"tenant-{Job.objects.filter(pk=payload['first']).count()}"
+        looks = payload["first"] in LOOKS
+        return f"tenant-{Job.objects.filter(pk=0).count() if looks else 0}"
 
     billed = replace(add, tenant=tenant_of)
-    ids = billed.enqueue_many([{"first": 0}] * (BATCH + 2))
+    ids = billed.enqueue_many([{"first": number} for number in range(BATCH + 2)])
     assert Job.objects.filter(tenant="tenant-0").count() == len(ids) == BATCH + 2
 
 
