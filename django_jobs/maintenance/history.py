@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
+from django.db import DatabaseError, OperationalError
+
 from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..domain.maintenance import TaskParts
@@ -28,7 +30,8 @@ from ..signals import worker_event
 from .retention import BUDGET_SECONDS, longest_kept, rules_in_force, runs_kept
 
 AGAIN_SECONDS = 3600.0
-"""How long a partition is left alone that has to stay, once all else in it is deleted."""
+"""How long a partition is left alone that has to stay, once all else in it is deleted, or that
+PostgreSQL refuses to drop, as if a view of the project reads it."""
 
 
 class Partitions:
@@ -67,7 +70,12 @@ class Partitions:
         one of them mostly reads all, and each try holds up others."""
         kept, with_runs = _kept_runs()
         for partition in self._not_left(expired):
-            result = drop(partition, kept=kept, with_runs=with_runs)
+            try:
+                result = drop(partition, kept=kept, with_runs=with_runs)
+            except DatabaseError as error:
+                if not isinstance(error, OperationalError):  # the next try would be refused, too
+                    self._left_until[partition.name] = time.monotonic() + AGAIN_SECONDS
+                raise
             if result is DropResult.DROPPED:
                 fields = {"partition": partition.name}
                 worker_event.send_robust("partition_dropped", level=logging.INFO, fields=fields)

@@ -77,6 +77,29 @@ def test_whole_days_past_the_retention_are_dropped_one_by_one() -> None:
     assert len(names) == len(set(names)) == 6
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_partition_that_cannot_be_dropped_keeps_no_other_and_is_tried_in_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_days(10, 9, 8)
+    oldest = partitions(RUNS)[0].name
+    run_sql(f"CREATE VIEW reads_a_day AS SELECT id FROM {oldest}")
+    task = Partitions(budget=60)
+    try:
+        with pytest.raises(DatabaseError, match="reads_a_day"):
+            task.run_once()
+        while task.run_once():
+            pass
+        assert old() == (0, 1)
+        assert next(one.name for one in partitions(RUNS)) == oldest
+    finally:
+        run_sql("DROP VIEW reads_a_day")
+    assert task.run_once() == 0
+    monkeypatch.setattr(time, "monotonic", lambda: real() + AGAIN_SECONDS)
+    assert task.run_once() == 1
+    assert old() == (0, 0)
+
+
 @pytest.mark.django_db
 def test_runs_that_outlived_their_day_go_with_their_job() -> None:
     make_days(10, 9)
