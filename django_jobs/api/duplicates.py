@@ -42,6 +42,13 @@ def _is_a_time(value: Any) -> bool:
     return seconds is not None and 0 < seconds <= LONGEST_AGE
 
 
+def demand_key(chosen: JobType[..., Any]) -> None:
+    """Raise :class:`EnqueueError` if an option needs an idempotency key and there is none."""
+    needs_one = chosen.unique_for is not None or chosen.on_duplicate != "return"
+    if needs_one and chosen.idempotency_key is None:
+        raise _needs_a_key(chosen)
+
+
 def enqueue_one(
     chosen: JobType[..., Any],
     new: NewJobs,

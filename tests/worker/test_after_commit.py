@@ -9,8 +9,9 @@ import pytest
 from django.db import connections, transaction
 from django.test import TestCase
 
-from django_jobs import PayloadError, UnknownQueue
+from django_jobs import EnqueueError, PayloadError, UnknownQueue
 from django_jobs.models import Job
+from tests.app.gate_jobs import charge_account
 from tests.app.jobs import add, noop
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,6 +86,24 @@ def test_an_enqueue_is_atomic_with_its_own_database_and_no_other(elsewhere: str)
     assert enqueued() == [{}]
     roll_back(noop.enqueue, "default")
     assert enqueued() == [{}]
+
+
+@pytest.mark.parametrize(
+    "call, problem",
+    [
+        (lambda: charge_account.enqueue_on_commit(None), "'account_id' is None"),  # type: ignore[arg-type]
+        (noop.using(unique_for=60).enqueue_on_commit, "unique_for needs an idempotency key"),
+        (noop.using(on_duplicate="raise").enqueue_on_commit, "on_duplicate needs an idempotency"),
+    ],
+)
+def test_gates_and_a_missing_key_are_refused_inside_the_transaction(
+    call: Callable[[], None], problem: str
+) -> None:
+    with transaction.atomic():
+        with pytest.raises(EnqueueError, match=problem):
+            call()
+        assert not transaction.get_connection().run_on_commit
+    assert enqueued() == []
 
 
 def test_it_is_refused_at_once_and_keeps_its_payload(elsewhere: str) -> None:
