@@ -15,6 +15,7 @@ from asgiref.sync import sync_to_async
 from ..conf import conf
 from ..domain.backoff import Backoff
 from ..domain.concurrency import Concurrency
+from ..domain.durations import without_decimal
 from ..domain.gates import Gates
 from ..domain.payload import NotStorable, Path, encode
 from ..domain.tags import as_text
@@ -43,6 +44,7 @@ Delivery = Literal["at_least_once", "at_most_once", "exactly_once"]
 
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_MAX_CRASHES = 3
+IN_SECONDS = ("timeout", "silence_timeout", "max_age", "delay_seconds", "unique_for")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -96,6 +98,8 @@ class JobType(Generic[P, R]):
     _known_request: tuple[Queue, NewJobs] | None = field(init=False, default=None, compare=False)
 
     def __post_init__(self) -> None:
+        for option in IN_SECONDS:
+            object.__setattr__(self, option, without_decimal(getattr(self, option)))
         named = [
             parameter
             for parameter in self.signature.parameters.values()

@@ -48,6 +48,13 @@ def as_seconds(value: Any) -> float | None:
     return seconds if seconds == seconds else None  # NaN is not itself
 
 
+def without_decimal(value: Any) -> Any:
+    """A ``Decimal`` as a float, because neither JSON nor the clock takes one. NaN and all other
+    values are returned as they are."""
+    seconds = as_seconds(value) if isinstance(value, Decimal) else None
+    return value if seconds is None else seconds
+
+
 UNITS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"))
 """Microseconds."""
 

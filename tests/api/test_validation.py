@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,10 +18,13 @@ from django_jobs import (
     JobType,
     QueueFull,
     cancel,
+    chain,
     enqueue,
 )
+from django_jobs.api import sql_defaults
 from django_jobs.models import Job, Queue
 from django_jobs.signals import job_enqueued
+from django_jobs.testing import run_jobs
 from tests.app.jobs import noop
 from tests.factories import declared, enqueue_and_claim, heard
 
@@ -144,6 +150,28 @@ def test_a_maximum_age_counts_from_the_enqueue() -> None:
         enqueued = brief.enqueue()
     assert enqueued.expires_at is not None
     assert enqueued.expires_at - enqueued.created_at == timedelta(minutes=1)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda exact: exact.enqueue(),
+        lambda exact: exact.using(delay=Decimal(0)).enqueue(),
+        lambda exact: chain(exact.step()).start(),
+        lambda exact: chain(exact.using(delay=Decimal(0)).step()).start(),
+        lambda exact: chain(exact.step()).using(delay=Decimal(0)).start(),
+        lambda exact: chain(replace(exact.step(), compensate=exact)).start(),
+        lambda exact: (sql_defaults.synchronise("default"), exact.enqueue()),
+    ],
+)
+def test_seconds_may_be_decimals(use: Callable[[JobType[..., Any]], object]) -> None:
+    def handler() -> None: ...
+
+    options = {"timeout": Decimal(9), "silence_timeout": Decimal("2.5"), "max_age": Decimal(60)}
+    with declared(handler, name="app.exact", **options) as exact:
+        use(exact)
+        run_jobs(check=True)
 
 
 @pytest.mark.django_db

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.domain.durations import as_seconds, seconds_of
+from django_jobs.domain.durations import as_seconds, seconds_of, without_decimal
 
 
 class Broken:
@@ -35,6 +35,13 @@ class Broken:
 )
 def test_a_duration_is_converted_to_seconds_or_none(given: Any, seconds: float | None) -> None:
     assert as_seconds(given) == seconds
+
+
+def test_a_decimal_becomes_a_float_and_nothing_else_changes() -> None:
+    assert type(without_decimal(Decimal(5))) is float
+    assert without_decimal(Decimal("-0.5")) == -0.5
+    for value in (5, True, "soon", None, timedelta(1), Decimal("NaN"), Decimal("sNaN")):
+        assert without_decimal(value) is value
 
 
 @pytest.mark.parametrize(
