@@ -20,10 +20,10 @@ def immediate(*, check: bool = False) -> Iterator[None]:
     or signalled, and what is ready already in their queues.
 
     A job starts when the transaction that made it ready is committed; in a ``TestCase``, at the end
-    of the outermost ``atomic`` block that is not the test's, or else at once. Its payload and its
-    result pass through the database as always. A failure does not raise in the caller, unless
-    ``check`` is set: then :class:`JobFailed` is raised. The retry waits, as do other jobs that are
-    due later.
+    of the outermost ``atomic`` block that is not the test's, or at once if there is none or it has
+    no savepoint. Its payload and its result pass through the database as always. A failure does not
+    raise in the caller, unless ``check`` is set: then :class:`JobFailed` is raised. The retry
+    waits, as do other jobs that are due later.
 
     Jobs that a handler makes ready run after it.
     """
@@ -51,12 +51,12 @@ class AtOnce:
         self._queues[queue] = None
         if is_at_work():
             return  # the attempt that is under way comes first
-        if is_of_a_test(connection):
-            self._run()
-        elif connection.atomic_blocks and connection.atomic_blocks[0]._from_testcase:
+        if not (connection.atomic_blocks and connection.atomic_blocks[0]._from_testcase):
+            connection.on_commit(self._run)
+        elif _has_an_end(connection):
             _call_at_the_end(connection, self._run)
         else:
-            connection.on_commit(self._run)
+            self._run()
 
     @property
     def _queues(self) -> dict[str, None]:
@@ -71,6 +71,14 @@ class AtOnce:
             queue = next(iter(self._queues))
             del self._queues[queue]
             run_jobs(queue, check=self._check)
+
+
+def _has_an_end(connection: Any) -> bool:
+    """Whether the outermost block inside the transaction of the test, if there is one, has a
+    savepoint. Without it, as in ``QuerySet.delete()``, Django calls nothing when it ends."""
+    blocks_of_the_test = sum(block._from_testcase for block in connection.atomic_blocks)
+    savepoints = connection.savepoint_ids[blocks_of_the_test - 1 :]
+    return bool(savepoints) and savepoints[0] is not None
 
 
 def _call_at_the_end(connection: Any, run: Any) -> None:

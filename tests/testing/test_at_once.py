@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import transaction
+from django.db.models.signals import post_delete
 from django.test import TestCase
 from pytest_django import Settings
 
@@ -100,6 +101,28 @@ class ImmediateTests(TestCase):
             Effect.objects.create(note="block")
             assert status(job) == "ready"
         assert (status(job), notes()) == ("succeeded", ["block", "job"])
+
+    def test_a_block_without_a_savepoint_runs_it_at_once(self) -> None:
+        with immediate(), transaction.atomic(savepoint=False), transaction.atomic():
+            job = jobs.write_effect.enqueue("job")
+            assert (status(job), notes()) == ("succeeded", ["job"])
+        later = jobs.write_effect.enqueue("later")
+        with transaction.atomic():
+            pass
+        assert status(later) == "ready"
+
+    def test_a_job_of_a_deletion_runs(self) -> None:
+        def enqueue(**kwargs: Any) -> None:
+            jobs.write_effect.enqueue("job")
+
+        Effect.objects.create(note="gone")
+        post_delete.connect(enqueue, sender=Effect)
+        try:
+            with immediate():
+                Effect.objects.all().delete()
+        finally:
+            post_delete.disconnect(enqueue, sender=Effect)
+        assert notes() == ["job"]
 
     def test_a_block_that_is_rolled_back_runs_nothing(self) -> None:
         with immediate():
