@@ -52,8 +52,17 @@ class Template:
             if not isinstance(value, str | int | float):
                 shown = "None" if value is None else a_kind(value)
                 raise ValueError(f"the argument {name!r} is {shown}, not text or a number")
-            filled.append(str(value))
+            filled.append(_text_of(value))
         return "".join(filled)
+
+
+def _text_of(value: str | float) -> str:
+    """The text of a value as its payload has it: of a member of an enumeration, its value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value)
+    return int.__repr__(value) if isinstance(value, int) else float.__repr__(value)
 
 
 @lru_cache(maxsize=1_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from django_jobs import Concurrency
 from django_jobs.domain.concurrency import HIGHEST_LIMIT, literal, name_problem, template_of
 from django_jobs.domain.gates import OnConflict
+from django_jobs.domain.payload import encode
 
 NAMES = st.from_regex(r"\A[a-z_]{1,9}\Z")
 
@@ -51,6 +54,26 @@ def test_a_literal_is_filled_with_itself(text: str) -> None:
 )
 def test_text_and_numbers_fill_a_template(value: Any, filled: str) -> None:
     assert template_of("k:{a}").fill({"a": value}) == filled
+
+
+class Region(str, Enum):  # noqa: UP042 — str() of a member of StrEnum is its value
+    EU = "eu"
+
+
+class Level(int, Enum):
+    HIGH = 3
+
+
+class Rate(float, Enum):
+    HALF = 0.5
+
+
+@pytest.mark.parametrize("value", [Region.EU, Level.HIGH, Rate.HALF])
+def test_a_member_of_an_enumeration_fills_a_template_as_it_is_stored(value: Any) -> None:
+    stored = json.loads(encode({"a": value}, max_bytes=100))
+    template = template_of("{a}")
+    assert template.fill({"a": value}) == template.fill(stored)
+    assert type(template.fill({"a": value})) is str
 
 
 @pytest.mark.parametrize(
