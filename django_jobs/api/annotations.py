@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping
 from functools import cache
+from inspect import unwrap
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -57,12 +58,13 @@ def _rules(handler: Callable[..., Any]) -> dict[str, list[Accepts]]:
 
 
 def _evaluated(annotation: Any, handler: Callable[..., Any]) -> Any:
-    """The annotation itself, of its text where ``from __future__ import annotations`` is used."""
+    """The annotation itself, of its text where ``from __future__ import annotations`` is used. Its
+    names are those of the module of the handler, and not of a decorator."""
     if not isinstance(annotation, str):
         return annotation
     alone = types.SimpleNamespace(__annotations__={"value": annotation})
     try:
-        return get_type_hints(alone, globalns=getattr(handler, "__globals__", {}))["value"]
+        return get_type_hints(alone, globalns=getattr(unwrap(handler), "__globals__", {}))["value"]
     except Exception:  # a name that only type checkers import
         return Any
 

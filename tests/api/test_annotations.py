@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
 import pytest
+from django.db import transaction
 from pytest_django import Settings
 
 from django_jobs import JobType, PayloadError, chain, job, registry
 from django_jobs.models import Job
 from tests.app.jobs import add
+from tests.factories import declared
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -99,6 +101,17 @@ def test_each_way_to_enqueue_is_checked(checked: JobType[..., Any]) -> None:
     ):
         with pytest.raises(PayloadError, match="number is a str"):
             call()
+
+
+def test_the_names_in_the_annotations_of_a_decorated_handler_are_those_of_its_module(
+    settings: Settings,
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "CHECK_ANNOTATIONS": True}
+    with declared(transaction.atomic(handler), name="app.decorated") as decorated:
+        decorated.enqueue(choice="a")
+        for refused in ({"choice": "c"}, {"old": 1}):
+            with pytest.raises(PayloadError, match="and its annotation is "):
+                decorated.enqueue(**refused)
 
 
 def test_it_is_off_by_default() -> None:

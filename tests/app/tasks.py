@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from django_jobs import Backoff, Cancel
 from django_jobs.backend import task
@@ -35,6 +35,11 @@ def second_time(context: TaskContext[..., Any]) -> int:
     if context.attempt == 1:
         raise ConnectionError("not yet")
     return context.attempt
+
+
+@task
+def choose(answer: Literal["yes", "no"]) -> str:
+    return answer
 
 
 @task

@@ -188,6 +188,8 @@ def test_annotations_are_checked_by_the_arguments_of_the_function(settings: Any)
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "CHECK_ANNOTATIONS": True}
     with pytest.raises(PayloadError, match="left is a str, and its annotation is int"):
         tasks.total.enqueue("x")
+    with pytest.raises(PayloadError, match="answer is a str, and its annotation is Literal"):
+        tasks.choose.enqueue("maybe")
     assert tasks.everything.enqueue(1, 2, named=3).args == [1, 2]
     assert tasks.about_itself.enqueue(word="x").kwargs == {"word": "x"}
 
