@@ -25,8 +25,14 @@ WHERE job_id = %(id)s AND starts_with(key, 'sleep:')
 ORDER BY id DESC LIMIT 1
 """
 LAST_RUN = """
-SELECT outcome, error_type, attempt FROM django_jobs_run
+SELECT outcome, error_type, attempt, error_message <> '' AS has_message FROM django_jobs_run
 WHERE job_id = %(id)s AND attempt <= %(attempt)s ORDER BY attempt DESC LIMIT 1
+"""
+# Each edit notes what it changed in the headers. Hands may write anything there.
+EDITS = """
+SELECT edit #>> '{after,due}' AS due FROM django_jobs_job_live AS job,
+    jsonb_path_query(job.headers, '$.edits[*]') AS edit
+WHERE job.id = %(id)s AND job.status = 'scheduled'
 """
 SIGNAL = """
 SELECT answer ->> 'until' AS until FROM django_jobs_receipt
@@ -53,7 +59,9 @@ def parts(job: Job) -> dict[str, str]:
     """What to read for these gates."""
     match job.status:
         case JobState.SCHEDULED if job.attempt:
-            return {"sleep": SLEEP, "last_run": LAST_RUN}
+            return {"edits": EDITS, "sleep": SLEEP, "last_run": LAST_RUN}
+        case JobState.SCHEDULED:
+            return {"edits": EDITS}
         case JobState.WAITING if job.awaits:
             return {"signal": SIGNAL}
         case JobState.WAITING if job.prerequisites:
@@ -119,6 +127,8 @@ def _next_attempt(job: Job, text: Text, facts: Facts) -> Text:
 
 def _origin(job: Job, facts: Facts) -> str:
     """Where a due time in the future comes from."""
+    if any(moment(edit["due"]) == job.available_at for edit in facts.rows("edits")):
+        return _("an edit set it")
     if (sleep := facts.row("sleep")) is not None:
         return _("its handler sleeps (%(key)s)") % {"key": sleep["key"]}
     if not job.attempt:
@@ -129,6 +139,10 @@ def _origin(job: Job, facts: Facts) -> str:
     if run is None:
         return _("postponed after attempt %(attempt)s") % {"attempt": job.attempt}
     match run["outcome"]:
+        case RunState.SNOOZED if run["has_message"]:  # the worker snoozes for some causes, too
+            return _("snoozed in attempt %(attempt)s, whose run says why") % {
+                "attempt": run["attempt"]
+            }
         case RunState.SNOOZED:
             return _("its handler snoozed in attempt %(attempt)s") % {"attempt": run["attempt"]}
         case outcome if outcome in FAILED:

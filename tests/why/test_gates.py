@@ -120,6 +120,40 @@ def test_a_snooze_and_a_sleep_are_named() -> None:
     assert plain(gate(held.id, "due").text).endswith(": its handler sleeps (cooling)")
 
 
+def test_a_snooze_that_the_handler_did_not_ask_for_is_not_called_its_own() -> None:
+    held = enqueue_and_claim()
+    reason = "its transaction was rolled back by conflicts in the database 10 times"
+    settle_one(held, Snoozed(seconds=3600, reason=reason))
+    assert plain(gate(held.id, "due").text).endswith(": snoozed in attempt 1, whose run says why")
+
+
+def test_an_edit_is_the_origin_of_the_due_time_that_it_set() -> None:
+    later = timezone.now() + timedelta(hours=2)
+    delayed, held = noop.using(delay=60).enqueue(), enqueue_and_claim()
+    settle_one(held, failure())
+    fired = noop.enqueue()
+    Job.objects.filter(pk=fired.pk).update(scheduled_for=timezone.now())
+    for id_ in (delayed.pk, held.id, fired.pk):
+        job = Job.objects.get(pk=id_)
+        job.edit(run_at=later)
+        assert plain(gate(id_, "due").text).endswith(": an edit set it")
+        job.edit(priority=3)
+        assert plain(gate(id_, "due").text).endswith(": an edit set it")
+    assert sentence(held.id).startswith("Failed 1 of 5 times; runs again in ")
+    run_sql("UPDATE django_jobs_job SET available_at = now() + interval '1 h'")
+    assert "the backoff after attempt 1: " in plain(gate(held.id, "due").text)
+
+
+@pytest.mark.parametrize(
+    "edits", ["7", "[7]", '[{"after": 7}]', '[{"after": {"due": "soon"}}]', '{"after": []}']
+)
+def test_edits_that_no_edit_has_noted_are_no_origin(edits: str) -> None:
+    job = noop.using(delay=60).enqueue()
+    sql = "UPDATE django_jobs_job SET headers = jsonb_build_object('edits', %s::jsonb)"
+    run_sql(sql, [edits])
+    assert "it was enqueued with a delay" in plain(gate(job, "due").text)
+
+
 def test_a_due_job_that_is_still_scheduled_is_made_ready_soon() -> None:
     register_worker()
     job = noop.using(delay=60).enqueue()
