@@ -16,11 +16,13 @@ from .findings import Finding, found
 from .reading import Reader, Statement
 from .work import MOST_LISTED
 
-# Where workers live, they decide what is known; the code of this process may be another.
+# Where workers live, they decide what is known; the code of this process may be another. One that
+# has ended fires no more.
 UNHANDLED = Statement(
     """
 SELECT schedule.name, schedule.job_type FROM django_jobs_schedule AS schedule
-WHERE schedule.enabled AND schedule.paused_at IS NULL AND NOT (
+WHERE schedule.enabled AND schedule.paused_at IS NULL
+  AND (schedule.next_due_at IS NOT NULL OR schedule.stale OR schedule.error <> '') AND NOT (
     SELECT coalesce(bool_or(worker.job_types @> to_jsonb(schedule.job_type)),
                     schedule.job_type = ANY(%(types)s))
     FROM django_jobs_worker AS worker

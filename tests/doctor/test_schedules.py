@@ -43,6 +43,18 @@ def test_a_schedule_without_a_handler_is_found() -> None:
     assert not findings(examine_schedules, "D306")
 
 
+def test_a_schedule_that_has_ended_needs_no_handler() -> None:
+    schedule = due_schedule()
+    register_worker("new", job_types={"app.add": 1})
+    schedule.next_due_at = None
+    schedule.save(update_fields=["next_due_at"])
+    assert schedule.state_at(schedule.starts_at) == "ended"
+    assert not findings(examine_schedules, "D306")
+    schedule.stale = True  # an edit may let it go on, which a worker finds out
+    schedule.save(update_fields=["stale"])
+    assert findings(examine_schedules, "D306")
+
+
 def test_schedules_with_an_error_are_found() -> None:
     due_schedule(job_type="app.noop", payload={"what": 1})
     register_worker()
