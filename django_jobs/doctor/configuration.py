@@ -23,11 +23,13 @@ SILENCE_SECONDS = TRANSPORT["keepalives_idle"] + (
 STATEMENT_SECONDS = 5.0
 """The worker's own limit of a claim."""
 
+# Commands on one host have one name, unless they are given others.
 LEASES = Statement(
     """
-SELECT DISTINCT name, round(extract(epoch FROM lease_expires_at - heartbeat_at))::float8 AS lease
+SELECT name, min(round(extract(epoch FROM lease_expires_at - heartbeat_at)))::float8 AS lease
 FROM django_jobs_worker
 WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+GROUP BY name
 ORDER BY 2, 1
 LIMIT 20
 """

@@ -45,6 +45,14 @@ def test_a_lease_that_lost_packets_outlast_is_found(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
+def test_the_shortest_lease_of_workers_with_one_name_is_found() -> None:
+    for lease in (30, 8, 9):
+        register_worker("web-1", lease=lease)
+    (short,) = findings(examine_lease, "D211")
+    assert (short.facts["of"], short.facts["lease_seconds"]) == ("the worker web-1", 8)
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(("heartbeat", "lease", "is_short"), [(2, 11, True), (10, 13, False)])
 def test_a_worker_with_a_lease_of_its_own_sends_four_heartbeats_in_it(
     settings: Settings, heartbeat: float, lease: float, is_short: bool
