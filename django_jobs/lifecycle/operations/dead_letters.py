@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
+from ...domain.bulk import LARGEST_ID
 from ...models import Job
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..compensating import HAS_NOT_UNDONE
@@ -83,11 +84,12 @@ def dismiss(
 
 @repeat_conflicts
 def _dismiss(wanted: list[int], why: str) -> OperationResult:
+    possible = [id_ for id_ in wanted if abs(id_) <= LARGEST_ID]  # a person typed them
     with transaction.atomic(using=jobs_connection().alias):
-        fetch(LOCK_JOBS, {"ids": wanted})
-        if fetch(LOCK_RUNS, {"ids": wanted}):
-            execute(FORGET_FAILED, {"ids": wanted})
-        done = [id_ for (id_,) in fetch(DISMISS, {"ids": wanted, "reason": why})]
+        fetch(LOCK_JOBS, {"ids": possible})
+        if fetch(LOCK_RUNS, {"ids": possible}):
+            execute(FORGET_FAILED, {"ids": possible})
+        done = [id_ for (id_,) in fetch(DISMISS, {"ids": possible, "reason": why})]
         result = result_of(wanted, done)
     steps = Job.objects.using(jobs_connection().alias).dead().filter(pk__in=result.refused)
     result.refused |= dict.fromkeys(steps.values_list("pk", flat=True), UNENDED_RUN)
