@@ -143,11 +143,12 @@ def examine_queues(read: Reader) -> Iterator[Finding]:
 def examine_types(read: Reader) -> Iterator[Finding]:
     """Jobs whose type, or version of payload, no live worker of their queue knows."""
     unknown, unread = unclaimable.backlogs_of(read(UNCLAIMABLE))
+    most = min(_share(MOST_LOOKED_AT), MOST_COUNTED) if unknown or unread else MOST_COUNTED
     for one in unknown:
         yield found(
             "D303",
-            f"No live worker of their queue knows the type of {one.ready:,} jobs that are ready, "
-            f"blocked at their gates or due next: {one.job_type}.",
+            f"No live worker of their queue knows the type of {at_least(one.ready, most)} jobs "
+            f"that are ready, blocked at their gates or due next: {one.job_type}.",
             "Deploy the code with its handler to the workers, declare the old name in aliases=[…], "
             "or cancel the jobs in the admin.",
             job_type=one.job_type,
@@ -156,9 +157,9 @@ def examine_types(read: Reader) -> Iterator[Finding]:
     for newer in unread:
         yield found(
             "D304",
-            f"{newer.ready:,} jobs of {newer.job_type} that are ready, blocked at their gates or "
-            f"due next have payloads of version {newer.version}, which no live worker of their "
-            "queue reads.",
+            f"{at_least(newer.ready, most)} jobs of {newer.job_type} that are ready, blocked at "
+            f"their gates or due next have payloads of version {newer.version}, which no live "
+            "worker of their queue reads.",
             "Finish the deployment: start workers with the new code.",
             job_type=newer.job_type,
             version=newer.version,

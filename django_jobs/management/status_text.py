@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..lifecycle.backlog import MOST_COUNTED
 from ..metrics.forecast import Forecast, QueueForecast
 from ..metrics.limits import (
     LimitSnapshot,
@@ -14,7 +15,7 @@ from ..metrics.limits import (
 )
 from ..metrics.quarantines import QuarantineSnapshot, capped
 from ..metrics.schedules import MAX_LAG, SchedulesSnapshot
-from ..metrics.slo import SloSnapshot
+from ..metrics.slo import MOST_LATE, SloSnapshot
 from ..metrics.snapshot import QueueSnapshot, Snapshot, stuck_jobs
 from ..models.schedule_state import ScheduleState
 from ..models.worker import pools_text, slots_text
@@ -36,19 +37,23 @@ WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "H
 
 def render_status(snapshot: Snapshot) -> str:
     """Queues, workers, schedules, then jobs that no worker can run, then pauses and quarantines."""
+    running, scheduled, dead = (
+        _counted_together([getattr(queue, state) for queue in snapshot.queues])
+        for state in ("running", "scheduled", "dead")
+    )
     queues = [
         (
             queue.name,
             "paused" if queue.paused else "open",
             capped(queue.ready),
             age(queue.oldest_due_seconds),
-            capped(queue.running),
+            running[place],
             "-" if queue.max_concurrency is None else str(queue.max_concurrency),
-            capped(queue.scheduled),
-            capped(queue.dead),
+            scheduled[place],
+            dead[place],
             queue.pressure or "-",
         )
-        for queue in snapshot.queues
+        for place, queue in enumerate(snapshot.queues)
     ]
     workers = [
         (
@@ -85,6 +90,12 @@ def render_status(snapshot: Snapshot) -> str:
     if limits := render_limits(snapshot.resources, snapshot.tenants):
         parts.append(limits)
     return "\n\n".join(parts)
+
+
+def _counted_together(counts: Sequence[int]) -> list[str]:
+    """The counts of queues. If counting has stopped, each queue may have more."""
+    more = "+" if sum(counts) >= MOST_COUNTED else ""
+    return [f"{count}{more}" for count in counts]
 
 
 def render_limits(resources: Sequence[ResourceSnapshot], tenants: Sequence[TenantSnapshot]) -> str:
@@ -167,7 +178,8 @@ def _objective(one: SloSnapshot) -> tuple[str, ...]:
         NONE if window.ratio is None else f"{window.ratio:.2%} (burn rate {window.burn_rate:.1f})"
         for window in (one.hour, one.day)
     )
-    return (one.queue, f"{one.seconds:g}s", f"{one.target * 100:g}%", *windows, capped(one.late))
+    late = capped(one.late, MOST_LATE)
+    return (one.queue, f"{one.seconds:g}s", f"{one.target * 100:g}%", *windows, late)
 
 
 def _schedules(snapshot: SchedulesSnapshot) -> str:

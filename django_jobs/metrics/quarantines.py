@@ -79,6 +79,6 @@ def take_quarantines() -> tuple[QuarantineSnapshot, ...]:
     return tuple(QuarantineSnapshot(**row) for row in fetch_named(QUARANTINES, PARAMETERS))
 
 
-def capped(count: int) -> str:
+def capped(count: int, most: int = MOST_COUNTED) -> str:
     """``12``, or ``100000+`` if counting stopped there."""
-    return f"{count}+" if count >= MOST_COUNTED else str(count)
+    return f"{count}+" if count >= most else str(count)

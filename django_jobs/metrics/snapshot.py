@@ -15,7 +15,7 @@ from .limits import ResourceSnapshot, TenantSnapshot, take_limits
 from .quarantines import QuarantineSnapshot, capped, take_quarantines
 from .schedules import MAX_LAG, SchedulesSnapshot, problem_of_schedules, take_schedules
 from .slo import SloSnapshot, take_objectives
-from .unclaimable import UnknownTypeBacklog, UnreadVersion, take_unclaimable
+from .unclaimable import MOST_LOOKED_AT, UnknownTypeBacklog, UnreadVersion, take_unclaimable
 
 # Steps from one queue to the next in the index, so that queues whose row was deleted are found.
 QUEUES = f"""
@@ -222,19 +222,21 @@ def stuck_jobs(snapshot: Snapshot) -> list[str]:
     that reason."""
     if not snapshot.workers:
         return []
+    # Behind the first jobs of a longer queue may be more of each kind.
+    most = 0 if any(queue.ready > MOST_LOOKED_AT for queue in snapshot.queues) else MOST_LOOKED_AT
     return [
         *(
             f"{_jobs(queue.ready, 'ready ')} in a queue no live worker serves: {queue.name}"
             for queue in unserved_queues(snapshot)
         ),
         *(
-            f"{_jobs(unknown.ready)} of a type no live worker of its queue knows: "
+            f"{_jobs(unknown.ready, most=most)} of a type no live worker of its queue knows: "
             f"{unknown.job_type}"
             for unknown in snapshot.unknown_job_types
         ),
         *(
-            f"{_jobs(unread.ready)} of a newer version than any live worker of its queue reads: "
-            f"{unread.job_type}, version {unread.version}"
+            f"{_jobs(unread.ready, most=most)} of a newer version than any live worker of its "
+            f"queue reads: {unread.job_type}, version {unread.version}"
             for unread in snapshot.unread_versions
         ),
     ]
@@ -246,5 +248,6 @@ def unserved_queues(snapshot: Snapshot) -> list[QueueSnapshot]:
     return [queue for queue in snapshot.queues if queue.ready and queue.name not in served]
 
 
-def _jobs(count: int, state: str = "") -> str:
-    return f"1 {state}job" if count == 1 else f"{capped(count)} {state}jobs"
+def _jobs(count: int, state: str = "", *, most: int = MOST_COUNTED) -> str:
+    number = capped(count, most)
+    return f"{number} {state}{'job' if number == '1' else 'jobs'}"

@@ -10,6 +10,7 @@ from django.db import connection
 from django_jobs import chain
 from django_jobs.doctor.schedules import examine_schedules
 from django_jobs.doctor.work import (
+    MOST_COUNTED,
     examine_compensations,
     examine_payloads,
     examine_queues,
@@ -112,6 +113,18 @@ def test_types_and_versions_that_no_living_worker_knows_are_found() -> None:
     assert unknown.facts == {"job_type": "shop.gone", "jobs": 2}
     (newer,) = findings(examine_types, "D304")
     assert newer.facts == {"job_type": "app.add", "version": 7, "jobs": 1}
+
+
+def test_jobs_that_were_counted_to_a_bound_are_said_to_be_at_least_as_many() -> None:
+    register_worker()
+    noop.using(delay=60).enqueue_many([{}] * (MOST_COUNTED + 5))
+    run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
+    (unknown,) = findings(examine_types, "D303")
+    assert unknown.facts == {"job_type": "shop.gone", "jobs": MOST_COUNTED}
+    assert " knows the type of 1,000+ jobs that are ready" in unknown.problem
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.noop', payload_version = 7")
+    (newer,) = findings(examine_types, "D304")
+    assert newer.problem.startswith("1,000+ jobs of app.noop that are ready")
 
 
 def test_payloads_that_this_code_cannot_read_are_found() -> None:

@@ -25,6 +25,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.schedules import Scheduling
+from django_jobs.metrics.slo import MOST_LATE
 from django_jobs.metrics.unclaimable import MOST_LOOKED_AT
 from django_jobs.models import Job, Queue, Schedule, Worker
 from tests.app.jobs import noop
@@ -439,6 +440,37 @@ def test_a_shared_count_at_its_end_is_not_compared_for_one_queue(
     with pytest.raises(CommandError, match=wanted) as refused:
         status("--check", f"bulk.{quantity}=0")
     assert refused.value.returncode == 2
+
+
+@pytest.mark.django_db
+def test_a_shared_count_at_its_end_is_shown_as_a_least_for_each_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enqueue_and_claim()
+    noop.using(delay=600).enqueue()
+    make_dead()
+    assert row_of("bulk", status())[4:8] == ["0", "-", "0", "0"]
+    monkeypatch.setattr("django_jobs.metrics.snapshot.MOST_COUNTED", 1)
+    monkeypatch.setattr("django_jobs.management.status_text.MOST_COUNTED", 1)
+    shown = status()
+    assert row_of("default", shown)[4:8] == ["1+", "-", "1+", "1+"]
+    assert row_of("bulk", shown)[4:8] == ["0+", "-", "0+", "0+"]
+
+
+@pytest.mark.django_db
+def test_counts_that_stop_earlier_are_marked_where_they_do() -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=30)
+    register_worker(job_types={"app.add": 1})
+    noop.enqueue_many([{}] * MOST_LATE)
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '1 h'")
+    assert row_of("default", status().partition("IN TIME")[2])[-1] == f"{MOST_LATE}+"
+    unknown = f"{MOST_LOOKED_AT}+ jobs of a type no live worker of its queue knows: app.noop"
+    assert unknown in status().splitlines()
+    with pytest.raises(CommandError, match=f"^{re.escape(unknown)}"):
+        status("--check")
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.add' WHERE id % 2 = 0")
+    with pytest.raises(CommandError, match=rf"^{MOST_LOOKED_AT // 2}\+ jobs of a type"):
+        status("--check")
 
 
 @pytest.mark.django_db
