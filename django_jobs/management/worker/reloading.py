@@ -86,8 +86,9 @@ class Reloader:
 
 
 def same_command() -> list[str]:
-    """The command of this process, without ``--reload``."""
-    return [argument for argument in get_child_arguments() if argument != "--reload"]
+    """The command of this process, without ``--reload``, which may be abbreviated: no other option
+    begins with the same letter."""
+    return [one for one in get_child_arguments() if len(one) < 3 or not "--reload".startswith(one)]
 
 
 def snapshot() -> dict[str, float]:

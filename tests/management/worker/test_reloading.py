@@ -16,7 +16,7 @@ import pytest
 from django.db import connection
 
 from django_jobs import JobType, job, registry
-from django_jobs.management.worker.reloading import LOOK_SECONDS
+from django_jobs.management.worker.reloading import LOOK_SECONDS, same_command
 from django_jobs.models import Job, Worker
 from tests.app import jobs
 from tests.worker.processes import (
@@ -188,3 +188,13 @@ def test_the_development_server_runs_a_worker_and_takes_it_along(
     server.kill()
     server.wait()
     until(lambda: not site.runs("jobworker"))
+
+
+@pytest.mark.parametrize("option", ["--reload", "--reloa", "--r"])
+def test_the_worker_is_started_without_the_option_however_it_is_abbreviated(
+    monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """Or it would start a worker that starts a worker, and so on."""
+    script = str(PROJECT / "testproject" / "manage.py")  # one that is not there is refused
+    monkeypatch.setattr("sys.argv", [script, "jobworker", option, "--queues", "default"])
+    assert same_command()[-3:] == ["jobworker", "--queues", "default"]
