@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils import timezone
-
 from ..conf import conf
 from ..models import Inspection, Job, Progress, Worker
+from ..models.database import database_time
 
 
 def as_dict(job: Job, question: Inspection | None) -> dict[str, Any]:
@@ -22,7 +21,7 @@ def as_dict(job: Job, question: Inspection | None) -> dict[str, Any]:
         "job_type": job.job_type,
         "queue": job.queue,
         "attempt": job.attempt,
-        "claimed_seconds": (timezone.now() - job.claimed_at).total_seconds(),
+        "claimed_seconds": (database_time() - job.claimed_at).total_seconds(),
         "cancel_requested": job.cancel_requested_at is not None,
         "worker": job.worker_id,
         "worker_name": None if worker is None else worker.name,

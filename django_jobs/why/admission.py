@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -235,7 +234,7 @@ def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
         named = fill(_("the resource %(name)s"), name=link)
         return _paused("resource", title, row, named, phrase, facts)
     if row["breaker_state"] == BreakerState.OPEN:
-        return _in_state(title, _open_breaker(row, link))
+        return _in_state(title, _open_breaker(row, link, facts))
     if limit is not None and row["taken"] >= limit:
         template = _("the resource %(name)s (%(limit)s of %(limit)s taken)")
         return _full("resource", title, fill(template, name=link, limit=limit), row, facts)
@@ -257,9 +256,9 @@ def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
     return Gate(name="resource", title=title, text=text)
 
 
-def _open_breaker(row: Row, link: Ref) -> Text:
+def _open_breaker(row: Row, link: Ref, facts: Facts) -> Text:
     until = after(row["breaker_changed_at"], row["breaker_open_for"])
-    if until is None or until <= timezone.now():
+    if until is None or until <= facts.now:
         return fill(_("the breaker of %(name)s is open"), name=link)
     return fill(_("the breaker of %(name)s is open until %(time)s"), name=link, time=clock(until))
 

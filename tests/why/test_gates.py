@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 from django.utils import timezone, translation
 from pytest_django import DjangoAssertNumQueries
 
@@ -418,6 +419,20 @@ def test_the_state_of_a_resource_is_a_sentence(
     copies_of(job, 3)
     Job.objects.filter(pk=job.pk).update(failures=failures)
     assert sentence(job).startswith(f"Waits: {text}.")
+
+
+def test_the_clock_of_the_database_says_how_long_a_breaker_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Resource.objects.create(
+        name="stripe", breaker_state="open", breaker_changed_at=Now(), breaker_open_for=60.0
+    )
+    register_worker()
+    job = refund_payment.enqueue(1)
+    assert sentence(job).startswith("Waits: the breaker of stripe is open until ")
+    wrong = timezone.now() + timedelta(hours=1)
+    monkeypatch.setattr(timezone, "now", lambda: wrong)
+    assert sentence(job).startswith("Waits: the breaker of stripe is open until ")
 
 
 def test_the_german_sentence_of_a_paused_tenant_has_it_as_its_subject() -> None:

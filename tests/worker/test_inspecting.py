@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from django_jobs.lifecycle.operations import inspections
 from django_jobs.models import Inspection, Job, Worker
@@ -162,3 +164,14 @@ def test_questions_are_deleted_an_hour_later_with_the_next_one() -> None:
     run_sql("UPDATE django_jobs_inspection SET asked_at = now() - interval '61 minutes'")
     inspections.ask([held.id])
     assert Inspection.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_time_since_the_claim_is_by_the_clock_of_the_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = enqueue_and_claim()
+    wrong = timezone.now() - timedelta(hours=1)
+    monkeypatch.setattr(timezone, "now", lambda: wrong)
+    shown = json.loads(inspect(held.id, "--no-stack", "--json"))
+    assert 0 <= shown["claimed_seconds"] < 60
