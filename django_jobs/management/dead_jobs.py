@@ -135,6 +135,8 @@ def _chosen(options: dict[str, Any]) -> list[int]:
         demand_fingerprint(options["error"])
         dead = dead.filter(fingerprint=options["error"])
     if options["error_code"] is not None:
+        if not options["error_code"]:
+            raise CommandError("--error-code takes a code such as 503, not ''")
         dead = by_last_run(dead, error_code=options["error_code"])
     if options["since"] is not None:
         dead = dead.filter(finished_at__gte=since(options["since"]))

@@ -54,3 +54,11 @@ def test_an_id_that_no_job_can_have_is_refused_with_the_others_dismissed() -> No
     with pytest.raises(CommandError, match="1 of 2 was refused"):
         dismiss(dead.pk, 10**30)
     assert Job.objects.get().status == "cancelled"
+
+
+def test_an_empty_error_code_chooses_no_jobs() -> None:
+    """As of a variable of a shell that is not set: most dead jobs have no code."""
+    make_dead()
+    with pytest.raises(CommandError, match=r"^--error-code takes a code such as 503, not ''$"):
+        dismiss("--error-code", "")
+    assert Job.objects.get().status == "dead"
