@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import json
 import socket
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from math import isfinite
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -130,6 +132,23 @@ def operator() -> str:
 def counted(number: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def json_text(value: Any) -> str:
+    """``value`` as JSON, which has no infinity: null for an age since a time that is infinite, as
+    hands write it. What JSON does not have otherwise is a text."""
+    return json.dumps(_finite(value), default=str)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float() if not isfinite(value):
+            return None
+        case dict():
+            return {name: _finite(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_finite(one) for one in value]
+    return value
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from ..metrics.cost import Cost, take_cost
 from ..metrics.sizing import Sizing, take_sizing
-from .base import counted, table
+from .base import counted, json_text, table
 
 SIZING_HEADS = ("QUEUE", "RUNS/S", "MEAN", "P95", "NEEDS", "THREADS", "SLOTS")
 COST_HEADS = ("JOB TYPE", "RUNS", "TIME", "CPU", "MEMORY", "QUERIES", "IN QUERIES")
@@ -17,14 +16,14 @@ def sizing_text(as_json: bool) -> str:
     """What ``jobstatus --sizing`` prints."""
     sizing = take_sizing()
     if as_json:
-        return json.dumps({**asdict(sizing), "problems": sizing.problems})
+        return json_text({**asdict(sizing), "problems": sizing.problems})
     return _render_sizing(sizing)
 
 
 def cost_text(as_json: bool) -> str:
     """What ``jobstatus --cost`` prints."""
     cost = take_cost()
-    return json.dumps(asdict(cost)) if as_json else _render_cost(cost)
+    return json_text(asdict(cost)) if as_json else _render_cost(cost)
 
 
 def _render_sizing(sizing: Sizing) -> str:

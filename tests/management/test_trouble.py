@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from io import StringIO
 from typing import Any
 
@@ -10,8 +12,11 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, ProgrammingError, connection, transaction
 from pytest_django import Settings
 
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.operations import limits
 from django_jobs.management.base import database_problem
-from tests.factories import run_sql
+from tests.app.gate_jobs import bill_tenant
+from tests.factories import enqueue_and_claim, run_sql, settle_one
 
 COMMANDS = [
     ("jobstatus",),
@@ -72,3 +77,30 @@ def test_an_alias_other_than_default_is_named(settings: Settings) -> None:
     error.__cause__ = Missing()
     wanted = "django_jobs has no tables in 'jobs': run manage.py migrate --database=jobs"
     assert database_problem(error) == wanted
+
+
+def refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("command", "table", "column", "time"),
+    [
+        ("jobstatus", "queue", "paused_at", "infinity"),
+        ("jobstatus", "worker", "lease_expires_at", "infinity"),
+        ("jobstatus --sizing", "run", "started_at", "infinity"),
+        ("jobdoctor", "tenant", "paused_at", "-infinity"),
+    ],
+)
+def test_json_has_null_for_a_time_by_hand_that_is_infinite(
+    command: str, table: str, column: str, time: str
+) -> None:
+    bill_tenant.enqueue("acme")
+    limits.pause_tenants(["acme"])
+    settle_one(enqueue_and_claim(), Succeeded())
+    run_sql(f"UPDATE django_jobs_{table} SET {column} = %s", [time])
+    out = StringIO()
+    with contextlib.suppress(CommandError):
+        call_command(*command.split(), "--json", stdout=out)
+    assert json.loads(out.getvalue(), parse_constant=refuse)

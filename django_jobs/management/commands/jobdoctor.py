@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +12,7 @@ from ...doctor.examination import diagnose
 from ...doctor.findings import Diagnosis, Severity
 from ...exceptions import NotMigrated
 from ...models.database import DATABASE_ERRORS
-from ..base import OperatorCommand, counted, database_problem
+from ..base import OperatorCommand, counted, database_problem, json_text
 
 FAILED = 2
 """The exit code with errors, also if the database does not answer."""
@@ -41,7 +40,7 @@ class Command(OperatorCommand):
                 raise
             raise CommandError(text, returncode=FAILED) from error
         if options["json"]:
-            self.stdout.write(json.dumps(diagnosis.as_json(), default=str))
+            self.stdout.write(json_text(diagnosis.as_json()))
         else:
             for line in _lines(diagnosis):
                 self.stdout.write(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from argparse import ArgumentParser
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from django.db import close_old_connections
 from ...metrics.schedules import MAX_LAG
 from ...metrics.snapshot import Snapshot, take_snapshot
 from ...models.database import DATABASE_ERRORS
-from ..base import OperatorCommand, database_problem
+from ..base import OperatorCommand, database_problem, json_text
 from ..load_text import cost_text, sizing_text
 from ..status_check import NOT_CHECKED, demand, of_the_fleet
 from ..status_text import render_status
@@ -113,5 +112,5 @@ class Command(OperatorCommand):
 
 def _text(snapshot: Snapshot, as_json: bool) -> str:
     if as_json:
-        return json.dumps(asdict(snapshot) | of_the_fleet(snapshot))
+        return json_text(asdict(snapshot) | of_the_fleet(snapshot))
     return render_status(snapshot)
