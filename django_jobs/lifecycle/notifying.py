@@ -49,6 +49,16 @@ def read_blocked(hint: str) -> tuple[str, LoneGate | None] | None:
     return None
 
 
+LONGEST_ID = 19
+"""Digits."""
+
+
+def read_id(word: str) -> int | None:
+    """The id of a job in a hint; None for anything else. Any session may send a NOTIFY, and Python
+    raises an exception for a number of some thousand digits."""
+    return int(word) if word.isdecimal() and len(word) <= LONGEST_ID else None
+
+
 ENDS_CHANNEL = "django_jobs_ends"
 """On this one workers say which awaited jobs have ended: their ids with commas. They do not listen
 there themselves."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from ..domain.states import FINAL
-from ..lifecycle.notifying import AWAITED, notify_ends
+from ..lifecycle.notifying import AWAITED, notify_ends, read_id
 from ..lifecycle.settling import Settled
 
 REMEMBER_SECONDS = 10.0
@@ -25,13 +25,13 @@ class AwaitedEnds:
 
     def note(self, hint: str) -> None:
         """Remember the job of this hint for a while."""
-        word = hint.removeprefix(AWAITED)
-        if not word.isdecimal():
-            return  # any session may send a NOTIFY
+        job_id = read_id(hint.removeprefix(AWAITED))
+        if job_id is None:
+            return
         if len(self._asked) >= MOST:
             self._forget()
         if len(self._asked) < MOST:
-            self._asked[int(word)] = time.monotonic()
+            self._asked[job_id] = time.monotonic()
 
     def notify(self, settled: Iterable[Settled]) -> None:
         """Say which of the awaited jobs have ended with these."""

@@ -56,6 +56,12 @@ def test_what_is_no_job_and_what_nobody_asks_for_any_more_is_forgotten(
     assert not awaited
 
 
+def test_a_number_that_is_no_id_is_ignored() -> None:
+    awaited = AwaitedEnds()
+    awaited.note(f"{AWAITED}{'9' * 7_000}")  # of more digits than Python reads
+    assert not awaited
+
+
 def test_it_remembers_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(awaited_ends, "MOST", 3)
     awaited = AwaitedEnds()

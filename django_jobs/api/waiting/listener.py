@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from ...lifecycle.notifying import ENDS_CHANNEL
+from ...lifecycle.notifying import ENDS_CHANNEL, read_id
 from ...logs import log_event
 from ...models.database import DATABASE_ERRORS, jobs_connection
 
@@ -85,8 +85,8 @@ class EndListener:
             wakes = [
                 wake
                 for word in payload.split(",")
-                if word.isdecimal()
-                for wake in self._waiting.get(int(word), ())
+                if (job_id := read_id(word)) is not None
+                for wake in self._waiting.get(job_id, ())
             ]
         for wake in wakes:
             wake()

@@ -51,6 +51,13 @@ def test_an_end_of_which_no_worker_says_anything_is_seen() -> None:
     thread.join()
 
 
+def test_what_is_no_id_wakes_nobody() -> None:
+    woken: list[str] = []
+    with listener.listening(7, lambda: woken.append("7")):
+        listener._hear(f"x,,{'9' * 7_000},6,7")
+    assert woken == ["7"]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_wait_that_takes_too_long_raises_and_the_job_continues() -> None:
     job = noop.enqueue()
