@@ -55,7 +55,7 @@ class ProcessTree:
         self.selector.register(self.woken, selectors.EVENT_READ)
 
     def start_heartbeat(self) -> None:
-        """Fork the heartbeat process."""
+        """Fork the heartbeat process, unless there is no memory for it."""
 
         work = partial(
             heartbeat.run,
@@ -64,9 +64,12 @@ class ProcessTree:
             tasks=self._tasks,
             look=self._look,
         )
-        self.scoreboard.status.beat()  # give it time for its first round
         # It exits a moment after us, to end the processes that handlers started.
-        self.heartbeat_pid, self.heartbeat_pipe = fork(work, self._ends(), outlives_us=True)
+        try:
+            self.heartbeat_pid, self.heartbeat_pipe = fork(work, self._ends(), outlives_us=True)
+        except OSError:
+            return
+        self.scoreboard.status.beat()  # give it time for its first round
         self.selector.register(self.heartbeat_pipe, selectors.EVENT_READ)
 
     def start_health_server(self, port: HealthPort) -> None:

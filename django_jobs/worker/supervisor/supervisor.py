@@ -214,7 +214,6 @@ class Supervisor:
         emit("heartbeat_died", logging.ERROR, reason=describe_exit(status))
         self._tree.close(self._tree.heartbeat_pipe)
         self._tree.heartbeat_pid = 0
-        self._heartbeat_at = max(time.monotonic(), self._heartbeat_at + 1.0)  # no fork loop
 
     def _start_health_server(self, now: float) -> None:
         port = self._options.health
@@ -225,8 +224,8 @@ class Supervisor:
     def _start_heartbeat(self, now: float) -> None:
         if self._tree.heartbeat_pid or now < self._heartbeat_at:
             return
+        self._heartbeat_at = now + 1.0  # no fork loop
         self._tree.start_heartbeat()
-        self._heartbeat_at = now
         for message in self._unrecovered.values():
             self._send_to_heartbeat(message)
 
