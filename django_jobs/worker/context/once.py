@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from django.db import OperationalError
 
@@ -18,10 +18,11 @@ from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.receipts import Answer, look_up, store
 from ...lifecycle.waits import SIGNAL_KEY, SLEEP_KEY
 from ...lifecycle.workflows.spawning import SPAWNED
+from ...models.database import ROW_ERRORS, is_of_a_row
 from ..connections import retry_while_disconnected
 from ..events import emit
 from .attempt import Attempt
-from .results import encode_answer
+from .results import encode_answer, note_of
 
 R = TypeVar("R")
 
@@ -124,7 +125,34 @@ def _look_up(job: ClaimedJob, key: str) -> Answer | None:
     return looked_up[0]
 
 
+class _Refused(Exception):
+    """The database does not take the answer."""
+
+
 def _store(job: ClaimedJob, key: str, text: str) -> str:
-    stored = retry_while_disconnected(lambda: store(job, key, text), what="store a receipt")
+    """Store the answer; a note in its place if the database refuses it. Raises the refusal if it
+    refuses the note as well."""
+    try:
+        return _store_in_the_end(job, key, text)
+    except _Refused as refused:
+        refusal = cast(Exception, refused.__cause__)
+    try:
+        return _store_in_the_end(job, key, note_of(refusal))
+    except _Refused:
+        raise refusal from None
+
+
+def _store_in_the_end(job: ClaimedJob, key: str, text: str) -> str:
+    """Store the text, however long the database is away."""
+
+    def store_or_refuse() -> str:
+        try:
+            return store(job, key, text)
+        except ROW_ERRORS as refusal:
+            if not is_of_a_row(refusal):
+                raise
+            raise _Refused from refusal  # another try would be refused too
+
+    stored = retry_while_disconnected(store_or_refuse, what="store a receipt")
     assert stored is not None  # it never gives up
     return stored

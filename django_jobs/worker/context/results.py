@@ -68,10 +68,14 @@ def encode_answer(value: Any, name: str) -> str:
     return _encoded(value, name)[0]
 
 
+def note_of(error: Exception) -> str:
+    """The JSON text that replaces a value which cannot be stored because of ``error``."""
+    return json.dumps({"not_stored": ErrorReport.of(error).message})
+
+
 def _encoded(value: Any, name: str) -> tuple[str, str]:
     """The JSON text, and the reason if it is a note."""
     try:
         return encode(value, max_bytes=conf().max_result_bytes, name=name), ""
     except Exception as error:  # a dict subclass of the handler may raise anything
-        message = ErrorReport.of(error).message
-        return json.dumps({"not_stored": message}), message
+        return note_of(error), ErrorReport.of(error).message

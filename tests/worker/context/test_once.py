@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -215,6 +216,43 @@ def test_an_outage_refuses_a_once_call_before_it_and_delays_its_receipt(
     monkeypatch.setattr(once, "store", away)
     assert desk.run(handler) == [Succeeded(result='"stored in the end"')]
     assert (remote.calls, len(tries)) == (1, 4)
+
+
+REFUSE = """
+CREATE OR REPLACE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'no euros here';
+END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON django_jobs_receipt
+FOR EACH ROW WHEN (NEW.answer::text LIKE {}) EXECUTE FUNCTION pg_temp.refuse()
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("pattern, is_noted", [("'%€%'", True), ("'%'", False)])
+def test_an_answer_that_the_database_refuses_holds_up_no_handler(
+    desk: Desk, pattern: str, is_noted: bool
+) -> None:
+    """It was tried again for ever, in the thread that all handlers of the process share."""
+
+    def handler() -> Any:
+        return this_run().once("charge", lambda: "12 €")
+
+    run_sql(REFUSE.format(pattern))
+    try:
+        (outcome,) = desk.run(handler)
+    finally:
+        run_sql("DROP TRIGGER refuse ON django_jobs_receipt")
+    if is_noted:
+        assert isinstance(outcome, Succeeded)
+        assert "no euros here" in json.loads(outcome.result or "")["not_stored"]
+        assert Receipt.objects.get().answer == json.loads(outcome.result or "")
+    else:
+        assert isinstance(outcome, Failed)
+        assert "no euros here" in outcome.error.message
+    (outcome,) = desk.run(handler)
+    assert isinstance(outcome, Succeeded)
+    assert json.loads(outcome.result or "") == "12 €"
 
 
 def test_async_handlers_call_once_too(desk: Desk) -> None:
