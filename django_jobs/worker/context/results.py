@@ -25,6 +25,16 @@ def check_that_it_ran(result: Any) -> None:
     awaitable, or a generator. Another attempt would return the same."""
     if type(result) in JSON_TYPES:
         return
+    try:
+        problem = _why_it_never_ran(result)
+    except Exception:  # a lazy object may raise anything when it is looked at; it is no coroutine
+        return
+    if problem:
+        raise NeverRan(problem)
+
+
+def _why_it_never_ran(result: Any) -> str:
+    """Empty if it has run."""
     name = getattr(result, "__qualname__", "")
     if inspect.isawaitable(result):
         what = f"the coroutine {name}" if inspect.iscoroutine(result) else f"a {_kind(result)}"
@@ -38,10 +48,10 @@ def check_that_it_ran(result: Any) -> None:
         what = f"the async generator {name}"
         advice = "declare the handler `async def` and go through it there by `async for`"
     else:
-        return
+        return ""
     if inspect.iscoroutine(result):
         result.close()  # otherwise Python warns that it was never awaited
-    raise NeverRan(f"it returned {what}, which is never run: {advice}")
+    return f"it returned {what}, which is never run: {advice}"
 
 
 def _kind(value: object) -> str:

@@ -63,7 +63,7 @@ class HandlerLoop:
             self._alone(coroutine, timeout, asked), self.started()
         )
         result = future.result()
-        if isinstance(result, _Exit):
+        if type(result) is _Exit:  # isinstance() would look at a lazy object
             raise result.error
         return result
 

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from django.utils.functional import SimpleLazyObject
 
-from django_jobs.domain.outcomes import Failed
+from django_jobs.domain.outcomes import Failed, Succeeded
 from tests.app.models import Effect
 from tests.worker.attempts import Desk
 
@@ -76,6 +77,27 @@ def test_work_that_was_given_back_and_not_done_is_a_final_failure(
     assert outcome.final
     assert outcome.error.type == "NeverRan"
     assert problem in outcome.error.message
+
+
+def no_user() -> Any:
+    raise LookupError("its user was deleted")
+
+
+def gave_a_lazy_object() -> Any:
+    return SimpleLazyObject(no_user)
+
+
+async def gave_a_lazy_object_in_async() -> Any:
+    return SimpleLazyObject(no_user)
+
+
+@pytest.mark.parametrize("handler", [gave_a_lazy_object, gave_a_lazy_object_in_async])
+def test_a_result_that_raises_when_it_is_looked_at_is_a_success_with_a_note(
+    desk: Desk, handler: Callable[..., Any]
+) -> None:
+    (outcome,) = desk.run(handler)
+    assert isinstance(outcome, Succeeded)
+    assert "its user was deleted" in outcome.not_stored
 
 
 def test_earlier_writes_of_an_exactly_once_handler_are_rolled_back(desk: Desk) -> None:
