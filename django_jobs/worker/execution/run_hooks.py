@@ -36,7 +36,7 @@ def call_with_hooks(
         with ExitStack() as stack:
             _enter(stack, event)
             result = call()
-    except Exception:
+    except BaseException:  # also the stop at the end of a drain: the job has ended
         if not isinstance(result, Settled):
             raise
         _log_failure(event, "after the commit")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -222,11 +223,26 @@ def test_the_failure_of_the_handler_stands_whatever_a_hook_does(
     assert [line.split()[0] for line in logged] == ["event=hook_failed"] * (hook != "swallowing")
 
 
+def raise_stop(event: Any) -> None:
+    """As a worker does in what still runs at the end of a drain."""
+    if event.kind == "run":
+        raise StopHandler
+
+
+def leave_python(event: Any) -> None:
+    if event.kind == "run":
+        sys.exit("a client of the hook gave up")
+
+
+@pytest.mark.parametrize("raises", [raise_value, raise_stop, leave_python])
 def test_what_has_committed_stands(
-    desk: Desk, hooked: Callable[..., None], caplog: pytest.LogCaptureFixture
+    desk: Desk,
+    hooked: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+    raises: Callable[..., None],
 ) -> None:
     hooked("changing")
-    hooks.changes["after"] = raise_value
+    hooks.changes["after"] = raises
     with declared(look_around, name="app.once", delivery="exactly_once") as job_type:
         settled = desk.make(enqueue_and_claim(job_type))
     assert isinstance(settled, Settled)
