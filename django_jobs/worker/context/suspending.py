@@ -17,6 +17,7 @@ from ...domain.payload import key_problem
 from ...exceptions import SignalTimeout
 from ...lifecycle.waits import Wait, begin_sleep, begin_wait
 from ..connections import retry_while_disconnected
+from ..statement_timeout import StatementTimedOut
 from .attempt import Attempt, Suspended
 
 R = TypeVar("R")
@@ -24,32 +25,49 @@ R = TypeVar("R")
 PATIENCE = 10.0
 """Seconds to wait for an unavailable database."""
 
+LOCKED_SECONDS = 1.0
+"""Seconds between two tries if another session has locked the job."""
+
 
 def sleep(attempt: Attempt, key: str, duration: Duration) -> None:
     """Pass if the sleep under ``key`` is over; otherwise end the attempt until then."""
-    work = _sleeping(attempt, key, duration)
-    background = attempt.reporter.background
-    _pass_sleep(background.wait(background.submit(work)))
+    _pass_sleep(_begin(attempt, _sleeping(attempt, key, duration)))
 
 
 async def asleep(attempt: Attempt, key: str, duration: Duration) -> None:
     """:func:`sleep` on an event loop."""
-    work = _sleeping(attempt, key, duration)
-    _pass_sleep(await asyncio.wrap_future(attempt.reporter.background.submit(work)))
+    _pass_sleep(await _abegin(attempt, _sleeping(attempt, key, duration)))
 
 
 def wait_for(attempt: Attempt, name: str, timeout: Duration | None) -> Any:
     """Return the data of the signal ``name``; if it has not arrived, end the attempt until then."""
-    work = _waiting(attempt, name, timeout)
-    background = attempt.reporter.background
-    return _pass_wait(name, background.wait(background.submit(work)))
+    return _pass_wait(name, _begin(attempt, _waiting(attempt, name, timeout)))
 
 
 async def await_for(attempt: Attempt, name: str, timeout: Duration | None) -> Any:
     """:func:`wait_for` on an event loop."""
-    work = _waiting(attempt, name, timeout)
-    wait = await asyncio.wrap_future(attempt.reporter.background.submit(work))
-    return _pass_wait(name, wait)
+    return _pass_wait(name, await _abegin(attempt, _waiting(attempt, name, timeout)))
+
+
+def _begin(attempt: Attempt, work: Callable[[], R]) -> R:
+    """Do the work in the background thread. Between two tries, while another session has locked the
+    job, that serves other handlers."""
+    background, after = attempt.reporter.background, 0.0
+    while True:
+        try:
+            return background.wait(background.submit(work, after=after))
+        except StatementTimedOut:
+            after = LOCKED_SECONDS
+
+
+async def _abegin(attempt: Attempt, work: Callable[[], R]) -> R:
+    """:func:`_begin` on an event loop."""
+    background, after = attempt.reporter.background, 0.0
+    while True:
+        try:
+            return await asyncio.wrap_future(background.submit(work, after=after))
+        except StatementTimedOut:
+            after = LOCKED_SECONDS
 
 
 def _sleeping(attempt: Attempt, key: str, duration: Duration) -> Callable[[], float]:
@@ -57,7 +75,7 @@ def _sleeping(attempt: Attempt, key: str, duration: Duration) -> Callable[[], fl
         raise ValueError(f"sleep(): {problem}")
     seconds = _seconds(duration, "sleep()")
     _check_that_there_is_another(attempt, "sleep()")
-    return lambda: _patiently(lambda: begin_sleep(attempt.job, key, seconds))
+    return lambda: _patiently(attempt, lambda: begin_sleep(attempt.job, key, seconds))
 
 
 def _pass_sleep(left: float) -> None:
@@ -77,7 +95,7 @@ def _waiting(attempt: Attempt, name: str, timeout: Duration | None) -> Callable[
             return begin_wait(attempt.job, name, seconds)  # which notes that it is over
         return wait
 
-    return lambda: _patiently(look)
+    return lambda: _patiently(attempt, look)
 
 
 def _pass_wait(name: str, wait: Wait) -> Any:
@@ -102,11 +120,14 @@ def _check_that_there_is_another(attempt: Attempt, method: str) -> None:
         )
 
 
-def _patiently(look: Callable[[], R]) -> R:
+def _patiently(attempt: Attempt, look: Callable[[], R]) -> R:
     """Harmless to repeat, also if an answer was lost."""
     until = time.monotonic() + PATIENCE
     found = retry_while_disconnected(
-        lambda: (look(),), what="look up a wait", give_up=lambda: time.monotonic() >= until
+        lambda: (look(),),
+        what="look up a wait",
+        give_up=lambda: time.monotonic() >= until,
+        deadline=attempt.reporter.background.deadline,
     )
     if found is None:
         raise OperationalError("the database was away for too long")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job, Receipt
 from django_jobs.worker.context import suspending
+from django_jobs.worker.context.attempt import Attempt, Suspended
 from tests.app.long_jobs import this_run
 from tests.app.models import Effect
 from tests.factories import (
@@ -29,6 +31,7 @@ from tests.factories import (
     settle_one,
 )
 from tests.worker.attempts import Desk, next_attempt
+from tests.worker.processes import until
 
 
 def let_time_pass(hours: float) -> None:
@@ -109,6 +112,36 @@ def test_a_sleep_of_ages_is_one_that_postgresql_can_add(desk: Desk) -> None:
     (outcome,) = desk.run(handler)
     assert isinstance(outcome, Snoozed)
     assert outcome.seconds > 99 * 365 * 86_400
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda attempt: suspending.sleep(attempt, "nap", 3600),
+        lambda attempt: asyncio.run(suspending.await_for(attempt, "paid", 3600)),
+    ],
+)
+def test_a_locked_job_that_begins_to_wait_holds_up_no_other_handler(
+    desk: Desk, begin: Callable[[Attempt], Any]
+) -> None:
+    """Such as by a signal or a cancel in a transaction that is open for long."""
+    held, background = enqueue_and_claim(), desk.reporter.background
+    attempt = desk.begin(held)
+    with ThreadPoolExecutor(1) as elsewhere:
+        with transaction.atomic():
+            run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held.id])
+            begun = elsewhere.submit(begin, attempt)
+            until(lambda: run_sql("SELECT 1 FROM pg_locks WHERE NOT granted"))
+            other = background.submit(lambda: "another's answer")
+
+            def is_done() -> bool:
+                background.deadline.enforce()  # as the main thread does
+                return other.done()
+
+            until(is_done, 20)
+            assert not begun.done()
+        with pytest.raises(Suspended):
+            begun.result(60)
 
 
 @pytest.mark.parametrize("inside", [True, False])
