@@ -76,8 +76,8 @@ class BackgroundThread:
             try:
                 return future.result(1.0)
             except TimeoutError:
-                if future.done():
-                    raise
+                if future.done():  # it raised this itself, or has just ended
+                    return future.result()
                 self.deadline.enforce()
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 from django.db import connection
@@ -57,6 +58,30 @@ def test_a_background_thread_has_its_own_connection(background: BackgroundThread
     assert (
         background.submit(backend).result(60) == background.submit(backend).result(60) != backend()
     )
+
+
+class DoneJustNow(Future[str]):
+    """A task that ends between the end of one wait for it and the look whether it is done."""
+
+    def result(self, timeout: float | None = None) -> str:
+        if timeout is not None and not self.done():
+            self.set_result("its answer")
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_a_task_that_ends_just_when_a_wait_is_over_has_not_failed(
+    background: BackgroundThread,
+) -> None:
+    assert background.wait(DoneJustNow()) == "its answer"
+
+
+def test_a_time_out_of_the_task_itself_is_raised(background: BackgroundThread) -> None:
+    def fail() -> None:
+        raise TimeoutError("of a socket")
+
+    with pytest.raises(TimeoutError, match="of a socket"):
+        background.wait(background.submit(fail))
 
 
 def test_nothing_is_left_behind_when_it_is_closed() -> None:
