@@ -125,6 +125,28 @@ def test_a_call_of_the_worker_itself_is_not_cancelled(loop: HandlerLoop) -> None
     assert answers.get(timeout=10) == "an answer"
 
 
+def test_a_call_in_a_thread_that_is_not_the_handlers_outlives_it(loop: HandlerLoop) -> None:
+    """As docs/async.md says: only the thread of the handler itself is waited for."""
+    begun, let_go, ended = (threading.Event() for _ in range(3))
+
+    def block() -> None:
+        begun.set()
+        let_go.wait(60)
+        ended.set()
+
+    async def call_elsewhere() -> None:
+        await asyncio.to_thread(block)
+
+    try:
+        with pytest.raises(Interrupted):
+            loop.run(call_elsewhere(), 0.2)
+        assert begun.wait(60)
+        assert not ended.is_set()
+    finally:
+        let_go.set()
+    assert ended.wait(60)
+
+
 def test_the_ticks_of_the_loop_keep_no_context_of_a_handler(loop: HandlerLoop) -> None:
     variable: ContextVar[Value] = ContextVar("variable")
     first, last = threading.Event(), threading.Event()
