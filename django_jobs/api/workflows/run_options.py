@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,7 +28,7 @@ class RunOptions:
     priority: int | None = None
     queue: str | None = None
     headers: Mapping[str, Any] | None = None
-    tags: Iterable[str] | str | None = None
+    tags: tuple[str, ...] = ()
     run_at: datetime | None = None
     delay: float | timedelta | None = None
     overrides: Mapping[str, Mapping[str, Any]] | None = None
@@ -36,6 +36,8 @@ class RunOptions:
     def changed(self, where: str, **options: Any) -> RunOptions:
         """These options with others; None keeps one. Raises :class:`EnqueueError`."""
         given = {name: value for name, value in options.items() if value is not None}
+        if "tags" in given:
+            given["tags"] = tag_names(given["tags"], where)
         changed = replace(self, **given)
         changed._check(where)
         return changed
@@ -53,7 +55,7 @@ class RunOptions:
             raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {self.queue!r}")
         if self.run_at is not None and self.delay is not None:
             raise EnqueueError(f"{where}: give run_at or delay, not both")
-        check_number(tag_names(self.tags, where), where)
+        check_number(self.tags, where)
         if self.headers is not None and not isinstance(self.headers, Mapping):
             raise EnqueueError(f"{where}: headers are a dict, not {self.headers!r}")
         overrides = self.overrides
@@ -75,7 +77,7 @@ class RunOptions:
             "tenant": self.tenant,
             "priority": self.priority,
             "queue": self.queue,
-            "tags": self.tags,
+            "tags": self.tags or None,
         }
         if is_first:
             options |= {"run_at": self.run_at, "delay": self.delay}

@@ -131,6 +131,13 @@ def test_options_of_a_run_hold_for_all_steps(order: Workflow) -> None:
     assert {job.queue for job in emails.values()} == {"emails"}
 
 
+def test_tags_that_can_be_read_once_are_those_of_all_steps_and_runs(order: Workflow) -> None:
+    chosen = order.using(tags=(tag for tag in ("vip", "eu")))
+    for _ in range(2):
+        run = chosen.start(order_id=7)
+        assert [job.tags for job in steps(run).values()] == [["eu", "vip"]] * 3
+
+
 def test_a_step_has_the_gates_of_its_job_type(workflow: Declare) -> None:
     flow = workflow()
     flow.step(book_entry)
