@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -117,7 +117,7 @@ class JobTask(GenericTask[P, R]):
             "run_after": run_after,
             "backend": backend,
             "max_attempts": max_attempts,
-            "resources": resources,
+            "resources": tuple(resources) if isinstance(resources, Iterator) else resources,
             "tenant": tenant,
             "tags": None if tags is None else (*_several(self.tags), *_several(tags)),
             "idempotency_key": idempotency_key,

@@ -19,7 +19,7 @@ from django_jobs.backend.interface import (
     task_finished,
     task_started,
 )
-from django_jobs.models import Job, Run
+from django_jobs.models import Job, Resource, Run
 from django_jobs.testing import run_jobs
 from tests.app import jobs, tasks
 from tests.factories import enqueue_and_claim, heard
@@ -78,6 +78,13 @@ def test_using_changes_one_request() -> None:
     assert found.status == TaskResultStatus.READY
     assert (found.task.priority, found.task.queue_name, found.task.run_after) == (7, "bulk", later)
     assert task.using(idempotency_key="once").enqueue(2).id == result.id
+
+
+def test_a_copy_gives_each_of_its_jobs_what_can_be_read_once() -> None:
+    Resource.objects.create(name="tasks")
+    task = tasks.total.using(resources=iter(["tasks"]), tags=iter(["vip"]))
+    made = [Job.objects.get(pk=task.enqueue(number).id) for number in (1, 2)]
+    assert [(job.resources, job.tags) for job in made] == [(["tasks"], ["vip"])] * 2
 
 
 def test_a_key_that_another_task_holds_returns_its_result() -> None:
