@@ -2,7 +2,7 @@
 
 E001 not PostgreSQL      E005 job type named twice   E012 AUTOCOMMIT off
 E002 unknown key         E007 unusable value         E013 encoding not UTF8 (database check)
-E003 lease too short     E008 no such database       W001 queue of a handler not configured
+E003 lease too short     E008 no such database       W001 queue in use not configured
 E004 USE_TZ off          E009 PostgreSQL older than 15 (database check)
 E019 hook cannot be used E020 routers forbid tables  W002 resource of a handler not configured
                          W005 IMMEDIATE on (--deploy) W004 routers read them elsewhere
@@ -39,6 +39,8 @@ SERVER = "SELECT current_setting('server_version_num'), current_setting('server_
 BEATS_PER_LEASE = 3
 SECRET = {"METRICS_TOKEN"}
 """What no message shows."""
+Users = defaultdict[str, list[str]]
+"""The names of those that use a queue or a resource, by what they are."""
 SECTIONS = {
     "QUEUES": setting_rules.QUEUES,
     "RESOURCES": limit_rules.RESOURCES,
@@ -221,25 +223,33 @@ def _why_no_hook(hook: Any) -> str:
 
 
 def _unconfigured() -> Iterator[CheckMessage]:
-    """A warning for each queue and resource that job types use and the setting does not name."""
-    queues, resources = defaultdict(list), defaultdict(list)
+    """A warning for each queue and resource that job types or schedules use and the setting does
+    not name."""
+    queues: defaultdict[str, Users] = defaultdict(lambda: defaultdict(list))
+    resources: defaultdict[str, Users] = defaultdict(lambda: defaultdict(list))
     for name in registry.names():
         job_type = registry.get(name)
-        queues[job_type.queue].append(name)
+        queues[job_type.queue]["job type"].append(name)
         for resource in job_type.resources:
-            resources[resource].append(name)
+            resources[resource]["job type"].append(name)
+    for name, fields in sorted(registry.schedules().items()):
+        if fields["queue"]:
+            queues[fields["queue"]]["schedule"].append(name)
     yield from _unnamed(queues, conf().queues, "queue", "QUEUES", "W001")
     yield from _unnamed(resources, conf().resources, "resource", "RESOURCES", "W002")
 
 
 def _unnamed(
-    users: Mapping[str, Sequence[str]], known: Collection[str], noun: str, key: str, number: str
+    used: Mapping[str, Users], known: Collection[str], noun: str, key: str, number: str
 ) -> Iterator[CheckMessage]:
-    for name, names in sorted(users.items()):
+    for name, users in sorted(used.items()):
         if name not in known:
+            listed = " and ".join(
+                f"the {kind}{'s' * (len(names) > 1)} {', '.join(names)}"
+                for kind, names in users.items()
+            )
             yield Warning(
-                f"The {noun} {name!r} is not in {_lookup(key)}. It is used by "
-                f"{'the job type' if len(names) == 1 else 'the job types'} {', '.join(names)}.",
+                f"The {noun} {name!r} is not in {_lookup(key)}. It is used by {listed}.",
                 hint=f"Add {json.dumps(name)}: {{}} there and run migrate. If the {noun} was "
                 f"created in the admin, add {_id(number)!r} to SILENCED_SYSTEM_CHECKS.",
                 id=_id(number),

@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, run_checks
 from django.db import connection
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from django_jobs import Backoff, job, registry
+from django_jobs import Backoff, job, registry, schedule
 from django_jobs.checks import settings as checks_settings
 from django_jobs.conf import KEYS
 from tests.factories import declared
@@ -182,6 +182,26 @@ def test_the_handlers_of_one_unknown_queue_are_one_warning(settings: Settings) -
     assert ids(messages) == ["W001", "W001"]
     assert "the job types app.one, app.two" in messages[0].msg
     assert "'weekly'" in messages[1].msg
+
+
+def test_an_unconfigured_queue_of_schedules_is_a_warning(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def handler() -> None: ...
+
+    monkeypatch.setattr(registry, "_schedules", {})
+    configured = queues()
+    schedule("every day", "app.noop", every=86_400, queue="nightly")
+    schedule("every hour", "app.noop", every=3_600)
+    message = only(found(settings, QUEUES=configured))
+    assert ids([message]) == ["W001"]
+    assert "'nightly' is not in" in message.msg
+    assert message.msg.endswith("It is used by the schedule every day.")
+    schedule("every week", "app.noop", every=604_800, queue="nightly")
+    with declared(handler, name="app.lonely", queue="nightly"):
+        message = only(found(settings, QUEUES=configured))
+    assert message.msg.endswith("the job type app.lonely and the schedules every day, every week.")
+    assert found(settings, QUEUES={**configured, "nightly": {}}) == []
 
 
 def test_an_unconfigured_resource_of_handlers_is_a_warning(settings: Settings) -> None:
