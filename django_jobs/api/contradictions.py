@@ -63,8 +63,12 @@ def _never_retried(declared: JobType[..., Any]) -> Iterator[str]:
     for option in ("backoff", "retry_on", "discard_on", "error_budgets"):
         if getattr(declared, option):
             yield f"delivery='at_most_once' never retries, so {option} never acts: leave it out"
-    if (declared.max_attempts or 1) > 1:
-        yield (
-            "delivery='at_most_once' never retries, so max_attempts is 1, "
-            f"not {declared.max_attempts}"
-        )
+    if problem := attempts_problem(declared):
+        yield problem
+
+
+def attempts_problem(chosen: JobType[..., Any]) -> str:
+    """Why the ``max_attempts`` of ``@job`` or of ``using()`` never acts; "" if it may."""
+    if chosen.delivery != "at_most_once" or (chosen.max_attempts or 1) == 1:
+        return ""
+    return f"delivery='at_most_once' never retries, so max_attempts is 1, not {chosen.max_attempts}"

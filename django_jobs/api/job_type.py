@@ -29,6 +29,7 @@ from ..signals import job_enqueued
 from . import after_commit, duplicates, gating, payload_versions
 from .annotations import check_annotations
 from .bulk_items import items_of
+from .contradictions import attempts_problem
 from .duplicates import OnDuplicate
 from .hooks import around, enqueue_event
 from .option_names import check_known, no_attribute
@@ -187,6 +188,8 @@ class JobType(Generic[P, R]):
             **{key: value for key, value in options.items() if value is not None},
         )
         check_options(changed)
+        if max_attempts is not None and (problem := attempts_problem(changed)):
+            raise EnqueueError(f"{self.name}: {problem}")
         return changed
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:

@@ -94,6 +94,15 @@ def test_invalid_options_are_refused(options: dict[str, Any], problem: str) -> N
         noop.using(**options)
 
 
+def test_more_attempts_of_a_job_that_is_never_retried_are_refused() -> None:
+    def handler() -> None: ...
+
+    with declared(handler, name="app.once", delivery="at_most_once") as once:
+        with pytest.raises(EnqueueError, match=r"^app.once: .* so max_attempts is 1, not 7"):
+            once.using(max_attempts=7)
+        assert once.using(max_attempts=1).using(priority=3).max_attempts == 1
+
+
 @pytest.mark.parametrize(
     "option, hint",
     [
