@@ -230,30 +230,34 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
             f"{where}: max_crashes is a whole number from 1 to {MOST_CRASHES:,}, "
             f"not {chosen.max_crashes!r}"
         )
-    if not 0 <= _number(chosen.delay_seconds) <= LONGEST_DELAY:
-        raise EnqueueError(
-            f"{where}: delay is 0 or more seconds, at most {LONGEST_DELAY:,.0f} "
-            f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {chosen.delay_seconds!r}"
-        )
-    if chosen.run_at is not None:
-        if not isinstance(chosen.run_at, datetime):
-            raise EnqueueError(f"{where}: run_at is a datetime, not {chosen.run_at!r}")
-        if timezone.is_naive(chosen.run_at):
-            raise EnqueueError(
-                f"{where}: run_at needs a time zone, and {chosen.run_at!r} has none: "
-                "use timezone.make_aware(...)"
-            )
-        if abs((chosen.run_at - timezone.now()).total_seconds()) > LONGEST_DELAY:
-            raise EnqueueError(
-                f"{where}: run_at is within {LONGEST_DELAY / 86_400:,.0f} days of now, "
-                f"not {chosen.run_at}"
-            )
+    check_due(chosen.run_at, chosen.delay_seconds, where)
     if chosen.idempotency_key is not None:
         check_key(chosen.idempotency_key, where)
     check_duplicates(chosen, where)
     check_number(chosen.tags, where)
     if chosen.headers is not None and not isinstance(chosen.headers, Mapping):
         raise EnqueueError(f"{where}: headers are a dict, not {chosen.headers!r}")
+
+
+def check_due(run_at: datetime | None, seconds: float, where: str) -> None:
+    """Raise :class:`EnqueueError` unless ``run_at`` and a ``delay`` of ``seconds`` can be such."""
+    if not 0 <= _number(seconds) <= LONGEST_DELAY:
+        raise EnqueueError(
+            f"{where}: delay is 0 or more seconds, at most {LONGEST_DELAY:,.0f} "
+            f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {seconds!r}"
+        )
+    if run_at is not None:
+        if not isinstance(run_at, datetime):
+            raise EnqueueError(f"{where}: run_at is a datetime, not {run_at!r}")
+        if timezone.is_naive(run_at):
+            raise EnqueueError(
+                f"{where}: run_at needs a time zone, and {run_at!r} has none: "
+                "use timezone.make_aware(...)"
+            )
+        if abs((run_at - timezone.now()).total_seconds()) > LONGEST_DELAY:
+            raise EnqueueError(
+                f"{where}: run_at is within {LONGEST_DELAY / 86_400:,.0f} days of now, not {run_at}"
+            )
 
 
 def check_key(key: str, where: str) -> None:

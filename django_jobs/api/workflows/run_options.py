@@ -14,7 +14,7 @@ from ...models.queue import A_QUEUE_NAME, is_queue_name
 from ...models.tenant import LONGEST_TENANT
 from ..job_type import JobType
 from ..tags import check_number, tag_names
-from ..validation import check_key
+from ..validation import check_due, check_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,9 @@ class RunOptions:
             raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {self.queue!r}")
         if self.run_at is not None and self.delay is not None:
             raise EnqueueError(f"{where}: give run_at or delay, not both")
+        delay = 0.0 if self.delay is None else self.delay
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        check_due(self.run_at, seconds, where)
         check_number(self.tags, where)
         if self.headers is not None and not isinstance(self.headers, Mapping):
             raise EnqueueError(f"{where}: headers are a dict, not {self.headers!r}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs import PayloadError, WorkflowError
+from django_jobs import EnqueueError, PayloadError, WorkflowError
 from django_jobs.api.workflows import compositions
 from django_jobs.api.workflows import edges as declared_edges
 from django_jobs.api.workflows.compositions import Composition, chain, group
@@ -128,6 +128,11 @@ def test_start_gives_arguments_to_all_handlers_that_take_them() -> None:
 def test_a_composition_that_cannot_work_is_refused(composition: Any, message: str) -> None:
     with pytest.raises(WorkflowError, match=message):
         composition().start()
+
+
+def test_an_unusable_option_of_a_run_is_refused_under_the_name_of_the_composition() -> None:
+    with pytest.raises(EnqueueError, match=r"^chain app.noop: delay is 0 or more seconds"):
+        chain(noop).using(delay=-1)
 
 
 @pytest.mark.parametrize("member", [7, None, "app.noop", {}])

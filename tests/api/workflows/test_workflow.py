@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -282,6 +282,10 @@ def test_a_workflow_has_a_name_and_a_number(name: Any, version: Any) -> None:
         ({"priority": 101}, "priority is a whole number from -100 to 100"),
         ({"queue": "a b"}, "queue is 1 to 100 letters"),
         ({"headers": 7}, "headers are a dict"),
+        ({"delay": -1}, "delay is 0 or more seconds"),
+        ({"delay": timedelta(seconds=-1)}, "delay is 0 or more seconds"),
+        ({"delay": "5m"}, "delay is 0 or more seconds"),
+        ({"run_at": datetime(2030, 1, 1)}, "run_at needs a time zone"),
         ({"overrides": {"ship": 7}}, "overrides are dicts of arguments by the name of a step"),
     ],
 )
