@@ -85,11 +85,21 @@ def _call_at_the_end(connection: Any, run: Any) -> None:
     """Call ``run`` when the outermost block inside the transaction of the test has ended well.
     Django calls nothing then, because it is a savepoint for it."""
 
+    def has_ended() -> bool:
+        if not is_of_a_test(connection):
+            return False
+        del connection.savepoint_commit, connection.savepoint_rollback
+        return True
+
     def commit(savepoint: str) -> None:
-        type(connection)._savepoint_commit(connection, savepoint)
-        if is_of_a_test(connection):
-            del connection._savepoint_commit
+        type(connection).savepoint_commit(connection, savepoint)
+        if has_ended():
             run()
 
-    if "_savepoint_commit" not in vars(connection):
-        connection._savepoint_commit = commit
+    def roll_back(savepoint: str) -> None:
+        # Django commits the savepoint after it has rolled back to it.
+        has_ended()
+        type(connection).savepoint_rollback(connection, savepoint)
+
+    if "savepoint_commit" not in vars(connection):
+        connection.savepoint_commit, connection.savepoint_rollback = commit, roll_back

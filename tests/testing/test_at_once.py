@@ -132,6 +132,19 @@ class ImmediateTests(TestCase):
             jobs.write_effect.enqueue("job")
         assert notes() == ["job"]
 
+    def test_a_block_that_is_rolled_back_leaves_what_was_ready_before(self) -> None:
+        earlier = jobs.write_effect.enqueue("earlier")
+        with immediate():
+            with transaction.atomic():
+                jobs.write_effect.enqueue("in vain")
+                transaction.set_rollback(True)
+            with transaction.atomic():
+                assert status(earlier) == "ready"
+            assert status(earlier) == "ready"
+            with transaction.atomic():
+                jobs.write_effect.enqueue("job")
+        assert notes() == ["earlier", "job"]
+
 
 @pytest.mark.django_db(transaction=True)
 def test_a_job_runs_after_the_commit_of_a_transaction() -> None:
