@@ -82,7 +82,7 @@ EXAMINATIONS = (
     Examination(configuration.examine_time_outs, ("D212",), (configuration.TIME_OUTS,)),
     Examination(configuration.examine_checks, ()),
     Examination(work.examine_queues, ("D301", "D302"), (work.READY_QUEUES, work.OVERDUE_QUEUES)),
-    Examination(work.examine_types, ("D303", "D304"), (work.UNCLAIMABLE,)),
+    Examination(work.examine_types, ("D303", "D304"), (work.UNCLAIMABLE, work.QUEUES)),
     Examination(work.examine_payloads, ("D305",), (work.FORMS, server.FLEET)),
     Examination(schedules.examine_schedules, ("D306", "D307"), (schedules.UNHANDLED,)),
     Examination(work.examine_workflows, ("D308",)),

@@ -73,8 +73,10 @@ WHERE queue.paused_at IS NULL AND NOT EXISTS (
 )
 
 UNCLAIMABLE = Statement(
-    unclaimable.UNCLAIMABLE, lambda: {"most": _share(MOST_LOOKED_AT), "upcoming": MOST_COUNTED}
+    unclaimable.UNCLAIMABLE,
+    lambda: {"most": _share(MOST_LOOKED_AT, _queues()), "upcoming": MOST_COUNTED},
 )
+QUEUES = Statement("SELECT count(*) AS number FROM django_jobs_queue")
 
 # One payload of each form, as in jobcheck, among the first jobs of each queue and those due next.
 FORMS = Statement(
@@ -100,7 +102,7 @@ FROM (
 ) AS form JOIN django_jobs_job_live AS job ON job.id = form.lowest
 ORDER BY 1, 2, 4
 """,  # noqa: S608 — a constant
-    lambda: {"most": _share(MOST_TRIED), "types": list(registry.versions())},
+    lambda: {"most": _share(MOST_TRIED, _queues()), "types": list(registry.versions())},
 )
 
 COMPENSATIONS = Statement(FAILED, lambda: {"most": MOST_LISTED})
@@ -143,7 +145,8 @@ def examine_queues(read: Reader) -> Iterator[Finding]:
 def examine_types(read: Reader) -> Iterator[Finding]:
     """Jobs whose type, or version of payload, no live worker of their queue knows."""
     unknown, unread = unclaimable.backlogs_of(read(UNCLAIMABLE))
-    most = min(_share(MOST_LOOKED_AT), MOST_COUNTED) if unknown or unread else MOST_COUNTED
+    (queues,) = read(QUEUES)
+    most = min(_share(MOST_LOOKED_AT, queues["number"]), MOST_COUNTED)
     for one in unknown:
         yield found(
             "D303",
@@ -231,8 +234,12 @@ def examine_compensations(read: Reader) -> Iterator[Finding]:
         )
 
 
-def _share(most: int) -> int:
-    return max(20, most // max(1, Queue.objects.names().count()))
+def _queues() -> int:
+    return Queue.objects.names().count()
+
+
+def _share(most: int, queues: int) -> int:
+    return max(20, most // max(1, queues))
 
 
 def _listed(names: list[str]) -> str:
