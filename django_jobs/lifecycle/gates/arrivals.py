@@ -75,7 +75,8 @@ FROM waiting
 
 
 # Lines that compete are compared by an admission, which also counts what a queue with a limit has
-# left. Lines of other queues are left to their workers.
+# left. Lines of other queues are left to their workers. Those of a tenant compete with each other
+# for its limit, which is of all queues, and with those of others for the room of their queue.
 ADMIT_BY_KEY = _admit_arrivals(
     holder="job.concurrency_key",
     rivals="count(*) OVER (PARTITION BY seen.holder)",
@@ -100,7 +101,8 @@ ADMIT_BY_RESOURCE = _admit_arrivals(
 )
 ADMIT_BY_TENANT = _admit_arrivals(
     holder="job.tenant",
-    rivals="count(*) OVER (PARTITION BY seen.queue)",
+    rivals="""greatest(count(*) OVER (PARTITION BY seen.queue),
+            count(*) OVER (PARTITION BY seen.holder))""",
     decided="count(*) OVER () <= %(few)s",
     left="""(
             SELECT CASE WHEN paused_at IS NULL THEN max_concurrency ELSE 0 END - (

@@ -134,6 +134,16 @@ def test_a_tenant_is_held_to_its_limit(values: dict[str, Any], admitted: int) ->
     assert len(ready()) == admitted
 
 
+def test_a_tenant_that_waits_in_two_queues_is_held_to_its_limit() -> None:
+    Tenant.objects.create(name="acme", max_concurrency=1)
+    jobs = [bill_tenant.using(queue=queue).enqueue("acme") for queue in ("default", "bulk")]
+    room = {"default": 10, "bulk": 10}
+    found = admit_arrivals(LoneGate.TENANT, room)
+    assert (found.queues, found.rest) == (set(), True)
+    admission.admit(room, FairShares())
+    assert ready() == {jobs[0].pk}
+
+
 def test_tenants_that_share_a_queue_take_turns_by_an_admission() -> None:
     bill_tenant.enqueue("acme")
     other = bill_tenant.enqueue("globex")
