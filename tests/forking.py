@@ -1,8 +1,10 @@
-"""Workers that are forked from a process which has loaded Django.
+"""Commands of Django in processes that are forked from one that has loaded it.
 
-To load it takes 0.7 s of a CPU, and the tests start hundreds of workers. A forked one is a process
-with a session, signals, an environment and an exit as if it had been started by hand; only its
-parent and its ``__main__`` are others. This module, run as a program, is the process that forks.
+To start Python and load Django takes 0.7 s of a CPU, and the tests would do it a thousand times. A
+*root* has loaded the libraries and no settings: what it forks loads a project in 0.25 s. A
+*template* has loaded a project: what it forks begins at once. A forked command has a session,
+signals, an environment, standard streams and an exit code as if it had been started by hand; only
+its parent and its ``__main__`` are others. This module, run as a program, is a root.
 """
 
 from __future__ import annotations
@@ -16,16 +18,31 @@ import selectors
 import socket
 import subprocess
 import sys
+import tempfile
 from collections import OrderedDict
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-import django
-from django.core.management import execute_from_command_line
-
-PROJECT = Path(__file__).resolve().parents[2]
-MOST = 3
-"""Templates at a time, of 60 MB each."""
+PROJECT = Path(__file__).resolve().parent.parent
+MOST_ROOTS, MOST_TEMPLATES = 2, 3
+"""At a time, of 40 and 60 MB each."""
 IS_POSSIBLE = hasattr(os, "pidfd_open")
+
+LIBRARIES = (
+    *("asyncio", "croniter", "email.mime.text", "http.server", "logging.config", "sqlparse"),
+    *("psycopg", "psycopg.rows", "psycopg.types.json", "django.db.backends.postgresql.base"),
+    *("django.contrib.admin.sites", "django.contrib.admin.checks", "django.contrib.admin.filters"),
+    *("django.contrib.admin.widgets", "django.contrib.staticfiles.finders"),
+    *("django.core.mail.backends.smtp", "django.core.management.commands.shell"),
+    *("django.core.serializers.json", "django.db.migrations.executor", "django.db.models"),
+    *("django.forms", "django.template.backends.django", "django.template.defaulttags"),
+    *("django.template.loader_tags", "django.test.client", "django.urls", "django.views.generic"),
+)
+"""What a root loads: no model, and nothing that reads a setting."""
+
+OF_SETTINGS = ("DATABASE_", "DEMO_", "DJANGO_", "DOCUMENTS_", "PYTEST_", "TEST_", "TOX_")
+"""Variables that settings and tests read, but neither Python nor a library when it is loaded."""
 
 
 class Forked:
@@ -51,14 +68,41 @@ class Forked:
             os.close(self._status)
         return self._code
 
+    def forget(self) -> None:
+        """Nobody waits for it."""
+        os.close(self._status)
 
-class Template:
-    """A process that has loaded Django in one environment, and forks workers."""
 
+class _Server:
+    """A process that forks what it is asked for, over a socket."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+
+    def ask(self, request: dict[str, Any], *files: int) -> Forked:
+        """The process that it forked. Raises ``EOFError`` if it has ended: what it was to load
+        cannot be loaded."""
+        status, theirs = os.pipe()
+        with contextlib.suppress(OSError), contextlib.closing(os.fdopen(theirs, "wb")):
+            message = json.dumps(request).encode()
+            socket.send_fds(self._requests, [len(message).to_bytes(4)], [*files, theirs])
+            self._requests.sendall(message)
+            if pid := self._requests.recv(32):
+                return Forked(int(pid), status)
+        os.close(status)
+        raise EOFError
+
+    def close(self) -> None:
+        """It ends with the last process that it forked."""
+        self._requests.close()
+
+
+class _Root(_Server):
     def __init__(self, environment: dict[str, str]) -> None:
-        self._requests, theirs = socket.socketpair()
+        requests, theirs = socket.socketpair()
+        super().__init__(requests)
         with theirs:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno())],
                 cwd=PROJECT,
                 env=environment,
@@ -66,58 +110,81 @@ class Template:
                 start_new_session=True,
             )
 
-    def start(self, arguments: list[str], output: int) -> Forked:
-        """Start ``django`` with these arguments. It prints to the file ``output``."""
-        status, theirs = os.pipe()
-        socket.send_fds(self._requests, [json.dumps(arguments).encode()], [output, theirs])
-        os.close(theirs)
-        return Forked(int(self._requests.recv(32)), status)
 
-    def close(self) -> None:
-        """It ends with the last worker that it started."""
-        self._requests.close()
+class Template(_Server):
+    """A process that has loaded a project: one directory, one environment."""
 
-    def wait(self) -> None:
-        """Wait for its end."""
-        self._process.wait(60)
+    def __init__(self, directory: Path, environment: dict[str, str], *modules: str) -> None:
+        """``modules`` are those that its commands would load one by one."""
+        requests, theirs = socket.socketpair()
+        super().__init__(requests)
+        request = {"directory": str(directory), "environment": environment, "modules": modules}
+        # What it would print if it cannot load the project, the command itself says again.
+        with theirs, open(os.devnull, "r+") as none:
+            _root(environment).ask(request, none.fileno(), none.fileno(), theirs.fileno()).forget()
 
+    def start(
+        self, arguments: list[str], output: int, *, input: int | None = None, before: str = ""
+    ) -> Forked:
+        """Start ``manage.py`` with these arguments. It prints to the file ``output``. ``before`` is
+        Python that runs before the command."""
+        with open(os.devnull) as none:
+            files = none.fileno() if input is None else input, output
+            return self.ask({"arguments": arguments, "before": before}, *files)
 
-_seen: set[frozenset[tuple[str, str]]] = set()
-_open: OrderedDict[frozenset[tuple[str, str]], Template] = OrderedDict()
-_closed: list[Template] = []
-
-
-def template(environment: dict[str, str]) -> Template | None:
-    """The one for this environment; none for its first worker, which may be the only one."""
-    key = frozenset(environment.items())
-    if not IS_POSSIBLE or key not in _seen:
-        _seen.add(key)
-        return None
-    if key not in _open:
-        _open[key] = Template(environment)
-        if len(_open) > MOST:
-            _close_oldest()
-    _open.move_to_end(key)
-    return _open[key]
+    def run(self, arguments: list[str], text: str = "") -> tuple[int, str]:
+        """The exit code of a command that is typed ``text``, and what it printed."""
+        with tempfile.TemporaryFile() as typed, tempfile.TemporaryFile() as printed:
+            typed.write(text.encode())
+            typed.seek(0)
+            code = self.start(arguments, printed.fileno(), input=typed.fileno()).wait()
+            printed.seek(0)
+            return code, printed.read().decode()
 
 
-def _close_oldest() -> None:
-    _, oldest = _open.popitem(last=False)
-    oldest.close()
-    _closed.append(oldest)
+_roots: OrderedDict[frozenset[tuple[str, str]], _Root] = OrderedDict()
+_templates: OrderedDict[tuple[object, ...], Template] = OrderedDict()
+_ending: list[_Root] = []
+
+
+def _root(environment: dict[str, str]) -> _Root:
+    """The one whose libraries would be loaded alike in this environment."""
+    loaded = {k: v for k, v in environment.items() if not k.startswith(OF_SETTINGS)}
+    key = frozenset(loaded.items())
+    if key not in _roots:
+        _roots[key] = _Root(loaded)
+        if len(_roots) > MOST_ROOTS:
+            _, oldest = _roots.popitem(last=False)
+            oldest.close()
+            _ending.append(oldest)
+    _roots.move_to_end(key)
+    return _roots[key]
+
+
+def template(directory: Path, environment: dict[str, str], *modules: str) -> Template:
+    """The one for this environment, which stays for the next that asks for it."""
+    key = (directory, frozenset(environment.items()), modules)
+    if key not in _templates:
+        _templates[key] = Template(directory, environment, *modules)
+        if len(_templates) > MOST_TEMPLATES:
+            _templates.popitem(last=False)[1].close()
+    _templates.move_to_end(key)
+    return _templates[key]
 
 
 @atexit.register
 def _close_all() -> None:
-    while _open:
-        _close_oldest()
-    for each in _closed:
-        each.wait()
+    for each in _templates.values():
+        each.close()
+    for root in _roots.values():
+        root.close()
+    for root in (*_roots.values(), *_ending):
+        root.process.wait(60)
 
 
-def _serve(requests: socket.socket) -> list[str] | None:
-    """Fork a process for each request, in which this returns the arguments. Returns ``None`` when
-    no request can come and all have ended."""
+def _serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork a process for each request, in which this returns the request and its files. Returns
+    ``None`` when no request can come and all have ended."""
     running: dict[int, tuple[int, int]] = {}
     with requests, selectors.DefaultSelector() as ready:
         ready.register(requests, selectors.EVENT_READ)
@@ -132,35 +199,55 @@ def _serve(requests: socket.socket) -> list[str] | None:
                         os.write(status, str(code).encode())
                     os.close(status)
                     continue
-                request, files, _, _ = socket.recv_fds(requests, 65_536, 2)
-                if not request:
+                length, files, _, _ = socket.recv_fds(requests, 4, 4)
+                if not length:
                     ready.unregister(requests)
                     continue
-                output, status = files
+                request = requests.recv(int.from_bytes(length), socket.MSG_WAITALL)
                 pid = os.fork()
                 if not pid:
                     os.setsid()
-                    os.dup2(output, 1)
-                    os.dup2(output, 2)
+                    os.dup2(files[0], 0)
+                    os.dup2(files[1], 1)
+                    os.dup2(files[1], 2)
                     # In its session, and not before: signals are sent to the session.
                     requests.send(str(os.getpid()).encode())
-                    for file in (*files, *running, *(pipe for _, pipe in running.values())):
+                    theirs = [*running, *(pipe for _, pipe in running.values())]
+                    for file in (*files[:2], files[-1], *theirs):
                         os.close(file)
-                    return list(json.loads(request))
-                os.close(output)
+                    return json.loads(request), files[2:-1]
+                for file in files[:-1]:
+                    os.close(file)
                 process = os.pidfd_open(pid)
-                running[process] = pid, status
+                running[process] = pid, files[-1]
                 ready.register(process, selectors.EVENT_READ)
     return None
 
 
 def _main() -> None:
-    requests = socket.socket(fileno=int(sys.argv[1]))
+    for name in LIBRARIES:
+        import_module(name)
+    found = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if found is None:
+        return
+    request, (file,) = found
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["directory"])
+    sys.path[0] = request["directory"]
+    import django
+
     django.setup()
-    arguments = _serve(requests)
-    if arguments is not None:
-        sys.argv = [django.__file__, *arguments]
-        execute_from_command_line(sys.argv)
+    for name in request["modules"]:
+        import_module(name)
+    found = _serve(socket.socket(fileno=file))
+    if found is None:
+        return
+    from django.core.management import execute_from_command_line
+
+    exec(found[0]["before"], {})
+    sys.argv = [django.__file__, *found[0]["arguments"]]
+    execute_from_command_line(sys.argv)
 
 
 if __name__ == "__main__":

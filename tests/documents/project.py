@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,8 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+
+from tests import forking
 
 from .blocks import ROOT, Block
 
@@ -28,6 +32,10 @@ for alias, database in DATABASES.items():
     database["NAME"] += "" if alias == "default" else f"_{alias}"
 """
 """The page's own settings, on the server of the tests."""
+
+PLAIN = re.compile(r"python manage\.py [^|&;<>()$`*?\[\]#~%{}\n]+")
+"""A command that needs no shell."""
+WRITES_CODE = {"makemigrations", "startapp"}
 
 ROLE = re.compile(r"\b(CREATE ROLE|ALTER ROLE|TO) (\w+)")
 """A role that a page makes, or takes for granted."""
@@ -44,6 +52,7 @@ class Project:
         self._seen: set[str] = set()
         self._roles: dict[str, None] = {}
         self._others: list[str] = []
+        self._loaded: forking.Template | None = None
 
     # The blocks
 
@@ -78,11 +87,13 @@ class Project:
         """Make a file of the project; what a page shows of it later is added."""
         (self.directory / file).write_text(text)
         self._seen.add(file)
+        self._forget_loaded()
 
     def add(self, file: str, text: str) -> None:
         """Add to a file of the project."""
         with (self.directory / file).open("a") as opened:
             opened.write(text)
+        self._forget_loaded()
 
     def type(self, code: str) -> str:
         """Run code as ``manage.py shell`` does."""
@@ -93,6 +104,8 @@ class Project:
         for beginning, instead in INSTEAD.items():
             if command.startswith(beginning):
                 return instead(self, command)
+        if PLAIN.fullmatch(command):
+            return self.command(*shlex.split(command))
         return self.command("sh", "-c", command)
 
     def _shown(self, printed: str, shown: str) -> None:
@@ -105,6 +118,15 @@ class Project:
     def command(self, *arguments: str, input: str = "", may_fail: bool = False) -> str:
         """Run a program in the project; returns what it printed. It has to succeed. How long it may
         take is the time-out of the test: a machine that others use may stand still for seconds."""
+        code, printed = self._run(arguments, input)
+        assert may_fail or code == 0, f"{' '.join(arguments)}:\n{input}\n{printed}"
+        return printed
+
+    def _run(self, arguments: tuple[str, ...], input: str) -> tuple[int, str]:
+        if arguments[:2] == ("python", "manage.py") and arguments[2] not in WRITES_CODE:
+            with contextlib.suppress(EOFError):  # what cannot be loaded says why below
+                return self._template().run([*arguments[2:]], input)
+        self._forget_loaded()  # it may write a file
         done = subprocess.run(
             arguments,
             cwd=self.directory,
@@ -114,8 +136,18 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        assert may_fail or done.returncode == 0, f"{' '.join(arguments)}:\n{input}\n{done.stdout}"
-        return done.stdout
+        return done.returncode, done.stdout
+
+    def _template(self) -> forking.Template:
+        """The process that has loaded the project as its files are."""
+        if self._loaded is None:
+            self._loaded = forking.Template(self.directory, self.environment())
+        return self._loaded
+
+    def _forget_loaded(self) -> None:
+        if self._loaded is not None:
+            self._loaded.close()
+            self._loaded = None
 
     def environment(self) -> dict[str, str]:
         """That of the page's processes."""
@@ -197,6 +229,7 @@ class Project:
         """Have all that the other project has, in files and in its database."""
         self.create_database(template=other.database)
         shutil.copytree(other.directory, self.directory, dirs_exist_ok=True)
+        self._forget_loaded()
 
     def create_other(self, command: str) -> str:
         """Make the database of another alias, which has its name."""
@@ -206,6 +239,7 @@ class Project:
 
     def drop_database(self) -> None:
         """Remove it, with whoever is connected."""
+        self._forget_loaded()
         for database in (self.database, *self._others):
             self._on_the_server("DROP DATABASE IF EXISTS {} WITH (FORCE)", database)
         for role in self._roles:

@@ -17,8 +17,7 @@ import psutil
 from django.db import connection
 
 from django_jobs.models import Job
-
-from . import templates
+from tests import forking
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -34,6 +33,8 @@ REAPS_NEVER = json.dumps({"SWEEP_SECONDS": 86_400})
 """As ``TEST_DJANGO_JOBS``: a short lease may run out while the machine stands still, and is renewed
 when it goes on, since nobody declares its worker lost meanwhile."""
 
+
+LOADED_BY_JOBWORKER = ("django_jobs.management.commands.jobworker",)
 
 COMMAND = """
 import django, sys
@@ -66,13 +67,12 @@ class JobWorker:
             **environment,
         }
         with log.open("ab") as output:
-            usual = not before and stderr == subprocess.STDOUT
-            if usual and (template := templates.template(environment)):
-                self.process: Any = template.start(command, output.fileno())
+            if forking.IS_POSSIBLE and stderr == subprocess.STDOUT:
+                template = forking.template(PROJECT, environment, *LOADED_BY_JOBWORKER)
+                self.process: Any = template.start(command, output.fileno(), before=before)
                 return
-            program = ["-c", COMMAND.format(before=before)] if before else ["-m", "django"]
             self.process = subprocess.Popen(
-                [sys.executable, *program, *command],
+                [sys.executable, "-c", COMMAND.format(before=before), *command],
                 cwd=PROJECT,
                 env=environment,
                 stdout=output,
