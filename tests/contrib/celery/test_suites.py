@@ -108,7 +108,8 @@ def test_the_tests_of_a_package_pass(
     if name == "user_tasks":
         run("django", "migrate", "--skip-checks", name, cwd=tmp_path, suite=name)
     try:
-        out = run("pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path, suite=name)
+        plugins = ("-p", "no:cacheprovider", "-p", "no:randomly")
+        out = run("pytest", "-q", *plugins, cwd=tmp_path, suite=name)
     finally:
         run_sql(DROP)
     print(f"{suite.package}: {out.splitlines()[-1]}")
