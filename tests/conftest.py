@@ -19,6 +19,8 @@ from tests import sessions
 from tests.app import hooks
 from tests.logs.schema import problem
 
+pytest_plugins = ["tests.first_failure"]
+
 # How long an example takes is the machine's business, which may stand still for seconds.
 settings.register_profile(
     "patient",
@@ -39,6 +41,7 @@ SLOW = (
     *("worker/test_database_outage", "worker/test_recovery.py", "worker/test_resilience.py"),
     *("worker/test_schedules", "worker/test_time_limits.py"),
     *("worker/timeouts/test_limits.py", "test_architecture.py", "test_benchmarks.py"),
+    *("test_again.py", "test_first_failure.py"),
     *("test_duplicates.py", "test_names.py", "test_packaging.py", "test_translations.py"),
 )
 """What takes minutes and depends on the version of Django less than all else: faults, servers of a
@@ -77,7 +80,7 @@ def pytest_runtest_makereport(
     """A test that waits for a lock fails by its time limit, which says nothing of who held it."""
     report = yield
     if report.failed and item.get_closest_marker("django_db"):
-        report.sections.append(("sessions of the database", sessions.summary()))
+        report.sections.append((sessions.TITLE, sessions.summary()))
     return report
 
 

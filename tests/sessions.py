@@ -16,8 +16,13 @@ WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'
 ORDER BY datname, pid
 """
 
+TITLE = "sessions of the database"
+"""Of the section in the report of a failed test."""
+
 TELLING = "still waiting for", "Process holding the lock", "duration:", "deadlock", "PANIC"
 LAST_LINES = 20
+PATIENCE = 20
+"""Seconds for a server that a test has stopped; the report of a failure waits for no longer."""
 
 
 def summary() -> str:
@@ -25,7 +30,8 @@ def summary() -> str:
     for whom and what took long, where it can be read."""
     try:
         # Not by Django, to which pytest allows no database at the end of a test.
-        with psycopg.connect(**connection.get_connection_params(), autocommit=True) as own:
+        parameters = {**connection.get_connection_params(), "connect_timeout": PATIENCE}
+        with psycopg.connect(**parameters, autocommit=True) as own:
             rows = own.execute(SESSIONS).fetchall()
             ((directory,),) = own.execute("SHOW data_directory").fetchall()
     except psycopg.Error as error:
