@@ -271,7 +271,10 @@ def listening() -> Iterator[Callable[[], list[str]]]:
 
 @contextmanager
 def declared(function: Callable[..., Any], **options: Any) -> Iterator[JobType[..., Any]]:
-    """A job type that is known inside the block only."""
+    """A job type that is known inside the block only.
+
+    If the name were taken, its owner would keep it, and lose it at the end of the block."""
+    assert registry.find(options.get("name", "")) is None, f"{options['name']} is taken"
     job_type = job(**options)(function)
     try:
         yield job_type

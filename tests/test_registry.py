@@ -131,3 +131,9 @@ def test_a_module_imported_again_replaces_its_aliases() -> None:
 )
 def test_a_handler_is_named_by_its_app_and_function(module: str, name: str) -> None:
     assert registry.default_name(module, "f") == name
+
+
+def test_a_test_takes_no_name_of_the_app() -> None:
+    with pytest.raises(AssertionError, match=r"app\.noop is taken"), declared(len, name="app.noop"):
+        pass
+    assert registry.find("app.noop") is not None

@@ -66,7 +66,7 @@ def app_types(user: Any) -> dict[str, Any]:
 
 
 def charges(user: Any) -> dict[str, list[str]]:
-    return {"queues": ["default"], "job_types": ["app.charge"]}
+    return {"queues": ["default"], "job_types": ["app.bill"]}
 
 
 def nonsense(user: Any) -> Any:
@@ -258,7 +258,7 @@ def test_an_edit_names_no_other_job_that_holds_the_key(scoped: Callable[..., Non
 def send_mail(to: str) -> None: ...
 
 
-def charge(cents: int) -> None: ...
+def bill(cents: int) -> None: ...
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def by_hand() -> Iterator[None]:
     """Two job types that can be enqueued by hand, declared for a queue each."""
     with (
         declared(send_mail, name="app.address", schedulable=True, queue="emails"),
-        declared(charge, name="app.charge", schedulable=True, queue="bulk"),
+        declared(bill, name="app.bill", schedulable=True, queue="bulk"),
     ):
         yield
 
@@ -283,9 +283,9 @@ def test_jobs_are_enqueued_by_hand_of_the_types_and_into_the_queues_of_the_scope
     assert enqueue_url() in page.text(list_url(Job))
     offered = [one["name"] for one in page.client.get(enqueue_url()).context["choices"]]
     assert "app.address" in offered
-    assert "app.charge" not in offered
-    assert page.client.get(enqueue_url("app.charge")).status_code == 404
-    assert page.client.post(enqueue_url("app.charge"), {"argument_cents": 1}).status_code == 404
+    assert "app.bill" not in offered
+    assert page.client.get(enqueue_url("app.bill")).status_code == 404
+    assert page.client.post(enqueue_url("app.bill"), {"argument_cents": 1}).status_code == 404
     assert queues_of(page, enqueue_url("app.address")) == ["", "emails"]
     sent = {"argument_to": "ada"}
     wrong = page.client.post(enqueue_url("app.address"), {**sent, "queue": "bulk"})
@@ -300,12 +300,12 @@ def test_a_type_that_the_scope_names_is_enqueued_into_its_queues_alone(
 ) -> None:
     scoped(charges)
     page = page_of("view_job", "enqueue_job")
-    assert queues_of(page, enqueue_url("app.charge")) == ["default"]
+    assert queues_of(page, enqueue_url("app.bill")) == ["default"]
     assert page.client.get(enqueue_url("app.address")).status_code == 404
-    missing = page.client.post(enqueue_url("app.charge"), {"argument_cents": 1})
+    missing = page.client.post(enqueue_url("app.bill"), {"argument_cents": 1})
     assert "This field is required." in missing.content.decode()
-    page.client.post(enqueue_url("app.charge"), {"argument_cents": 1, "queue": "default"})
-    assert [(job.job_type, job.queue) for job in Job.objects.all()] == [("app.charge", "default")]
+    page.client.post(enqueue_url("app.bill"), {"argument_cents": 1, "queue": "default"})
+    assert [(job.job_type, job.queue) for job in Job.objects.all()] == [("app.bill", "default")]
 
 
 @pytest.mark.usefixtures("by_hand")
@@ -313,9 +313,9 @@ def test_an_enqueue_by_hand_checks_the_scope_again(scoped: Callable[..., None]) 
     scoped(emails_only)
     ada = make_user("enqueue_job")
     for name, payload, options in (
-        ("app.charge", {"cents": 1}, {"queue": "emails"}),
+        ("app.bill", {"cents": 1}, {"queue": "emails"}),
         ("app.address", {"to": "ada"}, {"queue": "bulk"}),
-        ("app.charge", {"cents": 1}, {}),
+        ("app.bill", {"cents": 1}, {}),
     ):
         with pytest.raises(OperationRefused, match="that you may not act on"):
             enqueue_by_hand(name, payload, actor=ada, **options)
@@ -325,12 +325,10 @@ def test_an_enqueue_by_hand_checks_the_scope_again(scoped: Callable[..., None]) 
     noop.using(idempotency_key="k").enqueue()
     given: dict[str, Any] = {"queue": "default", "idempotency_key": "k"}
     with pytest.raises(OperationRefused, match="a job that you may not see holds"):
-        enqueue_by_hand("app.charge", {"cents": 1}, actor=eve, **given)
+        enqueue_by_hand("app.bill", {"cents": 1}, actor=eve, **given)
     for on_duplicate in ("replace", "raise"):
         with pytest.raises(OperationRefused, match="on_duplicate is 'return'"):
-            enqueue_by_hand(
-                "app.charge", {"cents": 1}, actor=eve, on_duplicate=on_duplicate, **given
-            )
+            enqueue_by_hand("app.bill", {"cents": 1}, actor=eve, on_duplicate=on_duplicate, **given)
     assert Job.objects.get().job_type == "app.noop"
 
 
