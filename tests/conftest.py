@@ -15,6 +15,8 @@ from django_jobs.api import pressure
 from django_jobs.lifecycle import known_types, notifying, resource_outcomes
 from django_jobs.models import Queue, named_row
 from django_jobs.signals import worker_event
+from django_jobs.worker import events
+from django_jobs.worker.context import results
 from tests import sessions
 from tests.app import hooks
 from tests.logs.schema import problem
@@ -133,11 +135,13 @@ def _events_are_in_the_table() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees the queues or the throttle of another. A busy machine, which may stand still for
-    ten seconds, makes no cached row expire."""
+    """No test sees the queues or the throttles of another. A busy machine, which may stand still
+    for ten seconds, makes no cached row expire."""
     monkeypatch.setattr(named_row, "RECENT_SECONDS", 3600.0)
     Queue.objects.forget_recent()
     pressure.forget_recent()
     resource_outcomes.forget_recent()
     known_types.forget_recent()
     notifying._last_sent.clear()
+    events._emitted_at.clear()
+    results._unstored.clear()

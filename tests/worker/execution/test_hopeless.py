@@ -14,7 +14,6 @@ from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job
 from django_jobs.signals import worker_event
-from django_jobs.worker.context import results
 from tests.app.models import Effect
 from tests.factories import declared, enqueue_and_claim, heard, settle_one
 from tests.worker.attempts import Desk
@@ -99,11 +98,7 @@ def test_retry_on_that_names_the_class_wins(desk: Desk) -> None:
     assert not outcome.final
 
 
-def test_a_result_that_cannot_be_stored_is_logged_once_for_each_type(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results, "_unstored", set())
-
+def test_a_result_that_cannot_be_stored_is_logged_once_for_each_type(desk: Desk) -> None:
     def answer() -> object:
         return {1, 2}
 
