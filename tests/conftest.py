@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from pytest_django import Settings
+from pytest_django import DjangoDbBlocker, Settings
+from pytest_django.plugin import blocking_manager_key
 
 from django_jobs import registry
 from django_jobs.api import pressure
@@ -17,7 +18,7 @@ from django_jobs.models import Queue, named_row
 from django_jobs.signals import worker_event
 from django_jobs.worker import events
 from django_jobs.worker.context import results
-from tests import sessions
+from tests import sessions, today
 from tests.app import hooks
 from tests.logs.schema import problem
 
@@ -73,6 +74,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         at_ends = item.get_closest_marker("processes") or path.startswith(ENDS)
         if at_ends and not path.startswith(EVERYWHERE):
             item.add_marker(pytest.mark.ends)
+
+
+_DATABASE = pytest.StashKey[bool]()
+"""Whether there is a database."""
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, request: pytest.FixtureRequest
+) -> None:
+    with django_db_blocker.unblock():
+        today.follow()
+    request.config.stash[_DATABASE] = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """No autouse fixture: the transaction of the test would end what it makes."""
+    today.wait_if_it_ends()
+    if item.config.stash.get(_DATABASE, False):
+        with item.config.stash[blocking_manager_key].unblock():
+            today.follow()
 
 
 @pytest.hookimpl(wrapper=True)
