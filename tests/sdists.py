@@ -9,6 +9,7 @@ import tarfile
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 import pytest
 
@@ -17,16 +18,25 @@ def downloaded(package: str, folder: str, request: pytest.FixtureRequest) -> Pat
     """The files below ``folder`` of the source distribution of ``package``, such as
     ``django==6.0``. Where no package index is reachable, the test is skipped; in CI it fails, or
     nobody would notice that it never runs."""
-    cache = request.config.cache
-    assert cache is not None
     try:
-        return download_tests(package, folder, cache.mkdir("sdists"))
+        return download_tests(package, folder, _cache(request))
     except subprocess.SubprocessError as error:
         problem = f"NOT RUN: the tests of {package} cannot be downloaded: {error}"
         problem = f"{problem} {getattr(error, 'stderr', '')}"
     if os.environ.get("CI"):
         pytest.fail(problem)
     pytest.skip(problem)
+
+
+def _cache(request: pytest.FixtureRequest) -> Path:
+    """pytest's, or one for this run, if its plugin is switched off."""
+    cache = getattr(request.config, "cache", None)
+    if cache is not None:
+        return cast("Path", cache.mkdir("sdists"))
+    factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+    directory = factory.getbasetemp() / "sdists"
+    directory.mkdir(exist_ok=True)
+    return directory
 
 
 def download_tests(package: str, folder: str, cache: Path) -> Path:
