@@ -158,7 +158,7 @@ def run_sql(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
 def explain(sql: str, parameters: dict[str, Any] | tuple[Any, ...]) -> list[dict[str, Any]]:
     """All nodes of the plan that PostgreSQL has for a statement. Nothing is kept of its effects."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters)
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters)
         (plan,) = cursor.fetchone()
         transaction.set_rollback(True)
     return plan_nodes(plan)
