@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import psycopg
 
@@ -14,6 +16,7 @@ from django_jobs.lifecycle.settling_statements import NO_COSTS, SETTLE
 from django_jobs.lifecycle.workers import WorkerInfo, register
 
 from .database import NOOP
+from .workers import environment
 
 BATCH = 200
 
@@ -44,7 +47,8 @@ def drain(count: int) -> float:
         place, done = START, 0
         begun = time.perf_counter()
         while done < count:
-            rows = connection.execute(
+            rows = _locking(
+                connection,
                 CLAIM,
                 {
                     "queue": "default",
@@ -58,7 +62,7 @@ def drain(count: int) -> float:
                     "bytes": UNBOUNDED,
                     "largest": 2**20,
                 },
-            ).fetchall()
+            )
             rows.sort()
             if not rows:
                 raise RuntimeError("the queue is empty too early")
@@ -75,6 +79,14 @@ def drain(count: int) -> float:
             }
             done += len(connection.execute(SETTLE, settled).fetchall())
         return done / (time.perf_counter() - begun)
+
+
+def _locking(connection: psycopg.Connection, sql: str, values: dict[str, Any]) -> list[Any]:
+    """The rows of a statement, which is repeated as in ``lifecycle`` if another process has moved
+    a row to the history meanwhile."""
+    while True:
+        with contextlib.suppress(psycopg.errors.SerializationFailure):
+            return connection.execute(sql, values).fetchall()
 
 
 def _array(items: Iterable[object]) -> str:
@@ -130,7 +142,13 @@ def drain_with(processes: int, count: int) -> float:
     share = count // processes
     command = [sys.executable, "-c", DRAIN_WHEN_TOLD, str(share)]
     running = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command,
+            env=environment("tests.benchmarks.settings"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(processes)
     ]
     try:
