@@ -1,0 +1,1 @@
+"""Small faults, planted one at a time, that the tests have to find."""
