@@ -21,6 +21,7 @@ import psutil
 import psycopg
 
 from testproject import embedded
+from tests.patience import PATIENCE
 
 PROJECT = Path(__file__).resolve().parent.parent
 SOURCES = ("django_jobs", "testproject", "tests/app", "tests/chaos", "tests/soak")
@@ -120,7 +121,7 @@ class Cluster:
         """Stop it and wait until it is gone."""
         process = self.postmaster
         os.kill(process.pid, how)
-        process.wait(60)
+        process.wait(PATIENCE)
 
     def execute(self, sql: str) -> None:
         """Run a statement that returns nothing."""

@@ -27,6 +27,7 @@ from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.maintenance.run_totals import Folding
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Job, Schedule
+from tests.patience import PATIENCE
 
 from .app.jobs import noop
 
@@ -202,7 +203,7 @@ def in_threads(count: int, function: Callable[[int], T]) -> list[T]:
     def body(number: int) -> None:
         try:
             connection.ensure_connection()
-            barrier.wait(60)
+            barrier.wait(PATIENCE)
             results[number] = function(number)
         except BaseException as error:
             errors.append(error)
@@ -214,7 +215,7 @@ def in_threads(count: int, function: Callable[[int], T]) -> list[T]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(100)
+        thread.join(PATIENCE)
     if errors:
         raise errors[0]
     assert not any(thread.is_alive() for thread in threads), "a thread does not come to an end"

@@ -24,6 +24,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
+
 PROJECT = Path(__file__).resolve().parent.parent
 MOST_ROOTS, MOST_TEMPLATES = 2, 3
 """At a time, of 40 and 60 MB each."""
@@ -179,7 +181,7 @@ def _close_all() -> None:
     for root in _roots.values():
         root.close()
     for root in (*_roots.values(), *_ending):
-        root.process.wait(60)
+        root.process.wait(PATIENCE)
 
 
 def _serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

@@ -55,9 +55,7 @@ def _download(package: str, folder: str, to: Path) -> None:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", place]
         # Only its tests are wanted, so it may be for a newer Python.
         only_source = ["--no-binary", ":all:", "--ignore-requires-python", package]
-        subprocess.run(
-            [*pip, *only_source], check=True, capture_output=True, text=True, timeout=100
-        )
+        subprocess.run([*pip, *only_source], check=True, capture_output=True, text=True)
         (archive,) = Path(place).glob("*.tar.gz")
         kept = Path(place, "kept")
         kept.mkdir()

@@ -8,11 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.worker.processes import until
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.timeout(300)
@@ -43,11 +44,8 @@ def benchmark(*arguments: object) -> subprocess.CompletedProcess[str]:
     with contextlib.ExitStack() as ending:
         ending.callback(process.communicate)  # or its pipes are open still in another test
         ending.callback(kill_session, process.pid)
-        output, errors = process.communicate(timeout=250)
-        deadline = time.monotonic() + 60  # what was told to end may need a moment
-        while left := in_session(process.pid):
-            assert time.monotonic() < deadline, f"it left {left}"
-            time.sleep(0.05)
+        output, errors = process.communicate()
+        until(lambda: not in_session(process.pid), what="all that it started ended")
         ending.pop_all()
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 

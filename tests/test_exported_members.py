@@ -69,4 +69,4 @@ def test_any_other_name_is_refused_as_by_any_module() -> None:
 
 def test_the_package_imports_without_settings() -> None:
     code = "import django_jobs; django_jobs.Backoff.fixed(1); django_jobs.Retry(after=1)"
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=110)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -92,7 +92,6 @@ class Project:
             env={**os.environ, "DJANGO_SETTINGS_MODULE": "settings", **environment},
             capture_output=True,
             text=True,
-            timeout=100,
         )
 
 

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from django.db import connection, transaction
 
 from django_jobs import current_run, job
+from tests.patience import PATIENCE
 
 from .fault_jobs import wait_for
 from .marks import mark, mark_and_wait
@@ -150,7 +151,7 @@ def _look_from_a_fork() -> list[object]:
     sleeper = context.Process(target=signal.pause)
     sleeper.start()
     sleeper.terminate()
-    sleeper.join(20)
+    sleeper.join(PATIENCE)
     return [usual, in_transaction, int(other) != backend, sleeper.exitcode]
 
 

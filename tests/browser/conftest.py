@@ -12,6 +12,7 @@ from django.test.utils import override_settings
 from pytest_django.live_server_helper import LiveServer
 
 from django_jobs.admin.base.model_admin import ConsoleAdmin
+from tests.patience import PATIENCE
 
 from . import scene, shop
 from .visitor import Visitor, superuser
@@ -29,6 +30,7 @@ def browser() -> Iterator[Any]:
         pytest.skip("Debian's package chromium is not installed")
     with pytest.MonkeyPatch.context() as patch, sync_api.sync_playwright() as playwright:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        sync_api.expect.set_options(timeout=PATIENCE * 1000)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
         browser.close()

@@ -14,6 +14,8 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 from django.urls import reverse
 
+from tests.patience import PATIENCE
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Response
 
@@ -56,6 +58,7 @@ class Visitor:
         self.clicks = 0
         self._axe = axe_source()
         self._context = browser.new_context(viewport=_size(WIDE), reduced_motion="reduce")
+        self._context.set_default_timeout(PATIENCE * 1000)
         self._context.add_cookies([_session(user, address)])
         self.page: Page = self._context.new_page()
         self.page.on("console", self._hear)

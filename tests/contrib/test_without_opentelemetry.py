@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.patience import PATIENCE
+
 PROGRAM = """
 import importlib, pkgutil, sys
 sys.modules["opentelemetry"] = None
@@ -33,7 +35,7 @@ def messages(hooks: list[str]) -> list[str]:
         [sys.executable, "-c", PROGRAM % {"hooks": hooks}],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

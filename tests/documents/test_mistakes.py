@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents.project import Project
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
@@ -70,4 +71,4 @@ def test_a_worker_in_development_warns_that_its_code_has_changed(
         until(lambda: changed in log.read_text(), what=changed)
     finally:
         worker.send_signal(signal.SIGINT)
-        assert worker.wait(60) == 0
+        assert worker.wait(PATIENCE) == 0

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import psycopg
 
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 from .proxy import address_of
@@ -77,7 +78,7 @@ class Pooler:
 
     def __exit__(self, *error: object) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(PATIENCE)
         print(self._log.read_text())  # shown with a test that failed
         shutil.rmtree(self._directory)
 

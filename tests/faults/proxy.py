@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any, Self
 from urllib.parse import quote
 
+from tests.patience import PATIENCE
+
 READY = b"Z\x00\x00\x00\x05"
 """How a server's message begins that ends its answer (ReadyForQuery)."""
 
@@ -43,12 +45,12 @@ class Proxy:
 
     def __exit__(self, *error: object) -> None:
         _shut(self._listener)
-        self._acceptor.join(10)
+        self._acceptor.join(PATIENCE)
         self._listener.close()
         self.cut_all()
         self.let_pass()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE)
 
     @property
     def url(self) -> str:

@@ -12,6 +12,7 @@ import psycopg
 
 from testproject import embedded
 from tests.clusters import Cluster
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 
@@ -75,5 +76,5 @@ class Standby:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            timeout=60,
+            timeout=PATIENCE,
         )

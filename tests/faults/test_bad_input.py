@@ -96,7 +96,7 @@ def test_errors_that_are_hard_to_format_are_stored_and_bounded(start_worker: Sta
     rows = [database_jobs.raise_strangely.enqueue(kind) for kind in kinds]
     start_worker("--threads", "1")
     for row in rows:
-        assert until_status(row, "dead", 60).last_error
+        assert until_status(row, "dead").last_error
         (run,) = Run.objects.filter(job=row)
         assert run.outcome == "failed"
         assert run.error_type
@@ -131,7 +131,7 @@ def test_a_result_that_cannot_be_stored_is_replaced_by_a_note(start_worker: Star
     rows = {kind: database_jobs.answer.enqueue(kind) for kind in ("huge", "object", "nan", "nul")}
     start_worker()
     for row in rows.values():
-        job = until_status(row, "succeeded", 60)
+        job = until_status(row, "succeeded")
         assert job.attempt == 1
         assert isinstance(job.result, dict)
         assert list(job.result) == ["not_stored"]

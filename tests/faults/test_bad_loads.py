@@ -50,7 +50,7 @@ def test_mass_failures_are_spread_and_delay_no_other_queue(
     for job in other:
         until_status(job, "succeeded")
     scheduled = Job.objects.filter(pk__in=storm, status="scheduled", failures=1)
-    until(lambda: scheduled.count() == 3_000, 60, "each has failed once")
+    until(lambda: scheduled.count() == 3_000, what="each has failed once")
     delays = [
         run.job.available_at - run.finished_at
         for run in Run.objects.filter(job__in=storm).select_related("job")

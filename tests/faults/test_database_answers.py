@@ -11,6 +11,7 @@ from django_jobs.models import Job, Run
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 from tests.factories import run_sql
+from tests.patience import PATIENCE
 from tests.worker.processes import JobWorker, until, until_status
 
 from .proxy import Proxy
@@ -67,7 +68,7 @@ def test_jobs_of_a_claim_whose_answer_was_lost_run_once(proxy: Proxy, start_work
         proxy.was_cut.clear()
         proxy.cut_after("SET status = 'running'")
         held += [jobs.write_effect.enqueue(f"{number}") for number in range(20)]
-        assert proxy.was_cut.wait(60)
+        assert proxy.was_cut.wait(PATIENCE)
         for job in held:
             assert until_status(job, "succeeded").attempt == 1
         if "event=stranded_jobs" in worker.text():
@@ -85,7 +86,7 @@ def test_a_settle_whose_answer_was_lost_is_read_back_as_written(
     Run.objects.all().delete()
     proxy.cut_after("INSERT INTO django_jobs_run")
     done = [jobs.write_effect.enqueue(f"{number}") for number in range(20)]
-    assert proxy.was_cut.wait(60)
+    assert proxy.was_cut.wait(PATIENCE)
     for job in done:
         assert until_status(job, "succeeded").attempt == 1
     until(lambda: "event=database_error" in worker.text())
@@ -103,7 +104,7 @@ def test_an_exactly_once_effect_with_an_unknown_commit_exists_once(
     until_status(jobs.noop.enqueue(), "succeeded")
     proxy.cut_after("COMMIT", on_one_that_said='INSERT INTO "app_effect"')
     job = database_jobs.write_once.enqueue()
-    assert proxy.was_cut.wait(60)
+    assert proxy.was_cut.wait(PATIENCE)
     until_status(job, "succeeded")
     until_status(jobs.noop.enqueue(), "succeeded")
     assert Effect.objects.count() == 1
@@ -117,7 +118,7 @@ def test_an_effect_cut_off_before_its_commit_is_written_by_the_next_attempt(
     until_status(jobs.noop.enqueue(), "succeeded")
     proxy.cut_after("INSERT INTO django_jobs_run", on_one_that_said='INSERT INTO "app_effect"')
     job = database_jobs.write_once.enqueue()
-    assert proxy.was_cut.wait(60)
+    assert proxy.was_cut.wait(PATIENCE)
     until_status(job, "succeeded")
     assert Effect.objects.count() == 1
     assert list(Run.objects.filter(job=job).values_list("outcome", flat=True)) == [

@@ -12,7 +12,7 @@ from django_jobs.lifecycle import notifying
 from django_jobs.models import Job, Worker
 from tests.app import jobs
 from tests.factories import run_sql
-from tests.worker.processes import JobWorker, until, until_status
+from tests.worker.processes import LONG_POLL, JobWorker, until, until_status
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
@@ -36,7 +36,7 @@ def test_a_broken_listener_reconnects_and_misses_no_job(
     start_worker: Start,
 ) -> None:
     """The poll is long, so what is found soon was not found by it."""
-    start_worker("--poll-seconds", "60")
+    start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     for _ in range(3):
         until(listeners)

@@ -54,7 +54,7 @@ def test_every_job_runs_once_at_any_isolation_level(
     with_effects = jobs_with_effects()
     workers = [start_worker("--threads", "4", **environment) for _ in range(2)]
     until(
-        lambda: Job.objects.filter(status="succeeded").count() == with_effects, 60, "all succeeded"
+        lambda: Job.objects.filter(status="succeeded").count() == with_effects, what="all succeeded"
     )
     isolation = until_status(database_jobs.tell_isolation.enqueue(), "succeeded").result
     assert isolation == level.replace("_", " ").lower()

@@ -42,7 +42,7 @@ def load(count: int = 400) -> None:
 
 def each_job_ran_once(count: int = 400) -> None:
     """Apart from attempts that the handler's own lost connection made fail."""
-    until(lambda: not Job.objects.exclude(status="succeeded").exists(), 60, "all succeeded")
+    until(lambda: not Job.objects.exclude(status="succeeded").exists(), what="all succeeded")
     assert Job.objects.count() >= count + count // 4
     assert Effect.objects.filter(note="once").count() == count // 4
     twice = Run.objects.filter(outcome="succeeded").values("job").annotate(n=Count("id"))
@@ -99,10 +99,10 @@ def test_a_server_that_cannot_write_its_log_recovers_and_so_do_the_workers(stage
         with contextlib.suppress(DatabaseError):
             run_sql("SELECT pg_logical_emit_message(true, 'fault', repeat('x', 100000))")
         connection.close()
-        until(answers, 60, "it has recovered")
+        until(answers, what="it has recovered")
         return "was terminated by signal 6" in log.read_text()
 
-    until(panicked, 60, "it panics and recovers")
+    until(panicked, what="it panics and recovers")
     each_job_ran_once()
 
 
@@ -133,7 +133,7 @@ def test_terminated_sessions_cost_no_beat_and_no_attempt(stage: Stage, tmp_path:
         return Worker.objects.filter(heartbeat_at__gt=later).exists()
 
     later = boot.heartbeat_at + timedelta(seconds=2 * lease)
-    until(terminated_for_two_leases, 60)
+    until(terminated_for_two_leases)
     let_go(path)
     assert until_status(held, "succeeded").attempt == 1
     assert Worker.objects.get() == boot

@@ -115,8 +115,7 @@ def test_a_read_only_server_is_waited_for_and_no_job_succeeds(stage: Stage, tmp_
             lambda: any(
                 "what=settle" in at and "read-only" in at for at in worker.text().splitlines()
             ),
-            30,
-            "its success cannot be written",
+            what="its success cannot be written",
         )
         assert Job.objects.get(pk=held.pk).status == "running"
     finally:

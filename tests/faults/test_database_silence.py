@@ -47,7 +47,7 @@ def test_a_worker_in_a_black_hole_stops_its_handler_before_another_starts(
     proxy.let_pass()  # what it asked long ago is done now as well
     after = [jobs.write_effect.enqueue("after") for _ in range(20)]
     for one in after:
-        until_status(one, "succeeded", 60)
+        until_status(one, "succeeded")
     assert Effect.objects.count() == 40
     assert Run.objects.filter(job=job).count() == 2
     assert not Job.objects.exclude(status="succeeded").exists()
@@ -64,7 +64,7 @@ def test_a_claim_that_arrives_after_its_timeout_strands_no_job(
     until(lambda: "event=claim_blocked" in worker.text(), what="the claim is given up")
     proxy.let_pass()
     for one in late:
-        assert until_status(one, "succeeded", 60).attempt == 1
+        assert until_status(one, "succeeded").attempt == 1
     assert Effect.objects.count() == 20
 
 
@@ -83,11 +83,11 @@ def test_behind_a_slow_line_beats_come_in_time_and_each_job_runs_once(
     proxy.delay = 1.0
     others = [jobs.add.enqueue(number) for number in range(20)]
     for one in others:
-        assert until_status(one, "succeeded", 60).attempt == 1
+        assert until_status(one, "succeeded").attempt == 1
     beaten = Worker.objects.filter(heartbeat_at__gt=boot.heartbeat_at + timedelta(seconds=lease))
-    until(beaten.exists, 60, "beats go on for longer than a lease")
+    until(beaten.exists, what="beats go on for longer than a lease")
     let_go(path)
-    assert until_status(held, "succeeded", 60).attempt == 1
+    assert until_status(held, "succeeded").attempt == 1
     assert Worker.objects.get() == boot
     assert Run.objects.count() == 22
     assert "event=fenced" not in worker.text()

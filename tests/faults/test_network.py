@@ -11,6 +11,7 @@ from django.db import connection
 from django_jobs.models import Job, Run
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
+from tests.patience import PATIENCE, UNBOUNDED
 from tests.worker.processes import JobWorker, until, until_marked, until_status
 
 from .network import BadLine, Cable, missing, no_tunnel
@@ -55,13 +56,13 @@ def test_a_worker_cut_off_silently_stops_its_handler_before_another_starts(
     TROUBLES[trouble](network)
     near = start_worker(*OPTIONS)
     until(lambda: "event=fenced" in far.text(), what="it stops its handler")
-    assert until_status(job, "succeeded", 60).result == []
+    assert until_status(job, "succeeded").result == []
     until(lambda: "event=database_error" in far.text(), what="it knows that it is cut off")
     near.end()
     network.mend()
     after = [jobs.write_effect.enqueue("after") for _ in range(20)]
     for one in after:
-        until_status(one, "succeeded", 60)
+        until_status(one, "succeeded")
     assert Effect.objects.count() == 20
     assert Run.objects.filter(job=job).count() == 2
 
@@ -77,11 +78,11 @@ def test_on_a_line_that_loses_a_fifth_every_job_is_done_once(
         line.lose(0.2, 0.15)
         done = [database_jobs.write_once.enqueue() for _ in range(20)]
         # Not all: after some losses in a row TCP waits for a minute, and longer.
-        until(lambda: Effect.objects.count() >= 10, 120, "half are done on that line")
+        until(lambda: Effect.objects.count() >= 10, UNBOUNDED, "half are done on that line")
         assert line.lost > 10
         line.lose(0.0, 0.0)
         for one in done:
-            until_status(one, "succeeded", 120)
+            until_status(one, "succeeded", UNBOUNDED)
         worker.end()
     assert Effect.objects.count() == 20
     assert not Job.objects.exclude(status="succeeded").exists()
@@ -101,9 +102,9 @@ def test_a_line_cut_after_a_commit_loses_and_doubles_nothing(
     proxy.at_cut = network.unplug
     proxy.cut_after(statement)
     done = [jobs.write_effect.enqueue(f"{number}") for number in range(10)]
-    assert proxy.was_cut.wait(60)
+    assert proxy.was_cut.wait(PATIENCE)
     network.mend()
     for one in done:
-        assert until_status(one, "succeeded", 90).attempt == 1
+        assert until_status(one, "succeeded", UNBOUNDED).attempt == 1
     assert Effect.objects.count() == 10
     assert Run.objects.count() == 11

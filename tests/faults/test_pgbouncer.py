@@ -41,7 +41,7 @@ def test_hundreds_of_jobs_run_once_each_and_the_worker_drains(
     jobs.add.using(queue="emails").enqueue_many({"first": number} for number in range(30))
     options = ("--threads", "4", "--poll-seconds", "0.2")
     workers = [start_worker(*options, DATABASE_URL=pooler.url) for _ in range(2)]
-    until(lambda: Job.objects.filter(status="succeeded").count() == 380, 60)
+    until(lambda: Job.objects.filter(status="succeeded").count() == 380)
     notes = Effect.objects.exclude(note="once").values_list("note", flat=True)
     assert sorted(map(int, notes)) == list(range(300))
     assert Effect.objects.filter(note="once").count() == 50

@@ -31,6 +31,7 @@ from django_jobs.lifecycle.receipts import store
 from django_jobs.models import Job, Progress, Receipt, Run
 from tests.app.jobs import noop
 from tests.factories import enqueue_and_claim, failure, in_threads, run_sql, settle_one
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 WHERE = """
@@ -197,7 +198,7 @@ def test_a_run_that_arrives_while_its_partition_is_dropped_is_kept(
             until(lambda: run_sql(waiting))
 
     def drop_it() -> None:
-        written.wait(60)
+        written.wait(PATIENCE)
         until(lambda: drop(yesterday[1]))
 
     in_threads(2, lambda number: (write, drop_it)[number]())
@@ -215,11 +216,11 @@ def test_a_partition_in_use_is_not_dropped_and_holds_up_nobody(
             cursor.execute("BEGIN")
             cursor.execute(f"SELECT count(*) FROM {yesterday[0].name}")
             reading.set()
-            done.wait(60)
+            done.wait(PATIENCE)
             cursor.execute("ROLLBACK")
 
     def try_to_drop(_: int) -> DropResult:
-        reading.wait(60)
+        reading.wait(PATIENCE)
         try:
             return drop(yesterday[0])
         finally:

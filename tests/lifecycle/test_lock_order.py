@@ -19,6 +19,7 @@ from django_jobs.lifecycle.settling import Ending, give_back, settle
 from django_jobs.models import Job
 from tests.app.jobs import add
 from tests.factories import claim_ready, in_threads, register_worker, run_sql
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 T = TypeVar("T")
@@ -106,7 +107,7 @@ def test_requests_for_the_same_keys_in_opposite_orders_do_not_deadlock(
                 until(lambda: run_sql(f"{waiting} current_database()") == [(2,)])
                 transaction.set_rollback(True)
                 return []
-            assert held.wait(60)
+            assert held.wait(PATIENCE)
             mine = keys if number == 1 else keys[::-1]
             return enqueue_many("app.add", [{"first": 1}] * 5, idempotency_keys=mine, **options)
 

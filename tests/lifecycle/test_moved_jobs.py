@@ -34,6 +34,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 from tests.workflows import start_graph, states
 
@@ -90,7 +91,7 @@ def waiting_for(move: Callable[[], Any], operation: Callable[[], Any], *, nested
                 moved.set()
                 until(lambda: run_sql(WAITS_FOR_A_ROW), what="the operation waits")
             return None
-        assert moved.wait(60)
+        assert moved.wait(PATIENCE)
         with transaction.atomic() if nested else nullcontext():
             return operation()
 
@@ -111,7 +112,7 @@ def meeting(
             move()
             run_sql("SELECT pg_advisory_unlock(%s)", [KEY])
             return None
-        assert closed.wait(60)
+        assert closed.wait(PATIENCE)
         run_sql(f"SET ROLE {visitor}")
         with transaction.atomic() if nested else nullcontext():
             return operation()

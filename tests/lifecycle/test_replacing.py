@@ -38,6 +38,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 last = add.using(idempotency_key="k", on_duplicate="replace")
@@ -306,7 +307,7 @@ def while_in_progress(
 
     def act(number: int) -> Any:
         if number == 1:
-            assert begun.wait(60)
+            assert begun.wait(PATIENCE)
             return request.enqueue(2)
         with transaction.atomic():
             first()
@@ -387,7 +388,7 @@ def test_a_request_in_a_transaction_survives_a_cancel_of_the_job_meanwhile() -> 
         with transaction.atomic():
             if number == 1:
                 other = noop.enqueue()
-                assert begun.wait(60)
+                assert begun.wait(PATIENCE)
                 return last.enqueue(2), other
             cancel(first.pk)
             begun.set()

@@ -26,6 +26,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.patience import PATIENCE
 
 expiring = replace(noop, max_age=500.0)
 WAITS = Snoozed(seconds=3600.0, awaits="approval")
@@ -148,7 +149,7 @@ def test_a_signal_during_the_settle_is_never_lost() -> None:
 
     def take_part(number: int) -> None:
         for claimed in held:
-            begin.wait(60)
+            begin.wait(PATIENCE)
             if random.random() < 0.5:
                 time.sleep(random.random() / 2_000)
             if number:

@@ -32,6 +32,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 hourly = noop.using(idempotency_key="k", unique_for=3600)
@@ -246,7 +247,7 @@ def test_a_key_taken_meanwhile_by_a_request_without_a_time_is_not_reserved(many:
 
     def act(number: int) -> list[int]:
         if number == 1:
-            assert taken.wait(60)
+            assert taken.wait(PATIENCE)
             if many:
                 keys = ["k", "other"]
                 return enqueue_many("app.noop", [{}] * 2, idempotency_keys=keys, unique_for=60)

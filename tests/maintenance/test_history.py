@@ -23,6 +23,7 @@ from django_jobs.signals import worker_event
 from tests.factories import enqueue_and_claim, failure, heard, in_threads, run_sql, settle_one
 from tests.lifecycle.test_history import forget_all
 from tests.lifecycle.test_pruning import age, finish
+from tests.patience import PATIENCE
 
 DAY = timedelta(days=1)
 real = time.monotonic
@@ -134,10 +135,10 @@ def test_runs_stay_while_the_partition_of_their_jobs_is_in_use() -> None:
         with transaction.atomic():
             assert Job.objects.count() == 1
             reading.set()
-            done.wait(60)
+            done.wait(PATIENCE)
 
     def keep() -> int:
-        reading.wait(60)
+        reading.wait(PATIENCE)
         try:
             return Partitions(budget=60).run_once()
         finally:

@@ -21,6 +21,7 @@ from django_jobs.metrics.families import FAMILIES
 from django_jobs.models import Queue
 from tests.app.jobs import noop
 from tests.factories import run_sql
+from tests.patience import PATIENCE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `(django_jobs_\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", re.M)
@@ -129,4 +130,4 @@ def test_the_urls_and_the_app_load_without_prometheus_client() -> None:
         " DATABASES={'default': {'ENGINE': 'django.db.backends.postgresql'}})\n"
         "django.setup(); import django_jobs.metrics.urls, django_jobs.metrics.exposition"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)

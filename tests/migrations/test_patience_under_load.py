@@ -21,6 +21,7 @@ import pytest
 
 from tests.clusters import Cluster
 from tests.migrations.traffic import FILL_JOBS, FILL_RUNS, Traffic
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 ROWS = int(os.environ.get("MIGRATION_ROWS", "50000"))
@@ -72,7 +73,7 @@ class Migrating:
     def end(self) -> int:
         """Its exit code."""
         try:
-            return self._process.wait(100)
+            return self._process.wait()
         finally:
             self._process.kill()
 
@@ -246,7 +247,7 @@ def test_claims_continue_while_each_operation_waits_for_its_table(first_schema: 
             )
             plain.start()
             until(lambda: waited(cluster, begun), what="the claims wait")
-        plain.join(10)
+        plain.join(PATIENCE)
     cluster.execute("ALTER TABLE django_jobs_worker DROP plain")
 
 
@@ -290,7 +291,7 @@ def test_an_autovacuum_under_way_gives_way_to_a_migration(first_schema: Cluster)
     try:
         vacuums = "SELECT 1 FROM pg_stat_progress_vacuum AS vacuum JOIN pg_class ON oid = relid"
         vacuums += " WHERE relname = 'django_jobs_job_live'"
-        until(lambda: cluster.fetch(vacuums), 60, "the vacuum")
+        until(lambda: cluster.fetch(vacuums), what="the vacuum")
         migrate(cluster, NEXT)
         assert "canceling autovacuum task" in (cluster.directory / "log").read_text()
     finally:

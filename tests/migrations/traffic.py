@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import psycopg
 
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 FILL_JOBS = """
@@ -108,7 +109,7 @@ class Traffic:
     ) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         if self._errors and error is None:
             raise self._errors[0]
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.clusters import PROJECT, Cluster
+from tests.patience import PATIENCE
 
 from .sampling import Sample, sample
 from .trees import Tree
@@ -72,7 +73,7 @@ def run(asked: argparse.Namespace, directory: Path) -> tuple[list[Sample], list[
                 if ended := [tree.log for tree in trees if tree.has_ended()]:
                     return samples, [f"a worker ended: {ended[0].read_text()}"], 0
                 time.sleep(max(0.0, begun + len(samples) * asked.every - time.monotonic()))
-            problems = [] if enqueuer.wait(60) == 0 else ["the enqueuer failed"]
+            problems = [] if enqueuer.wait(PATIENCE) == 0 else ["the enqueuer failed"]
         finally:
             enqueuer.kill()
             enqueuer.wait()

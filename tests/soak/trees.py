@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from tests.clusters import PROJECT
+from tests.patience import PATIENCE
 
 
 class Tree:
@@ -47,7 +48,7 @@ class Tree:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._root.pid, signal.SIGTERM)
         try:
-            return self._root.wait(30) == 0
+            return self._root.wait(PATIENCE) == 0
         except subprocess.TimeoutExpired:
             for process in self.processes():
                 with contextlib.suppress(psutil.NoSuchProcess):

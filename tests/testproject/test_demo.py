@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,15 +21,10 @@ import pytest
 from psycopg import sql
 
 from testproject.demo.running import MANAGE, free_port
+from tests.patience import PATIENCE
+from tests.worker.processes import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -130,7 +124,7 @@ def address_of(demo: Demo) -> tuple[str, int]:
 
 
 def status_of(address: tuple[str, int], path: str) -> int:
-    connection = http.client.HTTPConnection(*address, timeout=60)
+    connection = http.client.HTTPConnection(*address, timeout=PATIENCE)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -139,7 +133,7 @@ def status_of(address: tuple[str, int], path: str) -> int:
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
-    wait_until(lambda: not any(is_alive(one) for one in processes))
+    until(lambda: not any(is_alive(one) for one in processes))
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -191,7 +185,7 @@ def test_a_signal_to_the_group_stops_everything(
     run = demo("--port", "0")
     address = address_of(run)
     assert status_of(address, "/admin/login/") == 200
-    wait_until(lambda: len(run.children()) >= 5)  # web server, supervisor, heartbeat, workers
+    until(lambda: len(run.children()) >= 5)  # web server, supervisor, heartbeat, workers
     processes = run.children()
     os.killpg(run.process.pid, number)
     assert "Stopped." in run.rest()
@@ -242,7 +236,7 @@ def test_the_printed_login_opens_the_admin(demo: Callable[..., Demo]) -> None:
     cookies = log_in(host, port, "demo", password[1])
     pages = re.findall(rf"http://{host}:{port}(/admin/\S+)", run.output)
     assert pages
-    with contextlib.closing(http.client.HTTPConnection(host, port, timeout=60)) as connection:
+    with contextlib.closing(http.client.HTTPConnection(host, port, timeout=PATIENCE)) as connection:
         for page in pages:
             connection.request("GET", page, headers={"Cookie": cookies})
             response = connection.getresponse()
@@ -252,7 +246,7 @@ def test_the_printed_login_opens_the_admin(demo: Callable[..., Demo]) -> None:
 
 def log_in(host: str, port: int, username: str, password: str) -> str:
     """Log in as a browser does; return the cookies."""
-    connection = http.client.HTTPConnection(host, port, timeout=60)
+    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE)
     try:
         connection.request("GET", "/admin/login/")
         response = connection.getresponse()

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from testproject import embedded
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.processes
 
@@ -58,7 +59,7 @@ def kill_postmaster(directory: Path) -> list[str]:
     lines = file.read_text().splitlines()
     process = psutil.Process(int(lines[0]))
     process.send_signal(signal.SIGKILL)
-    psutil.wait_procs([process], timeout=60)
+    psutil.wait_procs([process], timeout=PATIENCE)
     return lines
 
 
@@ -153,7 +154,7 @@ def test_a_killed_holder_does_not_keep_the_server_running(
         assert last.stdout is not None
         assert int(last.stdout.readline()) == postmaster.pid
         last.communicate("\n")
-    gone, _ = psutil.wait_procs([postmaster], timeout=60)
+    gone, _ = psutil.wait_procs([postmaster], timeout=PATIENCE)
     assert gone
 
 

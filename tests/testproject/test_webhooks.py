@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from urllib.error import HTTPError, URLError
 
@@ -11,6 +10,7 @@ import pytest
 
 from testproject.demo import jobs
 from testproject.demo.receiver import RETRY_AFTER, Receiver, Script
+from tests.worker.processes import until
 
 
 @pytest.fixture
@@ -31,10 +31,7 @@ def deliver(receiver: Receiver, script: Script, delivery_id: str = "one") -> int
 
 
 def until_asked(receiver: Receiver, delivery_id: str) -> None:
-    deadline = time.monotonic() + 60
-    while not receiver.requests[delivery_id]:
-        assert time.monotonic() < deadline, "it was never asked"
-        time.sleep(0.01)
+    until(lambda: receiver.requests[delivery_id], what="it is asked")
 
 
 def test_a_delivery_that_is_accepted_arrives_at_the_first_request(receiver: Receiver) -> None:

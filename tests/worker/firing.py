@@ -12,9 +12,6 @@ from tests.factories import run_sql
 
 from .processes import JobWorker, until
 
-LONG_POLL = ("--poll-seconds", "600")
-"""What is obeyed within ``PATIENCE`` was not found by the poll."""
-
 
 def database_time() -> datetime:
     ((now,),) = run_sql("SELECT clock_timestamp()")

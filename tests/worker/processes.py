@@ -18,12 +18,12 @@ from django.db import connection
 
 from django_jobs.models import Job
 from tests import forking
+from tests.patience import PATIENCE
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-PATIENCE = 60.0
-"""Seconds to wait for what is to happen soon. A machine that others use may stand still for ten of
-them, and be slow for the rest; how soon it is, is asserted apart from it, where it matters."""
+LONG_POLL = ("--poll-seconds", "3600")
+"""What is obeyed within ``PATIENCE`` was not found by the poll."""
 
 BEATS_OFTEN = json.dumps({"HEARTBEAT_SECONDS": 0.5})
 """As ``TEST_DJANGO_JOBS``: a heartbeat is soon, and yet the lease outlasts a machine that stands

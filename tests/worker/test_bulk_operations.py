@@ -34,12 +34,12 @@ def replay(plan: ReplayPlan | None) -> BulkOperation:
 
 
 def until_ended(operation: BulkOperation) -> BulkOperation:
-    until(lambda: not _read(operation).is_unfinished, 60)
+    until(lambda: not _read(operation).is_unfinished)
     return operation
 
 
 def until_done(operation: BulkOperation, number: int) -> None:
-    until(lambda: _read(operation).done >= number, 60)
+    until(lambda: _read(operation).done >= number)
 
 
 def _read(operation: BulkOperation) -> BulkOperation:

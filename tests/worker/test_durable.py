@@ -23,7 +23,16 @@ from tests.app.durable_jobs import (
 )
 from tests.workflows import states, step, steps_of
 
-from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until, until_marked, until_status
+from .processes import (
+    BEATS_OFTEN,
+    LONG_POLL,
+    JobWorker,
+    let_go,
+    lines,
+    until,
+    until_marked,
+    until_status,
+)
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
@@ -74,7 +83,7 @@ def test_a_signal_wakes_the_handler_whenever_it_is_sent(
     data = {"by": "ada", "ok": True}
     if when == "before":
         assert job.signal("approval", data)
-    start_worker("--poll-seconds", "30")  # notified, not found by a poll
+    start_worker(*LONG_POLL)  # notified, not found by a poll
     until_marked(path)
     if when == "during":
         assert job.signal("approval", data)
@@ -83,7 +92,7 @@ def test_a_signal_wakes_the_handler_whenever_it_is_sent(
         until_status(job, "waiting")
         assert Job.objects.get(pk=job.pk).awaits == "approval"
         assert job.signal("approval", data)
-    done = until_status(job, "succeeded", timeout=20)
+    done = until_status(job, "succeeded")
     assert done.result == data
     assert outcomes(job) == (["snoozed"] if when == "after" else []) + ["succeeded"]
 

@@ -19,7 +19,7 @@ from tests.app.gate_jobs import charge_account, refund_payment
 from tests.chaos.gates import most_excess
 from tests.factories import run_sql
 
-from .processes import JobWorker, until, until_status
+from .processes import LONG_POLL, JobWorker, until, until_status
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
@@ -99,7 +99,7 @@ def test_what_is_not_settled_by_its_worker_passes_its_slot_on(
     """Without a notification each would wait for a poll."""
     Tenant.objects.create(name="acme", max_concurrency=1)
     job_type = registry.get(name).using(tenant="acme")
-    start_worker("--poll-seconds", "60")
+    start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     for _ in range(4):
         job_type.enqueue()
@@ -173,23 +173,23 @@ def test_jobs_of_a_rate_that_waited_behind_others_do_not_start_all_at_once(
 def test_a_paused_resource_resumes_without_a_poll(start_worker: Start) -> None:
     Resource.objects.create(name="stripe", max_concurrency=2)
     limits.pause_resources(["stripe"])
-    start_worker("--poll-seconds", "30")
+    start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     job = refund_payment.enqueue(1)
     until_status(charge_account.enqueue(7), "succeeded")  # an admission looked at both
     assert Job.objects.get(pk=job.pk).status == "blocked"
     limits.resume_resources(["stripe"])
-    until_status(job, "succeeded", timeout=20)
+    until_status(job, "succeeded")
 
 
 @pytest.mark.parametrize("gated", [charge_account, refund_payment])
 def test_a_job_with_a_free_gate_is_picked_up_at_once(start_worker: Start, gated: object) -> None:
     """By the hint: the next poll is far away."""
     Resource.objects.create(name="stripe", max_concurrency=2)
-    start_worker("--poll-seconds", "30")
+    start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     for number in range(3):
-        until_status(gated.enqueue(number), "succeeded", timeout=20)
+        until_status(gated.enqueue(number), "succeeded")
 
 
 ADMITTED = "SELECT session, tenant FROM noted_change JOIN django_jobs_job ON id = job_id"

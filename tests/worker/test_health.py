@@ -51,7 +51,7 @@ def port_of(worker: JobWorker) -> int:
 
 def get(port: int, path: str, **headers: str) -> Answer:
     """The status and the body."""
-    client = HTTPConnection("127.0.0.1", port, timeout=10)
+    client = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         client.request("GET", path, headers=headers)
         response = client.getresponse()

@@ -20,6 +20,7 @@ from django_jobs.models import Job, Worker
 from tests.app import jobs
 from tests.clusters import FAST, Cluster
 from tests.factories import run_sql
+from tests.patience import PATIENCE
 
 from .processes import JobWorker, let_go, until, until_marked, until_status
 
@@ -126,7 +127,7 @@ def test_a_drain_ends_within_its_time_and_two_seconds(start_worker: Start, tmp_p
         until_marked(path)
         begun = time.monotonic()
         worker.signal(signal.SIGTERM)
-        assert worker.wait(40) == 143
+        assert worker.wait(PATIENCE) == 143
         taken = time.monotonic() - begun
         job.refresh_from_db()
         assert (job.status, job.failures, job.crashes) == ("ready", 0, 0)
@@ -157,7 +158,7 @@ def test_the_first_claim_comes_within_five_seconds_of_the_database(
         cluster.stop(FAST)
         time.sleep(2.0)
         cluster.start()
-        until(lambda: cluster.fetch(SINCE_THE_SERVER_STARTED, [job]), 30)
+        until(lambda: cluster.fetch(SINCE_THE_SERVER_STARTED, [job]))
         return float(cluster.fetch(SINCE_THE_SERVER_STARTED, [job])[0][0])
 
     try:

@@ -25,7 +25,6 @@ from django_jobs.models import Job, Schedule, Tick, Worker
 from tests.factories import another_connection, in_threads, run_sql
 
 from .firing import (
-    LONG_POLL,
     database_time,
     each_second,
     fired,
@@ -36,6 +35,7 @@ from .firing import (
     until_fires_on,
 )
 from .processes import (
+    LONG_POLL,
     JobWorker,
     end_other_sessions,
     let_go,

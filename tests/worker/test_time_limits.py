@@ -13,6 +13,7 @@ import pytest
 from django_jobs.models import Job, Run, Worker
 from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
+from tests.patience import UNBOUNDED
 
 from .processes import JobWorker, let_go, until, until_marked, until_status
 
@@ -150,7 +151,7 @@ def test_many_short_jobs_near_their_timeout_lose_no_thread(
         {"seconds": 0.1 * (number * 7_919 % count) / count} for number in range(count)
     )
     worker = start_worker("--threads", str(threads))
-    until(lambda: Run.objects.count() >= count, timeout=180, what="all have run")
+    until(lambda: Run.objects.count() >= count, UNBOUNDED, "all have run")
     ended = {"succeeded": 0, "timed_out": 0}
     for run in Run.objects.select_related("job"):
         if run.outcome == "released":  # its process was killed for another: a machine at a stand
@@ -189,6 +190,6 @@ def test_a_silent_handler_is_stopped(start_worker: Start, tmp_path: Path, name: 
 def test_a_handler_that_reports_is_not_stopped(start_worker: Start, name: str) -> None:
     job = getattr(limit_jobs, name).enqueue(3.0)
     start_worker()
-    until_status(job, "succeeded", timeout=180)
+    until_status(job, "succeeded", UNBOUNDED)
     run = Run.objects.filter(job=job).latest("attempt")
     assert seconds_of(run) >= 3.0

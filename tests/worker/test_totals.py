@@ -23,12 +23,12 @@ def test_two_workers_count_each_run_once_and_another_goes_on_after_them(
 ) -> None:
     workers = [start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN) for _ in range(2)]
     noop.enqueue_many([{}] * 300)
-    until(lambda: counted() == 300, timeout=40)
-    until(BacklogSample.objects.filter(queue="default").exists, timeout=40)
+    until(lambda: counted() == 300)
+    until(BacklogSample.objects.filter(queue="default").exists)
     assert BacklogSample.objects.filter(queue="default").count() == 1
     for worker in workers:
         worker.end()
     noop.enqueue_many([{}] * 200)
     start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
-    until(lambda: counted() == 500, timeout=40)
+    until(lambda: counted() == 500)
     assert Run.objects.count() == 500

@@ -15,6 +15,7 @@ from django.db import connection
 from django_jobs.api.waiting import waiter
 from django_jobs.models import Job, JobStatus
 from tests.app.jobs import add, add_async, fail, hold, hold_in_transaction
+from tests.patience import PATIENCE
 
 from .processes import JobWorker, let_go, quickest, until, until_marked
 
@@ -40,8 +41,8 @@ def test_a_caller_gets_the_result_of_a_job_that_it_waits_for(
 ) -> None:
     start_worker()
     job = add.enqueue(first=2, second=3)
-    assert (job.wait(timeout=30), job.result) == (JobStatus.SUCCEEDED, 5)
-    assert fail.enqueue().wait(timeout=30) == JobStatus.DEAD
+    assert (job.wait(timeout=PATIENCE), job.result) == (JobStatus.SUCCEEDED, 5)
+    assert fail.enqueue().wait(timeout=PATIENCE) == JobStatus.DEAD
     until(thread_is_gone)
 
 
@@ -65,7 +66,7 @@ def test_a_worker_wakes_the_caller_before_its_next_look(
         until_marked(path)
         threading.Timer(0.3, let_go, [path]).start()  # while the caller waits
         began = time.monotonic()
-        assert job.wait(timeout=60) == JobStatus.SUCCEEDED
+        assert job.wait(timeout=PATIENCE) == JobStatus.SUCCEEDED
         return time.monotonic() - began
 
     assert quickest(once, within=10.0) < 10.0
@@ -78,7 +79,7 @@ def test_many_coroutines_wait_with_one_connection(start_worker: Callable[..., Jo
 
     async def all_of_them() -> list[JobStatus]:
         nonlocal seen
-        waiting = [asyncio.ensure_future(job.await_end(timeout=60)) for job in jobs]
+        waiting = [asyncio.ensure_future(job.await_end(timeout=PATIENCE)) for job in jobs]
         while not (seen := await sync_to_async(listeners)()):
             await asyncio.sleep(0.01)
         await sync_to_async(start_worker)()

@@ -14,6 +14,7 @@ from django_jobs import JobsError, cancel
 from django_jobs.api.waiting.listener import listener
 from django_jobs.models import Job, JobStatus
 from tests.app.jobs import noop
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 
@@ -47,7 +48,7 @@ def test_an_end_of_which_no_worker_says_anything_is_seen() -> None:
 
     thread = threading.Thread(target=end)
     thread.start()
-    assert job.wait(timeout=30) == JobStatus.CANCELLED
+    assert job.wait(timeout=PATIENCE) == JobStatus.CANCELLED
     thread.join()
 
 
@@ -77,7 +78,7 @@ def test_a_wait_for_what_is_not_committed_is_refused() -> None:
     with transaction.atomic():
         job = noop.enqueue()
         with pytest.raises(JobsError, match=r"cannot be waited for in transaction\.atomic\(\)"):
-            job.wait(timeout=1)
+            job.wait(timeout=PATIENCE)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -85,4 +86,4 @@ def test_a_wait_for_a_job_that_is_deleted_raises() -> None:
     job = noop.enqueue()
     Job.objects.all().delete()
     with pytest.raises(Job.DoesNotExist):
-        job.wait(timeout=1)
+        job.wait(timeout=PATIENCE)

@@ -17,6 +17,7 @@ from django_jobs import EnqueueError
 from django_jobs.models import Job, WorkflowRun
 from tests.contrib.celery.project import celery_app, tasks
 from tests.contrib.celery.running import run_all
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
 
@@ -62,13 +63,13 @@ def test_a_canvas_gives_what_celery_gives(name: str) -> None:
         expected = CASES[name]().apply_async().get(disable_sync_subtasks=False)
     finally:
         celery_app.conf.task_always_eager = False
-    assert result.get(timeout=5, interval=0.01) == expected
+    assert result.get(timeout=PATIENCE, interval=0.01) == expected
 
 
 def test_the_next_task_gets_an_ignored_result_too() -> None:
     result = chain(tasks.add.s(1, 1).set(ignore_result=True), tasks.add.s(10)).apply_async()
     run_all()
-    assert result.get(timeout=1) == 12
+    assert result.get(timeout=PATIENCE) == 12
 
 
 def test_a_chain_is_one_run_that_exists_before_it_begins() -> None:
@@ -79,8 +80,8 @@ def test_a_chain_is_one_run_that_exists_before_it_begins() -> None:
         ("add-2", "waiting"),
     ]
     run_all()
-    assert result.parent.get(timeout=5) == 2
-    assert (result.get(timeout=5), result.parent.parent) == (12, None)
+    assert result.parent.get(timeout=PATIENCE) == 2
+    assert (result.get(timeout=PATIENCE), result.parent.parent) == (12, None)
 
 
 def test_arguments_of_the_whole_go_to_the_first_tasks() -> None:
@@ -90,9 +91,9 @@ def test_arguments_of_the_whole_go_to_the_first_tasks() -> None:
         chord([tasks.add.s(1, 4), tasks.add.s(2, 4)])(tasks.collect.s()),
     ]
     run_all()
-    assert results[0].get(timeout=5) == 16
-    assert results[1].get(timeout=5) == [6, 7]
-    assert results[2].get(timeout=5) == ["sum", [5, 6]]
+    assert results[0].get(timeout=PATIENCE) == 16
+    assert results[1].get(timeout=PATIENCE) == [6, 7]
+    assert results[2].get(timeout=PATIENCE) == ["sum", [5, 6]]
 
 
 def test_a_failure_ends_what_comes_after_it() -> None:
@@ -101,7 +102,7 @@ def test_a_failure_ends_what_comes_after_it() -> None:
     assert (result.state, result.parent.state) == ("FAILURE", "FAILURE")
     for one in (result, AsyncResult(result.id)):
         with pytest.raises(ValueError, match=r"^no$"):
-            one.get(timeout=5)
+            one.get(timeout=PATIENCE)
     assert [job.status for job in Job.objects.order_by("pk")] == [
         *("succeeded", "dead", "cancelled", "cancelled"),
     ]

@@ -21,6 +21,7 @@ from django_jobs.models import Job, Queue, Resource
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import celery_app, tasks
 from tests.contrib.celery.running import run_all
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
 
@@ -61,7 +62,7 @@ class TestTimes:
         assert run.error_type == "Expired"
         assert result.state == "REVOKED"
         with pytest.raises(TaskRevokedError, match="expired"):
-            result.get(timeout=5)
+            result.get(timeout=PATIENCE)
 
     def test_a_time_limit_is_the_time_out(self) -> None:
         tasks.work.apply_async((0,), time_limit=7)
@@ -106,7 +107,7 @@ class TestPlaces:
         results = [tasks.describe.apply_async(task_id="report-7") for _ in range(2)]
         assert Job.objects.get().idempotency_key == "report-7"
         run_all()
-        assert {result.get(timeout=5)["id"] for result in results} == {"report-7"}
+        assert {result.get(timeout=PATIENCE)["id"] for result in results} == {"report-7"}
         tasks.describe.apply_async(task_id="report-7")
         assert results[0].state == "SUCCESS"
         assert celery_app.AsyncResult("report-7").state == "PENDING"
@@ -161,8 +162,8 @@ class TestTasks:
         signals.before_task_publish.disconnect(publish)
         for signal in watched:
             signal.disconnect(hear)
-        assert result.get(timeout=5)["headers"] == {"request_id": "r-1"}
-        assert result.get(timeout=5)["id"] == result.id
+        assert result.get(timeout=PATIENCE)["headers"] == {"request_id": "r-1"}
+        assert result.get(timeout=PATIENCE)["id"] == result.id
         assert sorted(heard) == ["task_postrun", "task_prerun", "task_success"]
 
     def test_a_task_sends_others_as_its_children(self, declare: Callable[..., Any]) -> None:
@@ -173,7 +174,7 @@ class TestTasks:
         result = declare(parent, bind=True).delay()
         run_all()
         child = Job.objects.get(job_type=tasks.describe.name)
-        assert child.headers["celery"]["parent_id"] == result.get(timeout=5)
+        assert child.headers["celery"]["parent_id"] == result.get(timeout=PATIENCE)
 
 
 def lambda_seven() -> int:
@@ -207,7 +208,7 @@ def test_a_task_of_another_worker_is_refused() -> None:
 def test_a_task_is_sent_by_its_name() -> None:
     result = celery_app.send_task("shop.total", [1, 2])
     run_all()
-    assert result.get(timeout=5) == 3
+    assert result.get(timeout=PATIENCE) == 3
 
 
 def test_remote_control_names_what_to_use() -> None:

@@ -24,6 +24,7 @@ from django_jobs.models import Job, Resource
 from tests.contrib.celery.project import tasks
 from tests.contrib.celery.running import run_all
 from tests.factories import run_sql
+from tests.patience import PATIENCE
 from tests.worker.processes import JobWorker, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
@@ -103,7 +104,7 @@ def test_a_task_that_sentry_traces_is_retried(monkeypatch: pytest.MonkeyPatch) -
         run_all()
         client.close()
     assert "sentry-task-enqueued-time" in Job.objects.get().headers
-    assert result.get(timeout=5) == ["http://x", 2]
+    assert result.get(timeout=PATIENCE) == ["http://x", 2]
     # Sentry has put another body on the task, in this process and maybe in no other one.
     declared = job_type_of(tasks.fetch.app, tasks.fetch.name)
     assert [*declared.signature.parameters] == ["url", "failures"]
@@ -124,7 +125,7 @@ def test_post_office_sends_its_mail_by_a_worker(
             "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
         }
         command = [sys.executable, "-W", "ignore", *arguments]
-        subprocess.run(command, env=environment, check=True, timeout=60, capture_output=True)
+        subprocess.run(command, env=environment, check=True, timeout=PATIENCE, capture_output=True)
 
     in_the_project("-m", "django", "migrate", "--skip-checks", "post_office")
     try:

@@ -18,6 +18,7 @@ from django_jobs.api.waiting.listener import listener
 from django_jobs.models import Job
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import tasks
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
@@ -48,7 +49,9 @@ def test_a_task_of_before_is_waited_for_in_a_transaction() -> None:
         Job.objects.count()
         tasks.add.delay(3, 4)
         seen = result.get(
-            timeout=60, interval=0.01, on_interval=lambda: in_a_thread(run_jobs).join(60)
+            timeout=PATIENCE,
+            interval=0.01,
+            on_interval=lambda: in_a_thread(run_jobs).join(PATIENCE),
         )
     assert seen == 3
 
@@ -65,7 +68,7 @@ def test_a_task_of_the_same_transaction_is_refused(savepoint: bool) -> None:
         with transaction.atomic(savepoint=savepoint):
             result = tasks.add.delay(1, 2)
         with pytest.raises(JobsError, match="until the commit, no worker sees"):
-            result.get(timeout=60)
+            result.get(timeout=PATIENCE)
 
 
 def test_a_job_that_is_deleted_meanwhile_is_an_unknown_id() -> None:
@@ -73,14 +76,14 @@ def test_a_job_that_is_deleted_meanwhile_is_an_unknown_id() -> None:
 
     def get() -> None:
         try:
-            result.get(timeout=2)
+            result.get(timeout=PATIENCE)
         except Exception as error:
             raised.append(type(error))
 
     waiting = in_a_thread(get)
     until(lambda: listener._waiting)
     Job.objects.all().delete()
-    waiting.join(60)
+    waiting.join(PATIENCE)
     assert raised == [TimeoutError]
 
 
@@ -97,4 +100,4 @@ def test_a_group_is_not_saved_and_says_what_to_use() -> None:
         with pytest.raises(NotImplementedError, match=r"Use join\(\) or get\(\)"):
             list(results())
     run_jobs()
-    assert [tasks.add.AsyncResult(one.id).get(timeout=60) for one in result] == [3, 7]
+    assert [tasks.add.AsyncResult(one.id).get(timeout=PATIENCE) for one in result] == [3, 7]

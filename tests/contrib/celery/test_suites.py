@@ -81,7 +81,6 @@ def run(*arguments: str, cwd: Path, suite: str) -> str:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=100,
     )
     assert done.returncode == 0, done.stdout[-8000:]
     return done.stdout

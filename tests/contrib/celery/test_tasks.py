@@ -22,6 +22,7 @@ from django_jobs.models import Job
 from django_jobs.testing import assert_enqueued, refute_enqueued, run_jobs
 from tests.contrib.celery.project import tasks
 from tests.contrib.celery.running import run_all
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
 
@@ -52,7 +53,7 @@ def test_a_row_is_part_of_the_callers_transaction() -> None:
 def test_the_result_is_that_of_the_row() -> None:
     result = tasks.add.delay(1, y=2)
     run_all()
-    assert result.get(timeout=5) == 3
+    assert result.get(timeout=PATIENCE) == 3
     assert (result.state, result.successful(), result.failed()) == ("SUCCESS", True, False)
     assert tasks.add.AsyncResult(result.id).result == 3
 
@@ -61,7 +62,7 @@ def test_a_failure_is_final_and_is_raised_by_get() -> None:
     result = tasks.fail.delay("no")
     run_all()
     with pytest.raises(ValueError, match=r"^no$"):
-        result.get(timeout=5)
+        result.get(timeout=PATIENCE)
     assert (result.state, result.failed()) == ("FAILURE", True)
     assert "raise ValueError(message)" in result.traceback
     assert Job.objects.get().status == "dead"
@@ -70,14 +71,14 @@ def test_a_failure_is_final_and_is_raised_by_get() -> None:
 def test_arguments_without_names_are_kept_as_a_pair() -> None:
     result = tasks.total.delay(1, 2, 3, discount=1)
     run_all()
-    assert result.get(timeout=5) == 5
+    assert result.get(timeout=PATIENCE) == 5
     assert Job.objects.get().payload == {"args": [1, 2, 3], "kwargs": {"discount": 1}}
 
 
 def test_a_bound_task_sees_its_request() -> None:
     result = tasks.describe.apply_async((1,), {"a": 2}, headers={"trace": "x"})
     run_all()
-    assert result.get(timeout=5) == {
+    assert result.get(timeout=PATIENCE) == {
         "id": result.id,
         "args": [1],
         "kwargs": {"a": 2},
@@ -109,7 +110,7 @@ def test_dates_and_numbers_travel_as_in_celerys_json() -> None:
     stored = Job.objects.get().payload
     assert stored["amount"] == {"__type__": "decimal", "__value__": "1.10"}
     run_all()
-    assert result.get(timeout=5) == [2026, 4, Decimal("2.10")]
+    assert result.get(timeout=PATIENCE) == [2026, 4, Decimal("2.10")]
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}.__iter__()])
@@ -128,7 +129,7 @@ class TestRetries:
     def test_a_retry_is_the_next_attempt_of_the_same_job(self) -> None:
         result = tasks.fetch.delay("http://x", failures=2)
         run_all()
-        assert result.get(timeout=5) == ["http://x", 2]
+        assert result.get(timeout=PATIENCE) == ["http://x", 2]
         job = Job.objects.get()
         assert (job.attempt, job.failures, job.max_attempts) == (3, 2, 3)
 
@@ -136,13 +137,13 @@ class TestRetries:
         result = tasks.fetch.delay("http://x", failures=9)
         run_all()
         with pytest.raises(ConnectionError, match="no answer from http://x"):
-            result.get(timeout=5)
+            result.get(timeout=PATIENCE)
         assert Job.objects.get().attempt == 3
 
     def test_a_retry_may_change_the_arguments(self) -> None:
         result = tasks.count_down.delay(3)
         run_all()
-        assert result.get(timeout=5) == "done after 3"
+        assert result.get(timeout=PATIENCE) == "done after 3"
         assert Job.objects.get().payload == {"number": 3}
 
     def test_a_retry_may_change_the_queue_and_the_priority(
@@ -178,7 +179,7 @@ class TestRetries:
 
         result = declare(ask, bind=True).apply_async(headers={"a": 1})
         run_all()
-        assert result.get(timeout=5) == {"a": 2}
+        assert result.get(timeout=PATIENCE) == {"a": 2}
 
     def test_a_task_that_names_itself_is_retried(self, declare: Callable[..., Any]) -> None:
         def ask(self: Any) -> int:
@@ -203,7 +204,7 @@ class TestRetries:
             job_operations.run_now([run.job_id])
         run_jobs()
         assert [round(wait.total_seconds()) for wait in waits] == [1, 2]
-        assert result.get(timeout=5) == ["http://x", 2]
+        assert result.get(timeout=PATIENCE) == ["http://x", 2]
 
     def test_hooks_of_a_base_class_are_called(self) -> None:
         tasks.download.seen.clear()
@@ -218,7 +219,7 @@ class TestRetries:
         result = tasks.download.delay("http://x", missing=True)
         run_all()
         with pytest.raises(FileNotFoundError):
-            result.get(timeout=5)
+            result.get(timeout=PATIENCE)
 
 
 def nap() -> None:
@@ -263,7 +264,7 @@ class TestFates:
     def test_a_soft_time_limit_is_raised_in_the_task(self) -> None:
         result = tasks.work.delay(20)
         run_all()
-        assert result.get(timeout=5) == "cleaned up"
+        assert result.get(timeout=PATIENCE) == "cleaned up"
         assert Job.objects.get().timeout == 30
 
     def test_a_hard_time_limit_is_final_unless_its_message_stays(
@@ -275,7 +276,7 @@ class TestFates:
         run_jobs()
         assert Job.objects.get().status == "dead"
         with pytest.raises(TimeLimitExceeded):
-            result.get(timeout=5)
+            result.get(timeout=PATIENCE)
         again = declare(doze, acks_late=True, acks_on_failure_or_timeout=False)
         assert registry.get(again.name).max_attempts == 4
 
@@ -293,4 +294,4 @@ class TestFates:
         assert Job.objects.get().status == "cancelled"
         assert (result.state, result.ready()) == ("REVOKED", True)
         with pytest.raises(TaskRevokedError):
-            result.get(timeout=5)
+            result.get(timeout=PATIENCE)

@@ -20,6 +20,7 @@ from django_jobs.api import schedules
 from django_jobs.api.waiting.listener import listener
 from django_jobs.contrib.celery.beat.declared import declare
 from tests.contrib.celery.project import celery_app, script, tasks
+from tests.patience import PATIENCE
 from tests.worker.processes import JobWorker, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("project")]
@@ -32,10 +33,10 @@ def test_a_worker_finds_the_projects_tasks_and_runs_them(
     sums = [tasks.add.delay(number, 1) for number in range(5)]
     fetched, failed = tasks.fetch.delay("http://x", failures=1), tasks.fail.delay("no")
     start_worker(DJANGO_SETTINGS_MODULE=SETTINGS)
-    assert [one.get(timeout=60) for one in sums] == [1, 2, 3, 4, 5]
-    assert fetched.get(timeout=60) == ["http://x", 1]
+    assert [one.get(timeout=PATIENCE) for one in sums] == [1, 2, 3, 4, 5]
+    assert fetched.get(timeout=PATIENCE) == ["http://x", 1]
     with pytest.raises(ValueError, match=r"^no$"):
-        failed.get(timeout=60)
+        failed.get(timeout=PATIENCE)
 
 
 def test_get_is_woken_by_the_worker(start_worker: Callable[..., JobWorker]) -> None:
@@ -50,7 +51,7 @@ def test_get_is_woken_by_the_worker(start_worker: Callable[..., JobWorker]) -> N
     waiting.start()
     until(lambda: listener._waiting)
     start_worker(DJANGO_SETTINGS_MODULE=SETTINGS)
-    waiting.join(60)
+    waiting.join(PATIENCE)
     assert seen == [3]
 
 
@@ -79,7 +80,6 @@ def test_the_project_does_the_same_with_the_one_line_and_without_it(
         [sys.executable, "-m", "tests.contrib.celery.project.script"],
         capture_output=True,
         text=True,
-        timeout=100,
         env={"TASK_CLS": "celery.app.task:Task", "PROJECT_EFFECTS": str(back), "PATH": ""},
     )
     assert there.returncode == 0, there.stderr

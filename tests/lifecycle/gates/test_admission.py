@@ -29,6 +29,7 @@ from tests.factories import (
     register_worker,
     settle_one,
 )
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -376,7 +377,7 @@ def test_a_process_that_stops_within_an_admission_does_not_hold_up_the_others(
 
     def stop(*_: object, **__: object) -> None:
         stopped.set()
-        go_on.wait(60)
+        go_on.wait(PATIENCE)
 
     def work() -> None:
         try:
@@ -391,7 +392,7 @@ def test_a_process_that_stops_within_an_admission_does_not_hold_up_the_others(
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        stopped.wait(60)
+        stopped.wait(PATIENCE)
         monkeypatch.undo()
         assert not admit().ours
         until(lambda: admit().ours)
@@ -470,7 +471,7 @@ def test_sessions_that_admit_at_once_never_exceed_a_limit() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert statuses() == ["succeeded"] * 60
     assert max(most) <= 3
 

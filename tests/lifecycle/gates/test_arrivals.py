@@ -17,6 +17,7 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import Job, Resource, Tenant
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.factories import another_connection, claim_ready, declared, register_worker, settle_one
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -218,7 +219,7 @@ def test_sessions_that_admit_arrivals_at_once_never_exceed_a_limit() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert max(most) == 1
 
 

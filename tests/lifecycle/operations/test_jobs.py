@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,6 +26,8 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.patience import PATIENCE
+from tests.worker.processes import until
 
 
 def replay(*ids: int, **options: Any) -> job_operations.OperationResult:
@@ -47,15 +48,12 @@ def cancel_elsewhere(id_: int) -> job_operations.OperationResult:
 
 def wait_for_a_blocked_session() -> None:
     """Until another session waits for a lock that this one holds."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        run_sql(
-            "SELECT pg_stat_clear_snapshot()"
-        )  # or a transaction sees the first answer for ever
-        if run_sql(BLOCKED_BY_US):
-            return
-        time.sleep(0.02)
-    raise AssertionError("no session waits")
+
+    def waits() -> bool:
+        run_sql("SELECT pg_stat_clear_snapshot()")  # or a transaction sees one answer for ever
+        return bool(run_sql(BLOCKED_BY_US))
+
+    until(waits, what="another session waits")
 
 
 # Permissions
@@ -143,7 +141,7 @@ def test_a_job_postponed_during_its_cancel_is_cancelled() -> None:
             settle_one(held, Snoozed(seconds=100))  # not yet committed: the cancel has to wait
             report = pool.submit(cancel_elsewhere, held.id)
             wait_for_a_blocked_session()
-        assert report.result(60).done == [held.id]
+        assert report.result(PATIENCE).done == [held.id]
     assert Job.objects.get().status == "cancelled"
 
 

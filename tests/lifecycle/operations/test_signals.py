@@ -28,6 +28,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.patience import PATIENCE
 from tests.test_architecture import PACKAGE
 from tests.worker.processes import until
 
@@ -95,7 +96,7 @@ def test_at_its_time_out_a_signal_is_read_or_refused(first: str) -> None:
     def act(number: int) -> object:
         is_signal = (number == 0) == (first == "signal")
         if number == 1:
-            assert written.wait(60)
+            assert written.wait(PATIENCE)
             connection.ensure_connection()
             other[0] = connection.connection.info.backend_pid
             return act_now(is_signal)

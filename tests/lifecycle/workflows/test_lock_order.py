@@ -15,6 +15,7 @@ from django_jobs.lifecycle import opening
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.workflows.stuck import stuck
 from tests.factories import claim_ready, failure, in_threads, register_worker, run_sql, settle_one
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 from tests.workflow_account import contradictions
 from tests.workflows import start_graph, states
@@ -53,7 +54,7 @@ def test_a_cascade_that_deadlocks_is_repeated(
         if number == 0:
             settle_one(p, failure(final=True), cancel_requested=cancelled)
             return
-        assert locked.wait(60)
+        assert locked.wait(PATIENCE)
         if nested:
             with transaction.atomic():
                 run_sql("SELECT 1")

@@ -29,6 +29,7 @@ from tests.factories import (
     settle_one,
 )
 from tests.lifecycle.test_opening import OK, finish
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 from tests.workflow_account import contradictions
 from tests.workflows import start_graph, states, step, steps_of
@@ -66,7 +67,7 @@ class Aside:
 
     def end(self) -> None:
         for thread in self.threads:
-            thread.join(60)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
 
 
@@ -148,9 +149,9 @@ def test_a_retry_waits_for_no_step_that_it_leaves_as_it_is() -> None:
             with transaction.atomic():
                 run_sql("SELECT 1 FROM django_jobs_job WHERE step = 'late' FOR UPDATE")
                 locked.set()
-                assert retried.wait(60)
+                assert retried.wait(PATIENCE)
         else:
-            assert locked.wait(60)
+            assert locked.wait(PATIENCE)
             try:
                 run_sql("SET lock_timeout = '1s'")
                 retry(run.pk)

@@ -19,6 +19,7 @@ from django_jobs import JobType, job, registry
 from django_jobs.management.worker.reloading import LOOK_SECONDS, same_command
 from django_jobs.models import Job, Worker
 from tests.app import jobs
+from tests.patience import PATIENCE
 from tests.worker.processes import (
     PROJECT,
     is_alive,
@@ -153,7 +154,7 @@ def test_a_worker_runs_the_new_code_and_waits_out_a_mistake(
     site.write(2)
     assert version().result == 2
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     assert not site.processes()
 
 
@@ -168,14 +169,14 @@ def test_a_stop_waits_for_the_jobs_that_run(site: Site, tmp_path: Path) -> None:
     passed = time.monotonic() + 2 * LOOK_SECONDS  # by then a second signal would have come
     until(lambda: time.monotonic() > passed)
     let_go(path)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     held.refresh_from_db()
     assert (held.status, held.attempt) == ("succeeded", 1)
 
 
 def test_a_worker_that_has_nothing_more_to_do_is_not_started_again(site: Site) -> None:
     process = site.start("jobworker", "--reload", "--burst")
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_the_development_server_runs_a_worker_and_takes_it_along(

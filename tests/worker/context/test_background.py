@@ -11,6 +11,7 @@ from django.db import connection
 
 from django_jobs.worker.connections import ping
 from django_jobs.worker.context.background import BackgroundThread
+from tests.patience import PATIENCE
 from tests.worker.attempts import Desk
 
 
@@ -28,10 +29,11 @@ def test_tasks_are_done_in_order_on_one_thread_and_none_before_its_time(
     late = background.submit(lambda: done.append("late") or time.monotonic(), after=0.2)
     for number in range(3):
         background.submit(lambda number=number: done.append(f"{number}"))  # type: ignore[misc]
-    assert late.result(60) - began >= 0.2
+    assert late.result(PATIENCE) - began >= 0.2
     assert done == ["0", "1", "2", "late"]
     names = {
-        background.submit(lambda: threading.current_thread().name).result(60) for _ in range(3)
+        background.submit(lambda: threading.current_thread().name).result(PATIENCE)
+        for _ in range(3)
     }
     assert names == {"django_jobs-background"}
 
@@ -43,8 +45,8 @@ def test_an_exception_is_raised_only_for_the_caller_of_its_task(
         raise SystemExit("out of here")
 
     with pytest.raises(SystemExit, match="out of here"):
-        background.submit(fail).result(60)
-    assert background.submit(lambda: "still there").result(60) == "still there"
+        background.submit(fail).result(PATIENCE)
+    assert background.submit(lambda: "still there").result(PATIENCE) == "still there"
 
 
 def test_a_background_thread_has_its_own_connection(background: BackgroundThread) -> None:
@@ -56,7 +58,9 @@ def test_a_background_thread_has_its_own_connection(background: BackgroundThread
         return int(pid)
 
     assert (
-        background.submit(backend).result(60) == background.submit(backend).result(60) != backend()
+        background.submit(backend).result(PATIENCE)
+        == background.submit(backend).result(PATIENCE)
+        != backend()
     )
 
 

@@ -22,6 +22,7 @@ from django_jobs.worker.context import once
 from tests.app.long_jobs import this_run
 from tests.app.models import Effect
 from tests.factories import declared, enqueue_and_claim, heard, run_sql
+from tests.patience import PATIENCE
 from tests.worker.attempts import Desk
 
 
@@ -274,7 +275,7 @@ def test_a_timed_out_attempt_ends_once_its_receipt_is_stored(desk: Desk) -> None
     held = enqueue_and_claim()
     attempt, another = desk.begin(held), desk.begin(held._replace(id=held.id + 1))
     background, stored = desk.reporter.background, threading.Event()
-    storing = background.submit_for_attempt(attempt, lambda: stored.wait(60))
+    storing = background.submit_for_attempt(attempt, lambda: stored.wait(PATIENCE))
     with ThreadPoolExecutor(1) as elsewhere:
         ending = elsewhere.submit(desk.reporter.end, attempt, TimedOut(seconds=1.0))
         with pytest.raises(TimeoutError):
@@ -283,7 +284,7 @@ def test_a_timed_out_attempt_ends_once_its_receipt_is_stored(desk: Desk) -> None
         desk.reporter.end(attempt, Succeeded())  # nor a success waits for it
         assert not storing.done()
         stored.set()
-        ending.result(60)
+        ending.result(PATIENCE)
         assert storing.done()
 
 

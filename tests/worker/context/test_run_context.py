@@ -33,6 +33,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.patience import PATIENCE
 from tests.worker.attempts import Desk, next_attempt
 from tests.worker.processes import until
 
@@ -191,7 +192,7 @@ def test_a_success_writes_nothing_more(desk: Desk, written: list[int]) -> None:
         this_run().progress(0.2)
 
     assert desk.run(handler) == [Succeeded()]
-    desk.reporter.background.submit(lambda: None).result(30)
+    desk.reporter.background.submit(lambda: None).result(PATIENCE)
     assert Progress.objects.get().fraction == 0.1
     assert not desk.reporter._open
 
@@ -325,7 +326,7 @@ class TestInATransaction:
                 asked = elsewhere.submit(_saved_checkpoint, desk, later)
                 until(_somebody_waits_for_a_lock)
                 other.commit()
-            assert asked.result(30) == 52
+            assert asked.result(PATIENCE) == 52
         assert progress.report([progress.ProgressReport(job=held, fraction=0.2)]) == set()
 
     def test_exactly_once_rolls_its_checkpoint_back(self, desk: Desk) -> None:

@@ -30,6 +30,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.patience import PATIENCE
 from tests.worker.attempts import Desk, next_attempt
 from tests.worker.processes import until
 
@@ -138,10 +139,10 @@ def test_a_locked_job_that_begins_to_wait_holds_up_no_other_handler(
                 background.deadline.enforce()  # as the main thread does
                 return other.done()
 
-            until(is_done, 20)
+            until(is_done)
             assert not begun.done()
         with pytest.raises(Suspended):
-            begun.result(60)
+            begun.result(PATIENCE)
 
 
 @pytest.mark.parametrize("inside", [True, False])

@@ -17,6 +17,7 @@ from django_jobs.domain.outcomes import TimedOut
 from django_jobs.worker.context.attempt import StopHandler
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.timeouts.limits import Interrupted
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 
@@ -89,10 +90,10 @@ def test_a_handler_that_is_cancelled_at_the_stop_was_stopped(loop: HandlerLoop) 
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(loop.run, sleep(), 300)
-        assert begun.wait(60)
+        assert begun.wait(PATIENCE)
         loop.stop_all()
         with pytest.raises(StopHandler):
-            running.result(60)
+            running.result(PATIENCE)
     with pytest.raises(StopHandler):
         loop.run(answer(), None)
 
@@ -104,7 +105,7 @@ def test_a_call_of_the_worker_itself_is_not_cancelled(loop: HandlerLoop) -> None
 
     def work() -> str:
         begun.set()
-        assert let_go.wait(60)
+        assert let_go.wait(PATIENCE)
         return "an answer"
 
     async def ask() -> None:
@@ -118,11 +119,11 @@ def test_a_call_of_the_worker_itself_is_not_cancelled(loop: HandlerLoop) -> None
         asyncio.get_running_loop().call_soon(cancelled.set)
 
     loop.call_soon(lambda: loop.spawn(ask(), (1, "app.asks"), context))
-    assert begun.wait(60)
+    assert begun.wait(PATIENCE)
     loop.call_soon(cancel_all)
-    assert cancelled.wait(60)
+    assert cancelled.wait(PATIENCE)
     let_go.set()
-    assert answers.get(timeout=10) == "an answer"
+    assert answers.get(timeout=PATIENCE) == "an answer"
 
 
 def test_a_call_in_a_thread_that_is_not_the_handlers_outlives_it(loop: HandlerLoop) -> None:
@@ -131,7 +132,7 @@ def test_a_call_in_a_thread_that_is_not_the_handlers_outlives_it(loop: HandlerLo
 
     def block() -> None:
         begun.set()
-        let_go.wait(60)
+        let_go.wait(PATIENCE)
         ended.set()
 
     async def call_elsewhere() -> None:
@@ -140,11 +141,11 @@ def test_a_call_in_a_thread_that_is_not_the_handlers_outlives_it(loop: HandlerLo
     try:
         with pytest.raises(Interrupted):
             loop.run(call_elsewhere(), 0.2)
-        assert begun.wait(60)
+        assert begun.wait(PATIENCE)
         assert not ended.is_set()
     finally:
         let_go.set()
-    assert ended.wait(60)
+    assert ended.wait(PATIENCE)
 
 
 def test_the_ticks_of_the_loop_keep_no_context_of_a_handler(loop: HandlerLoop) -> None:
@@ -162,7 +163,7 @@ def test_the_ticks_of_the_loop_keep_no_context_of_a_handler(loop: HandlerLoop) -
         context.run(variable.set, value)
         task = loop.bounded(wait(end, begun), None)
         loop.call_soon(lambda: loop.spawn(task, (1, "app.waits"), context))
-        assert begun.wait(60)
+        assert begun.wait(PATIENCE)
         return weakref.ref(value)
 
     began_the_ticks = begin(first)

@@ -21,6 +21,7 @@ from django_jobs.worker.ipc.scoreboard import Scoreboard, WorkerSlot
 from django_jobs.worker.timeouts.limits import Interrupted, never
 from django_jobs.worker.timeouts.threads import ThreadTimeouts
 from tests.factories import declared
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 CANCELLED = Cancelled(reason="cancelled while running")
@@ -73,7 +74,7 @@ def ended(slot: WorkerSlot, handler: Any, *, cancel: bool, **options: Any) -> An
             running = thread.submit(run_async, handler(), job_type.timeout)
             if cancel:
                 slot.ask_cancel(1)
-            return running.result(60)
+            return running.result(PATIENCE)
 
 
 @pytest.mark.parametrize("handler", [wait, fail_instead])

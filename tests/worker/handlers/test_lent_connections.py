@@ -15,6 +15,7 @@ from django_jobs.worker.handlers.call_threads import CallThreads, FreeThreads, H
 from django_jobs.worker.handlers.lent_connections import Sessions
 from tests.app.models import Effect
 from tests.factories import run_sql
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 
@@ -42,7 +43,7 @@ def handler(sessions: Sessions) -> Iterator[Callable[[], HandlerCalls]]:
 
 def end(calls: HandlerCalls) -> None:
     if (ended := calls.close()) is not None:
-        ended.result(60)
+        ended.result(PATIENCE)
 
 
 def backend() -> int:
@@ -53,7 +54,7 @@ def backend() -> int:
 
 
 def asked(calls: HandlerCalls, work: Callable[[], Any] = backend) -> Any:
-    return calls.submit(work).result(60)
+    return calls.submit(work).result(PATIENCE)
 
 
 def test_handlers_that_wait_hold_no_session(handler: Callable[[], HandlerCalls]) -> None:
@@ -107,7 +108,7 @@ def test_a_cursor_that_a_handler_leaves_open_ends_with_it(
     with pytest.raises(InterfaceError, match="the cursor is closed"):
         asked(other, lambda: cursor.execute("SELECT 1"))
     with FreeThreads(sessions) as threads:
-        cursor = threads.submit(lambda: connection.cursor()).result(60)
+        cursor = threads.submit(lambda: connection.cursor()).result(PATIENCE)
     with pytest.raises(InterfaceError, match="the cursor is closed"):
         asked(other, lambda: cursor.execute("SELECT 1"))
 
@@ -141,7 +142,7 @@ def test_handlers_that_keep_all_sessions_hold_up_others_for_a_while(
     monkeypatch.setattr(lent_connections, "PATIENCE", 60.0)
     waits: Future[Any] = other.submit(backend)
     end(keepers[0])
-    assert waits.result(60)
+    assert waits.result(PATIENCE)
 
 
 def test_a_call_whose_handler_has_ended_waits_for_no_session(
@@ -157,8 +158,8 @@ def test_a_call_whose_handler_has_ended_waits_for_no_session(
     ended = other.close()
     assert ended is not None
     with pytest.raises(OperationalError, match="the handler has ended while it waited"):
-        waits.result(30)
-    ended.result(30)
+        waits.result(PATIENCE)
+    ended.result(PATIENCE)
     assert not ended.cancel()
 
 
@@ -175,9 +176,9 @@ def test_a_session_of_one_database_wakes_who_waits_for_it(sessions: Sessions) ->
         second = threads.submit(sessions.take, "one", never)
         until(lambda: len(sessions._changed._waiters) == 2)  # type: ignore[attr-defined]
         sessions.give_back("one", None)
-        assert second.result(20) is None
+        assert second.result(PATIENCE) is None
         sessions.give_back("other", None)
-        assert first.result(20) is None
+        assert first.result(PATIENCE) is None
 
 
 def test_an_error_in_a_savepoint_costs_no_transaction_over_several_calls(
@@ -215,8 +216,8 @@ def test_calls_in_other_threads_leave_nothing_behind(sessions: Sessions) -> None
     with FreeThreads(sessions) as threads:
         for _ in range(20):
             setting = threads.submit(lambda: run_sql("SELECT current_setting('app.mine', true)"))
-            assert setting.result(60)[0][0] in (None, "")
-            threads.submit(lambda: run_sql("SET app.mine = 'left'")).result(60)
+            assert setting.result(PATIENCE)[0][0] in (None, "")
+            threads.submit(lambda: run_sql("SET app.mine = 'left'")).result(PATIENCE)
 
 
 def test_a_call_in_another_thread_finds_a_session_while_handlers_keep_theirs(
@@ -228,7 +229,7 @@ def test_a_call_in_another_thread_finds_a_session_while_handlers_keep_theirs(
         asked(calls, lambda: (transaction.set_autocommit(False), backend())[1]) for calls in keepers
     }
     with FreeThreads(sessions) as threads:
-        assert threads.submit(backend).result(60) not in kept
+        assert threads.submit(backend).result(PATIENCE) not in kept
     with pytest.raises(OperationalError, match="all 2 of this process"):
         asked(handler())
 

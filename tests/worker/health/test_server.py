@@ -75,7 +75,7 @@ def scraped(scoreboard: Scoreboard, scrape: Scrapes) -> Iterator[tuple[str, int]
 
 def ask(address: tuple[str, int], request: bytes) -> str:
     """All that the server answers until it closes."""
-    with socket.create_connection(address, timeout=60) as client:
+    with socket.create_connection(address, timeout=PATIENCE) as client:
         client.sendall(request)
         return all_of(client)
 
@@ -149,19 +149,19 @@ def test_a_slow_client_holds_up_no_other_and_is_dropped(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, rest = get("/healthz")[:16], get("/healthz")[16:]
-    with socket.create_connection(address, timeout=60) as slow:
+    with socket.create_connection(address, timeout=PATIENCE) as slow:
         slow.sendall(begin)
         assert ask(address, get("/healthz")).startswith("HTTP/1.1 200 ")
         slow.sendall(rest)
         assert all_of(slow).startswith("HTTP/1.1 200 ")
     monkeypatch.setattr(server, "CLIENT_SECONDS", 0.5)
-    with socket.create_connection(address, timeout=60) as slow:
+    with socket.create_connection(address, timeout=PATIENCE) as slow:
         slow.sendall(begin)
         assert all_of(slow) == ""
 
 
 def test_many_idle_clients_keep_no_probe_out(address: tuple[str, int]) -> None:
-    idle = [socket.create_connection(address, timeout=60) for _ in range(3 * MOST_CLIENTS)]
+    idle = [socket.create_connection(address, timeout=PATIENCE) for _ in range(3 * MOST_CLIENTS)]
     try:
         assert ask(address, get("/healthz")).startswith("HTTP/1.1 200 ")
         for dropped in idle[:MOST_CLIENTS]:
@@ -186,7 +186,7 @@ class Scrapes:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         self.began.release()
-        self.go_on.wait(60)
+        self.go_on.wait(PATIENCE)
         self.at_once -= 1
         return 200, headers.get("Accept", "none"), b"jobs 1\n"
 
@@ -217,7 +217,7 @@ def test_a_scrape_that_hangs_holds_up_no_probe_and_begins_no_second_one(
         assert ask(scraped, get("/metrics")) == ""  # dropped: it took too long
         monkeypatch.setattr(server, "SCRAPE_SECONDS", PATIENCE)
         assert ask(scraped, get("/readyz")).startswith("HTTP/1.1 200 ")
-    assert scrape.began.acquire(timeout=60)
+    assert scrape.began.acquire(timeout=PATIENCE)
     assert scrape.times == 1
     scrape.go_on.set()
     assert ask(scraped, get("/metrics")).endswith("jobs 1\n")
@@ -226,10 +226,10 @@ def test_a_scrape_that_hangs_holds_up_no_probe_and_begins_no_second_one(
 def test_scrapes_at_the_same_time_are_made_one_after_the_other(
     scraped: tuple[str, int], scrape: Scrapes
 ) -> None:
-    clients = [socket.create_connection(scraped, timeout=60) for _ in range(4)]
+    clients = [socket.create_connection(scraped, timeout=PATIENCE) for _ in range(4)]
     for client in clients:
         client.sendall(get("/metrics"))
-    assert scrape.began.acquire(timeout=60)
+    assert scrape.began.acquire(timeout=PATIENCE)
     assert ask(scraped, get("/healthz")).startswith("HTTP/1.1 200 ")
     scrape.go_on.set()
     for client in clients:

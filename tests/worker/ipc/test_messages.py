@@ -18,6 +18,7 @@ from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process.worker_process import WorkerProcess
 from django_jobs.worker.supervisor.children import IsolatedChild, WorkerProcessHandle
 from django_jobs.worker.supervisor.supervisor import Supervisor
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_message_arrives_as_it_was_sent(
 ) -> None:
     ours, theirs = pipe
     ours.send(type=type, worker=7, end=AttemptEnd.LOST)
-    assert theirs.receive(60) == {"type": type, "worker": 7, "end": AttemptEnd.LOST}
+    assert theirs.receive(PATIENCE) == {"type": type, "worker": 7, "end": AttemptEnd.LOST}
 
 
 def test_an_unknown_message_is_refused_by_the_pipe(pipe: tuple[MessagePipe, MessagePipe]) -> None:
@@ -64,7 +65,7 @@ def test_an_unknown_message_is_refused_by_the_pipe(pipe: tuple[MessagePipe, Mess
     unknown: Any = "drian"
     ours.send(type=unknown, worker=7)
     with pytest.raises(UnexpectedMessage, match=r"'drian', 'worker': 7"):
-        theirs.receive(60)
+        theirs.receive(PATIENCE)
 
 
 def receivers() -> dict[str, Callable[[MessagePipe, MessagePipe, MessageType], object]]:

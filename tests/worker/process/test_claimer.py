@@ -30,6 +30,7 @@ from django_jobs.worker.process.claims import CLAIMED_BYTES
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 from tests.workflows import states, step, steps_of
 
@@ -49,7 +50,7 @@ def process(transactional_db: None) -> Iterator[WorkerProcess]:
 
 def end_settler(process: WorkerProcess) -> None:
     process._settler.finish()
-    process._settler.thread.join(60)
+    process._settler.thread.join(PATIENCE)
     assert not process._settler.thread.is_alive()
 
 
@@ -68,14 +69,14 @@ def test_a_job_claimed_again_during_its_return_costs_no_lease(
         left = give_back_unlocked(fences)
         if not given.is_set():
             given.set()
-            assert go_on.wait(60)
+            assert go_on.wait(PATIENCE)
             raise OperationalError("the answer was lost")
         return left
 
     monkeypatch.setattr(settler, "give_back_unlocked", give_back)
     process._settler.thread.start()
     process._settler.give_back(claimed_jobs.take_unstarted())
-    assert given.wait(60)
+    assert given.wait(PATIENCE)
     again = claim_ready(worker)
     claimer._claimed.lines[0].add(claimer._claims.accept(again))
     assert (claimed_jobs.waiting, claimer._stranded_jobs._due_at) == (0, 0.0)

@@ -28,6 +28,7 @@ from django_jobs.worker.process.worker_process import WorkerProcess
 from django_jobs.worker.timeouts.limits import never
 from tests.app.jobs import noop
 from tests.factories import claim_ready, declared, register_worker, run_sql
+from tests.patience import PATIENCE
 from tests.worker.processes import until, until_status
 
 
@@ -42,7 +43,7 @@ def process(transactional_db: None) -> Iterator[WorkerProcess]:
     made._settler.thread.start()
     yield made
     made._settler.finish()
-    made._settler.thread.join(60)
+    made._settler.thread.join(PATIENCE)
     assert not made._settler.thread.is_alive()
     for end in (pipe, other):
         end.close()

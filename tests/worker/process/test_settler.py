@@ -33,6 +33,7 @@ from tests.factories import (
     end_own_session,
     register_worker,
 )
+from tests.patience import PATIENCE
 from tests.worker.processes import until
 from tests.workflows import start_graph
 
@@ -57,7 +58,7 @@ def settler(held: list[ClaimedJob]) -> Iterator[Settler]:
     made.thread.start()
     yield made
     made.finish()
-    made.thread.join(60)
+    made.thread.join(PATIENCE)
     assert not made.thread.is_alive()
 
 
@@ -203,8 +204,8 @@ def test_an_error_on_its_connection_is_raised_in_the_caller(settler: Settler) ->
         raise ValueError("of the one who asked")
 
     with pytest.raises(ValueError, match="of the one who asked"):
-        settler.submit(fail).result(60)
-    assert settler.submit(lambda: "still there").result(60) == "still there"
+        settler.submit(fail).result(PATIENCE)
+    assert settler.submit(lambda: "still there").result(PATIENCE) == "still there"
 
 
 def test_unstarted_jobs_are_dropped_in_an_outage_longer_than_the_lease(

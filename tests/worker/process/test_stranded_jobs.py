@@ -20,6 +20,7 @@ from django_jobs.worker.process.stranded_jobs import StrandedJobs
 from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
 from tests.factories import another_connection, claim_ready, register_worker
+from tests.patience import PATIENCE
 from tests.triggers import refused
 from tests.worker.processes import until
 from tests.workflows import start_graph
@@ -36,7 +37,7 @@ def settler() -> Iterator[Settler]:
     yield made
     if made.thread.is_alive():
         made.finish()
-        made.thread.join(60)
+        made.thread.join(PATIENCE)
         assert not made.thread.is_alive()
 
 
@@ -112,5 +113,5 @@ def test_a_waiting_claimer_leaves_the_last_connection_to_the_settler(
         giving_back = thread.submit(give_back)
         until(lambda: not settler._submitted.empty())
         settler.thread.start()
-        assert giving_back.result(60)
+        assert giving_back.result(PATIENCE)
     assert connected == [False]

@@ -25,10 +25,12 @@ from django_jobs.worker.process import worker_process
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
+from tests.patience import PATIENCE
 from tests.worker.attempts import Desk
 from tests.worker.execution.test_handler_call import HELD
 from tests.worker.processes import (
     BEATS_OFTEN,
+    LONG_POLL,
     JobWorker,
     end_other_sessions,
     let_go,
@@ -55,7 +57,7 @@ def test_a_job_that_cannot_be_forked_is_retried_later(
     with ThreadPoolExecutor(1) as thread:
         began = time.monotonic()
         isolating = thread.submit(worker._isolate, attempt)
-        asked = theirs.receive(60)
+        asked = theirs.receive(PATIENCE)
         assert asked is not None
         assert (asked["type"], asked["index"]) == (MessageType.ISOLATE, index)
         answer = {
@@ -65,7 +67,7 @@ def test_a_job_that_cannot_be_forked_is_retried_later(
             "usage": (0.0, 0),
         }
         worker._obey({"type": MessageType.ISOLATED, "index": index, **answer})
-        assert isolating.result(60) == Released(reason="no process ids", began=False)
+        assert isolating.result(PATIENCE) == Released(reason="no process ids", began=False)
         assert time.monotonic() - began >= 0.2
     for end in (ours, theirs):
         end.close()
@@ -230,7 +232,7 @@ def test_a_project_without_autocommit_has_its_jobs_run_once_and_settled(
 
 
 def test_a_notification_wakes_an_idle_worker_long_before_its_poll(start_worker: Start) -> None:
-    worker = start_worker("--poll-seconds", "600")
+    worker = start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     first = jobs.noop.enqueue()
     until_status(first, "succeeded")
@@ -241,7 +243,7 @@ def test_a_worker_sleeps_until_the_next_due_time_and_not_to_the_next_poll(
     start_worker: Start,
 ) -> None:
     job = jobs.noop.using(delay=2).enqueue()
-    start_worker("--poll-seconds", "600")
+    start_worker(*LONG_POLL)
     until_status(job, "succeeded")
     run = Run.objects.get(job=job)
     assert run.claimed_at >= run.available_at
@@ -368,7 +370,7 @@ def test_sigterm_leaves_no_process_and_no_connection(start_worker: Start) -> Non
 
 def test_lone_scheduled_jobs_start_on_time_again_and_again(start_worker: Start) -> None:
     """The poll is long, so that one that is missed would be minutes late."""
-    start_worker("--poll-seconds", "600")
+    start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     for _ in range(15):
         job = jobs.noop.using(delay=0.1).enqueue()
@@ -378,7 +380,7 @@ def test_lone_scheduled_jobs_start_on_time_again_and_again(start_worker: Start) 
 def test_a_job_with_a_throttled_hint_does_not_wait_for_the_poll(start_worker: Start) -> None:
     """A process sends one hint in 20 ms. The poll is long, so that a job that none tells of would
     be minutes late."""
-    start_worker("--poll-seconds", "600")
+    start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     for delay in (0.0, 0.01, 0.02, 60.0) * 4:
         jobs.noop.using(delay=delay).enqueue()

@@ -27,6 +27,7 @@ from django_jobs.worker.timeouts.limits import (
     TimeoutSource,
 )
 from django_jobs.worker.timeouts.threads import ThreadTimeouts
+from tests.patience import PATIENCE
 
 SHORT = 0.002
 
@@ -287,7 +288,7 @@ def test_a_storm_over_logging_handlers_leaves_no_lock_taken(
         slot.free(entry)
         caplog.clear()
         with ThreadPoolExecutor(1) as elsewhere:
-            elsewhere.submit(logger.info, "heard").result(60)
+            elsewhere.submit(logger.info, "heard").result(PATIENCE)
     assert interrupted == 40
 
 

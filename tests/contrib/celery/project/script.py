@@ -16,6 +16,7 @@ from uuid import UUID
 from celery import chain, chord, chunks, group
 
 from tests.contrib.celery.project import tasks
+from tests.patience import PATIENCE
 
 NO_RESULT_TELLS = Counter(decide=2, failure=1, retry=1, success=1, tick=1)
 """How many effects come without a result or after it, by their first words: Celery calls
@@ -57,7 +58,7 @@ def send() -> dict[str, Any]:
 def outcomes(sent: dict[str, Any], effects: Path) -> dict[str, Any]:
     """The state and the result or the error of each, and the ``effects`` of all."""
     found: dict[str, Any] = {name: list(_outcome(result)) for name, result in sent.items()}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while True:
         seen = Counter(effects.read_text().splitlines())
         if Counter(effect.split()[0] for effect in seen.elements()) >= NO_RESULT_TELLS:
@@ -70,7 +71,7 @@ def outcomes(sent: dict[str, Any], effects: Path) -> dict[str, Any]:
 
 
 def _outcome(result: Any) -> Iterator[Any]:
-    value = result.get(timeout=60, interval=0.01, propagate=False)
+    value = result.get(timeout=PATIENCE, interval=0.01, propagate=False)
     yield getattr(result, "state", "a group")
     if isinstance(value, dict):
         yield {**value, "id": value["id"] == result.id}
