@@ -17,6 +17,7 @@ from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Job, Quarantine
 from tests.app.jobs import add, noop
 from tests.factories import register_worker, run_sql
+from tests.moments import moment
 
 pytestmark = pytest.mark.django_db
 
@@ -137,9 +138,10 @@ def test_a_snapshot_and_jobstatus_show_it() -> None:
     noop.enqueue()
     quarantines.quarantine("app.noop", reason="crashed 10 times in 600 s")
     quarantines.block("default")
-    (output,) = take_snapshot().quarantines
+    with moment() as now:
+        (output,) = take_snapshot().quarantines
     assert (output.job_type, output.blocked, output.by) == ("app.noop", 1, "")
-    assert 0 <= output.since_seconds < 600
+    assert output.since_seconds in now.since(Quarantine.objects.get().since)
     out = StringIO()
     call_command("jobstatus", stdout=out)
     line = out.getvalue().strip().splitlines()[-1]

@@ -36,7 +36,7 @@ def test_the_types_that_use_most_come_first_and_are_summed_up() -> None:
     assert (noops.max_rss_kb, noops.queries) == (51_200, None)
     assert (adds.job_type, adds.cpu_seconds, adds.queries) == ("app.add", 0.75, 8)
     assert adds.query_seconds == 0.25
-    assert adds.seconds == pytest.approx(4.0, abs=0.1)
+    assert adds.seconds == pytest.approx(4.0, abs=1e-3)
     assert (echoes.runs, echoes.cpu_seconds, echoes.max_rss_kb) == (1, None, None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import StringIO
 
 import pytest
@@ -24,8 +24,9 @@ from django_jobs.management.status_text import age
 from django_jobs.metrics import forecast, snapshot
 from django_jobs.metrics.forecast import QueueForecast, take_forecast
 from django_jobs.metrics.snapshot import take_snapshot
-from django_jobs.models import BacklogSample, Queue
+from django_jobs.models import BacklogSample, Job, Queue
 from tests.factories import claim_ready, explain, fold_runs, register_worker, run_sql
+from tests.moments import moment
 
 pytestmark = pytest.mark.django_db
 
@@ -351,6 +352,10 @@ def test_samples_are_deleted_after_six_hours() -> None:
     assert BacklogSample.objects.count() == Queue.objects.count()
 
 
+def claimed_at() -> datetime | None:
+    return Job.objects.filter(status="running").latest("claimed_at").claimed_at
+
+
 def test_a_deploy_waits_for_the_slowest_of_the_running_jobs() -> None:
     enqueue_many("app.noop", [{}] * 40)
     run_ready(40, took=50)
@@ -358,9 +363,10 @@ def test_a_deploy_waits_for_the_slowest_of_the_running_jobs() -> None:
     enqueue_many("app.add", [{"first": 1}])
     claim_ready(register_worker())
     run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '20 s'")
-    found = take_forecast({})
+    with moment() as now:
+        found = take_forecast({})
     # All took 50 s, so the 95th percentile lies at 58.5 s of the bucket from 30 to 60 s.
-    assert found.deploy_seconds == pytest.approx(38.5, abs=1)
+    assert 58.5 - found.deploy_seconds in now.since(claimed_at())
     assert (found.running, found.unknown) == (3, 1)
     out = StringIO()
     call_command("jobstatus", stdout=out)
@@ -374,8 +380,9 @@ def test_jobs_of_a_type_that_takes_more_than_an_hour_are_unknown() -> None:
     enqueue_many("app.noop", [{}] * 2)
     claim_ready(register_worker())
     run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '50 min'")
-    found = take_forecast({})
-    assert found.deploy_seconds == pytest.approx(600, abs=5)
+    with moment() as now:
+        found = take_forecast({})
+    assert 3600 - found.deploy_seconds in now.since(claimed_at())
     assert (found.running, found.unknown) == (2, 2)
     run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '2 h'")
     assert take_forecast({}) == replace(found, deploy_seconds=0)

@@ -11,8 +11,9 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.metrics.sizing import take_sizing
-from django_jobs.models import Queue
+from django_jobs.models import Queue, Run
 from tests.factories import claim_ready, failure, register_worker, run_sql
+from tests.moments import moment
 
 pytestmark = pytest.mark.django_db
 
@@ -145,22 +146,22 @@ def test_pools_and_queues_share_the_slots_of_a_loop() -> None:
 def test_a_full_sample_covers_the_time_since_its_oldest_run() -> None:
     for ago in range(40, 0, -1):
         run_jobs(1, seconds=0.1, ended_ago=ago)
-    sizing = take_sizing(most_runs=20)
+    with moment() as now:
+        sizing = take_sizing(most_runs=20)
     assert sizing.runs == 20
-    # About 20 s, and as long as these statements took.
-    ((since_oldest,),) = run_sql(
-        "SELECT extract(epoch FROM clock_timestamp() - min(started_at))::float8 FROM "
+    ((oldest,),) = run_sql(
+        "SELECT min(started_at) FROM "
         "(SELECT started_at FROM django_jobs_run ORDER BY id DESC LIMIT 20) AS newest"
     )
-    assert since_oldest >= 20
-    assert sizing.seconds == pytest.approx(since_oldest, abs=1.5)
-    assert sizing.queues[0].rate == pytest.approx(20 / since_oldest, rel=0.1)
+    assert sizing.seconds in now.since(oldest)
+    assert sizing.queues[0].rate == pytest.approx(20 / sizing.seconds)
 
 
 def test_a_new_shop_is_measured_since_its_first_run() -> None:
     run_jobs(10, seconds=50, ended_ago=50)
-    (default,) = take_sizing().queues
-    assert default.rate == pytest.approx(0.1, rel=0.02)
+    with moment() as now:
+        (default,) = take_sizing().queues
+    assert 10 / default.rate in now.since(Run.objects.earliest("started_at").started_at)
 
 
 def test_without_runs_there_is_nothing_to_size() -> None:

@@ -11,6 +11,7 @@ from django_jobs.lifecycle.schedules import due
 from django_jobs.lifecycle.schedules.firing import advance, write_ticks
 from django_jobs.models import Job
 from tests.factories import due_schedule, in_threads, run_sql
+from tests.moments import moment
 
 from .test_firing import NOON, fired
 
@@ -20,18 +21,21 @@ pytestmark = pytest.mark.django_db
 def test_the_horizon_has_the_next_due_time_and_the_first_to_come() -> None:
     assert due.horizon().next_due_in is None
     due_schedule(-100, name="later")
-    due_schedule(-50, name="sooner", job_type="app.add")
+    sooner = due_schedule(-50, name="sooner", job_type="app.add")
     off = due_schedule(90, name="off")
     run_sql("UPDATE django_jobs_schedule SET enabled = false WHERE id = %s", [off.pk])
-    seen = due.horizon()
-    assert (seen.next_due_in, seen.behind_in) == pytest.approx((50, 50), abs=10)
+    with moment() as now:
+        seen = due.horizon()
+    assert seen.next_due_in in now.until(sooner.next_due_at)
+    assert seen.behind_in in now.until(sooner.next_due_at)
     assert (seen.stale, seen.waiting) == (False, False)
     run_sql("UPDATE django_jobs_schedule SET stale = true WHERE id = %s", [off.pk])
     assert due.horizon().stale
-    due_schedule(60, name="due", job_type="elsewhere.only")
-    seen = due.horizon()
-    assert seen.next_due_in == pytest.approx(-60, abs=10)
-    assert seen.behind_in == pytest.approx(50, abs=10)
+    late = due_schedule(60, name="due", job_type="elsewhere.only")
+    with moment() as now:
+        seen = due.horizon()
+    assert seen.next_due_in in now.until(late.next_due_at)
+    assert seen.behind_in in now.until(sooner.next_due_at)
 
 
 def test_a_job_that_does_not_count_is_not_seen_among_the_live() -> None:
