@@ -81,7 +81,7 @@ def test_it_shows_each_queue_on_a_line() -> None:
         "PRESSURE",
     ]
     default = row_of("default", shown)
-    assert re.fullmatch(r"1?\ds", default.pop(3))
+    assert re.fullmatch(r"\d+[sm]", default.pop(3))
     assert default == ["default", "open", "1", "0", "-", "1", "1", "-"]
     assert row_of("bulk", shown)[1] == "paused"
     assert row_of("emails", shown)[5] == "2"
@@ -120,7 +120,7 @@ def test_a_queue_with_a_limit_shows_its_pressure() -> None:
 @pytest.mark.django_db
 def test_ages_are_shown_in_a_suitable_unit() -> None:
     noop.enqueue()
-    for seconds, output in ((90, "(9|10)[0-9]s"), (600, "10m"), (10_800, "3h"), (345_600, "4d")):
+    for seconds, output in ((90, "(9|1[01])[0-9]s"), (600, "10m"), (10_800, "3h"), (345_600, "4d")):
         run_sql(
             "UPDATE django_jobs_job SET available_at = now() - make_interval(secs => %s)",
             [seconds],
@@ -247,7 +247,7 @@ def test_schedules_are_summed_up_in_one_line() -> None:
     schedule_operations.pause([make_schedule("other").pk])
     Schedule.objects.create(name="off", job_type="app.noop", every=60, enabled=False)
     assert re.search(
-        r"^Schedules: 1 on, 1 paused, 0 error, 1 disabled; looked at 1?\d\.\d s ago$",
+        r"^Schedules: 1 on, 1 paused, 0 error, 1 disabled; looked at \S+ s ago$",
         status(),
         re.MULTILINE,
     )
@@ -287,10 +287,10 @@ def test_check_prints_ok_or_the_problem_in_one_line() -> None:
         status("--check")
     workers.renew([worker], 30, looked_ago=10)
     assert status("--check") == "OK\n"
-    with pytest.raises(CommandError, match=r"^no worker has looked at schedules for [12]\d s$"):
+    with pytest.raises(CommandError, match=r"^no worker has looked at schedules for \d+ s$"):
         status("--check", "--max-lag", "5")
     run_sql("UPDATE django_jobs_schedule SET stale = false, next_due_at = now() - interval '70 s'")
-    with pytest.raises(CommandError, match=r"^the schedule 'nightly' is overdue by [78]\d s$"):
+    with pytest.raises(CommandError, match=r"^the schedule 'nightly' is overdue by \d+ s$"):
         status("--check")
 
 
@@ -389,9 +389,7 @@ def test_conditions_compare_with_the_numbers_of_the_snapshot(settings: Settings)
     noop.using(queue="bulk").enqueue_many([{}] * 4)
     noop.using(delay=600).enqueue()
     noop.using(queue="emails").enqueue_many([{}] * 2)
-    run_sql(
-        "UPDATE django_jobs_job SET available_at = now() - interval '80 s' WHERE queue = 'bulk'"
-    )
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '2 h' WHERE queue = 'bulk'")
     run_sql(
         "UPDATE django_jobs_job SET job_type = 'gone' WHERE id IN ("
         "SELECT max(id) FROM django_jobs_job WHERE queue = 'bulk')"
@@ -399,7 +397,7 @@ def test_conditions_compare_with_the_numbers_of_the_snapshot(settings: Settings)
     make_schedule()
     run_sql("UPDATE django_jobs_schedule SET stale = false, next_due_at = now() - interval '70 s'")
     true = (
-        "age>=80,age<3600,bulk.age>=80,emails.age<60,dead=1,default.dead=1,bulk.dead=0,ready=6,"
+        "age>=2h,age<9h,bulk.age>=2h,emails.age<2h,dead=1,default.dead=1,bulk.dead=0,ready=6,"
         "bulk.ready=4,running=1,default.running=1,scheduled=1,default.scheduled=1,workers=1,"
         "bulk.workers=1,emails.workers=0,unclaimable=3,pressure=high,bulk.pressure<full,"
         "default.pressure=ok,lag>=70,lag<60m"

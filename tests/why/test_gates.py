@@ -513,8 +513,10 @@ def test_an_expired_lease_says_within_what_time_the_job_is_taken_over() -> None:
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '12 s'")
     assert "no live worker can take it over" in sentence(held.id)
     register_worker("dave")
-    wanted = rf"The lease of its worker carol #{held.worker} expired 12 s ago; a live worker takes "
-    assert f"{wanted}it over within 5.0 s." in sentence(held.id)
+    wanted = (
+        rf"The lease of its worker carol #{held.worker} expired [^;]+ ago; a live worker takes "
+    )
+    assert re.search(rf"{wanted}it over within 5\.0 s\.", sentence(held.id))
     workers.end(held.worker)
     assert f"Its worker carol #{held.worker} is stopped; a live" in sentence(held.id)
     run_sql("DELETE FROM django_jobs_worker WHERE id = %s", [held.worker])

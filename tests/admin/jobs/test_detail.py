@@ -149,8 +149,8 @@ def test_the_picture_has_a_row_for_each_attempt_and_one_for_now(page: Page) -> N
     text = page.text(change_url(Job, held.id))
     rows = re.findall(r'class="jobs-attempt jobs-(\w+)">\s*<text[^>]*>([^<]*)</text>', text)
     assert [state for state, _ in rows] == ["failed", "scheduled"]
-    assert re.fullmatch(r"1 · failed after [\d.]+ m?s · ValueError", rows[0][1])
-    assert re.fullmatch(r"2 · scheduled, due in [\d.]+ m?s", rows[1][1])
+    assert re.fullmatch(r"1 · failed after [^·]+ · ValueError", rows[0][1])
+    assert re.fullmatch(r"2 · scheduled, due in [^·]+", rows[1][1])
     assert 'role="img"' in text
     assert not Live(text).alarms
 

@@ -91,7 +91,7 @@ def test_a_pause_says_since_when_by_whom_and_why(page: Page) -> None:
     refund_payment.enqueue(1)
     limits.pause_resources(["stripe"], reason="<i>maintenance</i>", by="ops")
     text = words(shown(page, row))
-    assert re.search(r"paused \d+ ms ago by ops: <i>maintenance</i> 1 job waits\.", text)
+    assert re.search(r"paused [^.]* ago by ops: <i>maintenance</i> 1 job waits\.", text)
 
 
 @pytest.mark.parametrize(
@@ -104,19 +104,23 @@ def test_a_pause_says_since_when_by_whom_and_why(page: Page) -> None:
             "Closed: 2 failures in the last 1 min. It opens at 20.",
         ),
         (
-            {"breaker_state": "open", "breaker_reason": "20 failures in 60 s"},
+            {
+                "breaker_state": "open",
+                "breaker_reason": "20 failures in 60 s",
+                "breaker_open_for": 7200.0,
+            },
             10,
-            r"Opened 10 s ago ?: 20 failures in 60 s\. It is tried again in (20|19) s ?\.",
+            r"Opened [^:]* ago ?: 20 failures in 60 s\. It is tried again in 1 h [^.]*\.",
         ),
         (
             {"breaker_state": "open", "breaker_open_for": 5.0},
             10,
-            r"Opened 10 s ago ?\. It is tried with the next job\.",
+            r"Opened [^.]* ago ?\. It is tried with the next job\.",
         ),
         (
             {"breaker_state": "half_open"},
             10,
-            r"Half opened 10 s ago ?\. It closes after 3 successes, 0 so far; a failure opens it",
+            r"Half opened [^.]* ago ?\. It closes after 3 successes, 0 so far; a failure opens it",
         ),
     ],
 )
@@ -129,7 +133,7 @@ def test_the_breaker_says_its_state_and_when_it_is_tried_next(
         Resource.objects.filter(pk=row.pk).update(breaker_changed_at=changed)
     run_sql(
         "INSERT INTO django_jobs_resourceoutcome (resource, failed, happened_at) SELECT"
-        " 'stripe', true, now() - n * interval '25 s' FROM generate_series(1, 4) AS n"
+        " 'stripe', true, now() - n * interval '1 s' FROM unnest(ARRAY[0, 1, 600, 700]) AS n"
     )
     text = shown(page, row)
     assert re.search(sentence, words(text))

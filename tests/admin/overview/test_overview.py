@@ -366,7 +366,7 @@ def test_workflows_that_run_or_failed(page: Page) -> None:
 
 def test_a_time_is_not_broken_before_its_unit(page: Page) -> None:
     noop.enqueue()
-    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '200 s'")
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '185 s'")
     assert re.search(r"<dd>3\xa0min \d+\xa0s</dd>", overview(page))
 
 

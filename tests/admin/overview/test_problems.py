@@ -140,7 +140,7 @@ def test_busy_threads_are_a_problem_once_a_job_has_waited_for_a_minute(page: Pag
     add.enqueue(1, 2)
     first, *_ = claim_ready(worker, limit=2, job_types={"app.noop": 1})
     (held,) = claim_ready(worker, job_types={"app.add": 1})
-    run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '90 s' WHERE id IN (%s, %s)",
+    run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '65 s' WHERE id IN (%s, %s)",
             [first.id, held.id])  # fmt: skip
     assert found(page) == {}
     wait(125)
@@ -160,7 +160,7 @@ def test_an_objective_says_for_how_long_jobs_may_wait_for_a_thread(page: Page) -
     Queue.objects.filter(name="default").update(slo_seconds=300, slo_target=0.9)
     noop.enqueue_many([{}] * 2)
     claim_ready(worker, limit=1)
-    wait(200)
+    wait(185)
     assert found(page) == {}
     Queue.objects.filter(name="default").update(slo_seconds=150)
     (sentence,) = (one for one in found(page) if "thread" in one)

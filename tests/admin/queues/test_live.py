@@ -83,7 +83,7 @@ def test_a_paused_queue_says_by_whom_and_why(page: Page, superuser: Any) -> None
     job_operations.pause(["bulk"], reason="mail <b>server</b> is down", actor=actor)
     add.using(queue="bulk").enqueue(1)
     text = shown(page, "bulk")
-    assert re.search(r"paused \d+ ms ago by ada: mail <b>server</b> is down", words("<p" + text))
+    assert re.search(r"paused [^:]* ago by ada: mail <b>server</b> is down", words("<p" + text))
     assert Live(text).alarms == []
     assert "<b>" not in text
     assert tiles(text)["empty in"] == "after the pause"
