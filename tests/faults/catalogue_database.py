@@ -121,7 +121,7 @@ DATABASE: dict[str, Fault] = {
         "PgBouncer in transaction mode stands between",
         f"{POOLER}test_hundreds_of_jobs_run_once_each_and_the_worker_drains",
         f"{POOLER}test_leases_are_renewed_and_a_failure_is_tried_again",
-        f"{POOLER}test_jobs_start_within_a_poll_without_notifications",
+        f"{POOLER}test_jobs_are_found_by_the_poll_without_notifications",
         f"{POOLER}test_missing_notifications_are_noticed_behind_an_idle_pooler",
         f"{POOLER}test_jobs_are_enqueued_and_read_repeatedly",
         f"{POOLER}test_schedules_fire_through_it",
@@ -130,7 +130,7 @@ DATABASE: dict[str, Fault] = {
     "D20": shown(
         "the listening connection dies, a notification is lost or refused",
         f"{LISTEN}test_a_broken_listener_reconnects_and_misses_no_job",
-        f"{LISTEN}test_a_job_without_a_notification_waits_for_at_most_a_poll",
+        f"{LISTEN}test_a_job_without_a_notification_is_found_by_the_poll",
         "tests/lifecycle/test_notifying.py::test_a_notification_that_fails_is_logged_and_affects_no_job",
     ),
     "D21": shown(

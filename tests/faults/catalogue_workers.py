@@ -25,7 +25,7 @@ WORKERS: dict[str, Fault] = {
     "W2": shown(
         "a worker process is killed",
         f"{DEATH}::test_a_killed_process_is_replaced_and_the_jobs_of_its_neighbour_run_on",
-        f"{SUPERVISOR}::test_jobs_of_a_killed_process_run_again_within_a_second",
+        f"{SUPERVISOR}::test_jobs_of_a_killed_process_run_again_before_a_lease_or_a_poll",
         f"{SUPERVISOR}::test_prefetched_jobs_of_a_dead_process_are_given_back_without_a_run",
     ),
     "W3": shown(

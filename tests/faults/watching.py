@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -16,9 +15,6 @@ from tests.worker import processes
 from tests.worker.processes import JobWorker
 
 Start = Callable[..., JobWorker]
-
-HEIR = json.dumps({"HEARTBEAT_SECONDS": 0.5, "SWEEP_SECONDS": 1})
-"""As ``TEST_DJANGO_JOBS``: a worker with a long lease that soon takes what others lost."""
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:

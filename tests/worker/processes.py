@@ -29,6 +29,9 @@ BEATS_OFTEN = json.dumps({"HEARTBEAT_SECONDS": 0.5})
 """As ``TEST_DJANGO_JOBS``: a heartbeat is soon, and yet the lease outlasts a machine that stands
 still, which a short lease does not."""
 
+REAPS_OFTEN = json.dumps({"HEARTBEAT_SECONDS": 0.5, "SWEEP_SECONDS": 0.2})
+"""As ``TEST_DJANGO_JOBS``: a worker with a long lease that soon takes what others lost."""
+
 REAPS_NEVER = json.dumps({"SWEEP_SECONDS": 86_400})
 """As ``TEST_DJANGO_JOBS``: a short lease may run out while the machine stands still, and is renewed
 when it goes on, since nobody declares its worker lost meanwhile."""
@@ -165,17 +168,6 @@ def until_status(job: Job | int, status: str, timeout: float = PATIENCE) -> Job:
 def let_go(path: Path) -> None:
     """Let the handler that waits on ``path`` go on."""
     Path(f"{path}.go").touch()
-
-
-def quickest(once: Callable[[], float], within: float, tries: int = 4) -> float:
-    """The seconds that the quickest of a few tries took, which are over once one was in time: on a
-    machine that others use any single one may be held up, and says nothing."""
-    best = once()
-    for _ in range(tries - 1):
-        if best < within:
-            break
-        best = min(best, once())
-    return best
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -290,8 +290,6 @@ def test_each_process_of_an_idle_tree_asks_one_statement_a_poll(start_worker: St
             )
             return int(cursor.fetchone()[0])
 
-    time.sleep(1.5)  # the boot is over, and its counters are published
-
     def in_two_seconds() -> float:
         before, begun = transactions(), time.monotonic()
         time.sleep(2)  # the time itself is what is measured
@@ -299,8 +297,8 @@ def test_each_process_of_an_idle_tree_asks_one_statement_a_poll(start_worker: St
 
     # Four at this poll, of the worker process, and four of the one that fires schedules; the rest
     # is a beat, a sweep, and what is asked here. The server's own autovacuum counts too when it
-    # comes by, so the quietest of four times counts.
-    assert min(in_two_seconds() for _ in range(4)) < 14
+    # comes by, and so do the statements of the boot: one quiet time counts.
+    assert any(in_two_seconds() < 14 for _ in range(6))
 
 
 def test_a_drain_of_a_thousand_jobs_takes_at_most_sixty_statements(start_worker: Start) -> None:

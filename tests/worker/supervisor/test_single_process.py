@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,12 +11,13 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from django_jobs.models import Job, Run, Worker
+from django_jobs.worker.options import Options
+from django_jobs.worker.supervisor.single_process import SingleProcess
 from tests.app import fork_jobs, jobs, limit_jobs
 from tests.worker.processes import (
     BEATS_OFTEN,
     JobWorker,
     let_go,
-    quickest,
     until,
     until_marked,
     until_status,
@@ -103,24 +103,29 @@ def test_one_process_exits_when_it_loses_its_jobs(start_worker: Start, tmp_path:
     assert "event=fenced" in worker.text()
 
 
-def test_one_process_exits_before_its_lease_ends_in_an_outage(
+def test_one_process_exits_in_an_outage_that_its_job_outlasts(
     start_worker: Start, role: Role, tmp_path: Path
 ) -> None:
-    def seconds_past_the_lease() -> float:
-        path = tmp_path / f"job-{uuid.uuid4()}"
-        job = jobs.sleep_deaf.enqueue(str(path), 600)
-        role.limit(-1)
-        worker = start_worker("--no-fork", "--lease-seconds", "4", DATABASE_URL=role.url)
-        until_marked(path)
-        role.cut_off()
-        row = Worker.objects.get(jobs=job)
-        assert worker.wait() == 70
-        gone_at = timezone.now()
-        assert "event=fenced" in worker.text()
-        assert Job.objects.filter(pk=job.pk, worker=row).exists()  # for whoever reaps
-        return (gone_at - row.lease_expires_at).total_seconds()
+    path = tmp_path / "job"
+    job = jobs.sleep_deaf.enqueue(str(path), 3600)
+    role.limit(-1)
+    worker = start_worker("--no-fork", "--lease-seconds", "4", DATABASE_URL=role.url)
+    until_marked(path)
+    role.cut_off()
+    row = Worker.objects.get(jobs=job)
+    assert worker.wait() == 70
+    assert "event=fenced" in worker.text()
+    assert Job.objects.filter(pk=job.pk, worker=row).exists()  # for whoever reaps
 
-    assert quickest(seconds_past_the_lease, within=0.0) < 0
+
+def test_one_process_stops_its_jobs_and_exits_before_the_lease_ends() -> None:
+    process = SingleProcess(Options(queues=(), lease=4.0))
+    slot = process._child.slot
+    slot.register(1, 1_000.0)
+    slot.start(1, 1, 1, 0.0, False, 0.0)
+    assert not process._lost(999.0)
+    assert process._lost(999.5)
+    assert process._gone_by() < 1_000.0
 
 
 def test_one_process_says_how_many_connections_it_needs(start_worker: Start, role: Role) -> None:
