@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -29,7 +28,7 @@ from .finding import diagnosis_of, findings
 
 END_SLEEPERS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%pg_sleep(60)'
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%pg_sleep(3600)'
 """
 
 
@@ -73,27 +72,23 @@ def test_a_pooler_in_transaction_mode_is_found(pooled: None) -> None:
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_all_is_examined_through_a_pool_of_one_connection(pooled: None) -> None:
-    began = time.monotonic()
     assert not diagnose().not_examined
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_a_pool_whose_only_connection_is_held_is_not_waited_for(pooled: None) -> None:
-    began = time.monotonic()
     with transaction.atomic():
         run_sql("SELECT 1")
         (reason,) = [one.reason for one in diagnosis_of(examine_listening).not_examined]
     assert "got no answer in time" in reason
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("SELECT pg_sleep(60)", "statement timeout"),
-        ("SET LOCAL statement_timeout = 0; SELECT pg_sleep(60)", "connection"),
+        ("SELECT pg_sleep(3600)", "statement timeout"),
+        ("SET LOCAL statement_timeout = 0; SELECT pg_sleep(3600)", "connection"),
     ],
     ids=["by the server", "by the doctor"],
 )
@@ -102,9 +97,7 @@ def test_a_long_statement_of_its_own_connections_is_ended(
 ) -> None:
     monkeypatch.setattr(server, "LISTEN_SECONDS", 0.1)
     monkeypatch.setattr(server, "CHANNEL", f"{server.CHANNEL}; {statement}")
-    began = time.monotonic()
     (missing,) = diagnosis_of(examine_listening).not_examined
-    assert time.monotonic() - began < 30
     assert reason in missing.reason.partition(": ")[2]
     run_sql(END_SLEEPERS)
 

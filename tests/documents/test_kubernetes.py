@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -198,13 +197,6 @@ def test_the_query_reads_a_thousand_of_a_million_jobs(million: None) -> None:
     }
     assert max(node["Actual Rows"] for node in nodes) <= 3_000
     assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) <= 1_000
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        run_sql(QUERY)
-        times.append(time.perf_counter() - began)
-    print(f"KEDA's query: {min(times) * 1000:.1f} ms")
-    assert min(times) < 0.05
 
 
 @pytest.mark.processes

@@ -88,11 +88,12 @@ def test_a_worker_with_a_wrong_clock_does_nothing_early_or_late(
 def test_a_host_whose_clock_is_wrong_is_named_by_the_doctor(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_clock(stage, "+90s", monkeypatch)
+    set_clock(stage, "+2h", monkeypatch)
     stage.start_worker("--lease-seconds", "4")
     until(Worker.objects.filter(clock_skew__isnull=False).exists, what="it compares the clocks")
     skew = Worker.objects.get().clock_skew
-    assert skew == pytest.approx(-90, abs=30)
+    assert skew is not None
+    assert -7_800 < skew < -6_600
     named = [one for one in findings(examine_clock, "D203") if "host" in one.facts]
     assert [one.facts["skew_seconds"] for one in named] == [skew]
 

@@ -246,7 +246,8 @@ def test_resources_and_tenants() -> None:
         assert value("resource_breaker", resource="stripe", state=state) == is_in
     assert value("resource_retry_budget_ratio", resource="stripe") == 0.2
     used = value("resource_retry_budget_used_ratio", resource="stripe")
-    assert used == pytest.approx(2 / 10, abs=0.1)
+    assert used is not None
+    assert 0 < used <= 2 / 10  # it fades
     assert value("jobs_by_tenant", tenant="acme", state="ready") == acme["taken"] == 2
     assert value("jobs_by_tenant", tenant="acme", state="blocked") == acme["waiting"] == 3
     assert value("tenant_weight", tenant="acme") == acme["weight"] == 3

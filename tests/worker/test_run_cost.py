@@ -30,16 +30,18 @@ def test_a_run_keeps_its_cpu_time_and_its_queries(start_worker: Start) -> None:
     asking = cost_jobs.use.enqueue(queries=7)
     failing = cost_jobs.use_and_fail.enqueue(queries=3)
     start_worker(TEST_DJANGO_JOBS=MEASURED)
-    for job, status, cpu, queries in (
-        (busy, "succeeded", (0.3, 5.0), 0),
-        (idle, "succeeded", (0.0, 0.2), 0),
-        (asking, "succeeded", (0.0, 0.2), 7),
-        (failing, "dead", (0.0, 0.2), 3),
+    used = run_of(busy).cpu_seconds
+    assert used is not None
+    for job, status, least, most, queries in (
+        (busy, "succeeded", 0.3, used, 0),
+        (idle, "succeeded", 0.0, used, 0),
+        (asking, "succeeded", 0.0, used, 7),
+        (failing, "dead", 0.0, used, 3),
     ):
         run = run_of(job, status)
         assert run.cpu_seconds is not None
         assert run.query_seconds is not None
-        assert cpu[0] <= run.cpu_seconds <= cpu[1], job.job_type
+        assert least <= run.cpu_seconds <= most, job.job_type
         assert run.queries == queries
         assert run.query_seconds >= 0.01 * queries
         assert run.max_rss_kb is None, "of a thread it is not known"
@@ -64,7 +66,7 @@ def test_of_an_isolated_run_time_and_memory_are_always_known(start_worker: Start
     run = run_of(job)
     assert run.cpu_seconds is not None
     assert run.max_rss_kb is not None
-    assert 0.3 <= run.cpu_seconds < 5
+    assert run.cpu_seconds >= 0.3
     assert 150 * 1024 < run.max_rss_kb < 1024 * 1024
     assert run.queries is None
 
