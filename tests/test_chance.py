@@ -1,0 +1,119 @@
+"""No test decides by the speed of the machine. CONTRIBUTING.md has the kinds, and what to write
+instead. The accounts of speed, tests/benchmarks and tests/chaos, and the soak are no tests."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+FILES = {path.relative_to(TESTS).as_posix(): path for path in sorted(TESTS.rglob("*.py"))}
+ACCOUNTS = ("benchmarks/", "chaos/", "soak/")
+OF_HANDLERS = ("app/", "contrib/celery/project/")  # what they sleep is what a test is about
+CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
+WAITS = {
+    *("HTTPConnection", "acquire", "await_end", "communicate", "create_connection", "get", "join"),
+    *("receive", "result", "run", "until", "until_marked", "until_status", "wait", "wait_procs"),
+}
+ALLOWED = {
+    "admin/overview/test_problems.py: wait": "a function of this name moves rows back in time",
+    "domain/test_graph_layout.py: approx": "lengths of a picture",
+    "faults/test_signals.py: sleep": "the moment itself is what is tried, and any may pass",
+    "lifecycle/gates/test_admission.py: sleep": "a job is due after a millisecond",
+    "lifecycle/gates/test_fairness.py: approx": "shares of slots",
+    "lifecycle/test_settling_waits.py: sleep": "two threads meet at any moment",
+    "worker/heartbeat/test_heartbeat.py: wait": "a function of this name moves a clock",
+    "worker/pools/test_queue_selector.py: approx": "shares of claims",
+    "worker/test_memory.py: approx": "megabytes",
+    "worker/test_resilience.py: sleep": "a rate is measured, of which one quiet time counts",
+    "worker/test_statement_timeout.py: sleep": "a slow line",
+    "worker/test_time_limits.py: sleep": "longer than anything waits: it could only end too soon",
+    "worker/timeouts/test_limits.py: sleep": "of the handlers that are interrupted",
+}  # file and kind, and why chance does not decide it
+
+
+def name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def is_number(node: ast.expr, least: float) -> bool:
+    value = getattr(node, "value", None)
+    return type(value) in (int, float) and value >= least
+
+
+def has_passed(node: ast.expr, timed: set[str]) -> bool:
+    """Whether it is a time that has passed by a clock of this process, or a name of one."""
+    names = {name_of(one) for one in ast.walk(node) if isinstance(one, ast.Name)}
+    calls = {name_of(one.func) for one in ast.walk(node) if isinstance(one, ast.Call)}
+    differs = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+    return bool(names & timed) or (differs and bool(calls & CLOCKS))
+
+
+def is_bound(node: ast.Compare, timed: set[str]) -> bool:
+    """``passed < bound``, but for a bound that is a time that has passed too."""
+    sides = [node.left, *node.comparators]
+    pairs = [
+        (right, left) if isinstance(operator, ast.Gt | ast.GtE) else (left, right)
+        for left, operator, right in zip(sides, node.ops, sides[1:], strict=False)
+        if isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+    ]
+    return any(has_passed(less, timed) and not has_passed(more, timed) for less, more in pairs)
+
+
+def kinds_in(source: str) -> Iterator[tuple[int, str]]:
+    nodes = list(ast.walk(ast.parse(source)))
+    polls, asserts = (
+        {id(one) for node in nodes if isinstance(node, kind) for one in ast.walk(node)}
+        for kind in (ast.While, ast.Assert)
+    )
+    timed: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Assign) and has_passed(node.value, timed):
+            timed |= {one.id for one in node.targets if isinstance(one, ast.Name)}
+    for node in nodes:
+        if isinstance(node, ast.Compare) and id(node) in asserts and is_bound(node, timed):
+            yield node.lineno, "bound"
+        if isinstance(node, ast.Call):
+            name = name_of(node.func)
+            given = {one.arg: one.value for one in node.keywords}
+            limits = [given["timeout"]] if "timeout" in given else []
+            limits += node.args[:1] if name in ("wait", "join", "result", "receive") else []
+            if name in WAITS and any(is_number(one, 1) for one in limits):
+                yield node.lineno, "wait"
+            if ast.unparse(node.func) == "time.sleep" and id(node) not in polls:
+                yield node.lineno, "sleep"
+            if name == "approx" and "abs" in given and is_number(given["abs"], 0.1):
+                yield node.lineno, "approx"
+
+
+@pytest.mark.parametrize("name", [one for one in FILES if not one.startswith(ACCOUNTS)])
+def test_no_test_decides_by_the_speed_of_the_machine(name: str) -> None:
+    sleeps = {"sleep"} if name.startswith(OF_HANDLERS) else set()
+    found = {(line, kind) for line, kind in kinds_in(FILES[name].read_text()) if kind not in sleeps}
+    assert {one for one in found if f"{name}: {one[1]}" not in ALLOWED} == set()
+
+
+@pytest.mark.parametrize("one", ALLOWED)
+def test_an_exception_is_still_needed(one: str) -> None:
+    name, kind = one.split(": ")
+    assert kind in {kind for _, kind in kinds_in(FILES[name].read_text())}
+
+
+@pytest.mark.parametrize(
+    ("source", "kinds"),
+    [
+        ("assert time.monotonic() - began < 30", ["bound"]),
+        ("took = time.perf_counter() - began\nassert 5 > took", ["bound"]),
+        ("assert time.monotonic() - began >= 0.2 < most", []),
+        ("assert oldest() < time.monotonic() - began", []),
+        ("process.wait(5)\nresult.get(timeout=5)\nthread.join(PATIENCE)", ["wait", "wait"]),
+        ("job.wait(timeout=0.1)\nstep.using(timeout=60)", []),
+        ("time.sleep(0.5)\nwhile not done:\n    time.sleep(0.01)", ["sleep"]),
+        ("assert age == approx(90, abs=30)\nassert rank == approx(90, abs=1e-3)", ["approx"]),
+    ],
+)
+def test_what_is_refused(source: str, kinds: list[str]) -> None:
+    assert [kind for _, kind in kinds_in(source)] == kinds
