@@ -29,7 +29,6 @@ ALLOWED = {
     "worker/pools/test_queue_selector.py: approx": "shares of claims",
     "worker/test_memory.py: approx": "megabytes",
     "worker/test_resilience.py: sleep": "a rate is measured, of which one quiet time counts",
-    "worker/test_statement_timeout.py: sleep": "a slow line",
     "worker/test_time_limits.py: sleep": "longer than anything waits: it could only end too soon",
     "worker/timeouts/test_limits.py: sleep": "of the handlers that are interrupted",
 }  # file and kind, and why chance does not decide it

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import transaction
 
+from django_jobs.worker import statement_timeout
 from django_jobs.worker.connections import drop_connection, own_connection, retry_while_disconnected
 from django_jobs.worker.statement_timeout import StatementTimedOut, StatementTimeout
 from tests.factories import run_sql
@@ -55,29 +56,43 @@ def nap(seconds: float) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_work_of_many_statements_over_a_slow_line_completes(
-    deadline: StatementTimeout,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three round trips of 0.8 s for a deadline of 2, and 2.4 s to connect. Each has a second to
-    spare, for which the machine may stand still."""
+    """Four round trips of 0.8 s for a deadline of 2, and 2.4 s to connect, by a clock of ours."""
+    now, deadline = 1_000.0, StatementTimeout(SECONDS)
+    monkeypatch.setattr(statement_timeout, "time", SimpleNamespace(monotonic=lambda: now))
 
-    def connect_slowly(wrapper: Any) -> None:
+    def take(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        deadline.enforce()
+
+    def over_a_slow_line(wrapper: Any) -> None:
         connect = wrapper.connect
 
         def slowly() -> None:
-            time.sleep(1.2 * SECONDS)
+            take(1.2 * SECONDS)
             connect()
 
+        def statement(execute: Callable[..., Any], *arguments: Any) -> Any:
+            answer = execute(*arguments)
+            take(0.4 * SECONDS)
+            return answer
+
         wrapper.connect = slowly
+        wrapper.execute_wrappers.append(statement)
 
     def work() -> str | None:
         def statements() -> str:
-            for _ in range(3):
-                nap(0.4 * SECONDS)
+            for _ in range(4):
+                nap(0)
             return "done"
 
         return retry_while_disconnected(statements, what="claim", deadline=deadline)
 
-    assert on_own_connection(work, connect_slowly) == "done"
+    assert on_own_connection(work, over_a_slow_line) == "done"
+    assert now > 1_000 + 2 * SECONDS
+    assert not deadline.passed
 
 
 @pytest.mark.django_db(transaction=True)
