@@ -15,7 +15,7 @@ from django_jobs.models import Job, Run, Worker
 from tests.app import fault_jobs, jobs
 from tests.app.models import Effect
 from tests.worker import processes
-from tests.worker.processes import REAPS_OFTEN, let_go, lines, until_marked
+from tests.worker.processes import REAPS_OFTEN, end_lease, let_go, lines, until_marked
 
 from .watching import (
     Start,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.processes
 
 def test_a_job_of_a_killed_supervisor_runs_elsewhere(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
-    first = start_worker("--lease-seconds", "3")
+    first = start_worker()
     job = jobs.hold_in_transaction.enqueue(str(path))
     until_marked(path)
     children = [child.pid for child in first.children()]
@@ -42,6 +42,7 @@ def test_a_job_of_a_killed_supervisor_runs_elsewhere(start_worker: Start, tmp_pa
     running_workers(2)
     first.signal(signal.SIGKILL)
     until(lambda: all(gone(pid) for pid in children), "its children die with it")
+    end_lease(old)
     until_marked(path, times=2)
     let_go(path)
     settled(job)
@@ -201,7 +202,7 @@ def test_a_worker_of_the_same_name_does_not_keep_the_jobs_of_the_dead_one(
 ) -> None:
     path = tmp_path / "job"
     job = jobs.hold_in_transaction.enqueue(str(path))
-    first = start_worker("--name", "pod-0", "--lease-seconds", "3")
+    first = start_worker("--name", "pod-0")
     until_marked(path)
     (old,) = running_workers(1)
     second = start_worker("--name", "pod-0", TEST_DJANGO_JOBS=REAPS_OFTEN)
@@ -209,6 +210,8 @@ def test_a_worker_of_the_same_name_does_not_keep_the_jobs_of_the_dead_one(
     # As a pod that comes back: the same name, host and process id.
     Worker.objects.exclude(pk=old.pk).update(pid=old.pid)
     first.signal_all(signal.SIGKILL)
+    until(lambda: not first.session(), "the first is gone")
+    end_lease(old)
     until_marked(path, times=2)
     let_go(path)
     settled(job)
@@ -224,7 +227,7 @@ def test_a_job_whose_workers_row_was_deleted_is_found_and_runs_again(
 ) -> None:
     path = tmp_path / "job"
     job = jobs.hold_in_transaction.enqueue(str(path))
-    worker = start_worker("--lease-seconds", "4", "--poll-seconds", "0.5")
+    worker = start_worker(TEST_DJANGO_JOBS=REAPS_OFTEN)
     until_marked(path)
     (old,) = running_workers(1)
     old.delete()

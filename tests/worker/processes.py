@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 from django.db import connection
+from django.db.models.functions import Now
 
-from django_jobs.models import Job
+from django_jobs.models import Job, Worker
 from tests import forking
 from tests.patience import PATIENCE
 
@@ -176,6 +178,11 @@ def is_alive(process: psutil.Process) -> bool:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def end_lease(worker: Worker) -> None:
+    """Of one that was killed: it runs out now, so that it may have been long while it lived."""
+    Worker.objects.filter(pk=worker.pk).update(lease_expires_at=Now() - timedelta(seconds=1))
 
 
 def end_other_sessions() -> None:

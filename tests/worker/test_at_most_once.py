@@ -10,10 +10,19 @@ import pytest
 
 from django_jobs.api import replay_problem
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.models import Job, Run
+from django_jobs.models import Job, Run, Worker
 from tests.app import once_jobs
 
-from .processes import JobWorker, let_go, lines, until, until_marked, until_status
+from .processes import (
+    REAPS_OFTEN,
+    JobWorker,
+    end_lease,
+    let_go,
+    lines,
+    until,
+    until_marked,
+    until_status,
+)
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
@@ -40,12 +49,13 @@ def test_an_attempt_that_failed_or_killed_its_process_is_never_made_again(
 
 def test_at_most_once_jobs_of_a_lost_machine_are_dead(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
-    first = start_worker("--lease-seconds", "2")
+    first = start_worker()
     job = once_jobs.pay.enqueue(str(path))
     until_marked(path)
     first.signal_all(signal.SIGKILL)
-    first.wait()
-    start_worker("--lease-seconds", "2")
+    until(lambda: not first.session())
+    end_lease(Worker.objects.get())
+    start_worker(TEST_DJANGO_JOBS=REAPS_OFTEN)
     dead = until_status(job, "dead")
     assert "its outcome is unknown" in dead.reason
     assert outcomes(job) == ["lost"]
