@@ -137,13 +137,15 @@ def floor(name: str) -> int:
     return FLOORS[room(name)]
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_a_module_imports_only_from_lower_floors_or_its_room(name: str) -> None:
-    for imported in imports(NAMES[name])[0]:
-        here, there = room(name), room(imported)
-        if here == there or (here, there) in MAY_IMPORT_ITS_NEIGHBOUR:
-            continue
-        assert floor(name) > floor(imported), f"{name} imports {imported}"
+def test_a_module_imports_only_from_lower_floors_or_its_room() -> None:
+    assert not [
+        f"{name} imports {imported}"
+        for name, path in NAMES.items()
+        for imported in imports(path)[0]
+        if room(name) != room(imported)
+        and (room(name), room(imported)) not in MAY_IMPORT_ITS_NEIGHBOUR
+        and floor(name) <= floor(imported)
+    ]
 
 
 def circle_in(graph: dict[str, set[str]]) -> str:
@@ -200,30 +202,35 @@ def test_a_sub_room_has_few_files() -> None:
     assert not {folder: count for folder, count in counts.items() if count > MOST_FILES}
 
 
-@pytest.mark.parametrize("name", sorted(name for name in NAMES if room(name) == "domain"))
-def test_the_ground_floor_needs_the_standard_library_only(name: str) -> None:
-    allowed = {"croniter"} if name == "domain.cron" else set()
-    strangers = imports(NAMES[name])[1] - set(sys.stdlib_module_names) - allowed
-    assert not strangers
+def test_the_ground_floor_needs_the_standard_library_only() -> None:
+    strangers = {
+        (name, other)
+        for name, path in NAMES.items()
+        if room(name) == "domain"
+        for other in imports(path)[1] - set(sys.stdlib_module_names)
+    }
+    assert strangers == {("domain.cron", "croniter")}
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_no_module_reads_the_environment_or_the_demos_packages(name: str) -> None:
-    assert not imports(NAMES[name])[1] & {"environ", "testproject", "tests"}
-    if name not in MAY_READ_THE_ENVIRONMENT:
-        assert "os.environ" not in NAMES[name].read_text()
+def test_no_module_reads_the_environment_or_the_demos_packages() -> None:
+    ours = {"environ", "testproject", "tests"}
+    assert not [name for name, path in NAMES.items() if imports(path)[1] & ours]
+    reading = {name for name, path in NAMES.items() if "os.environ" in path.read_text()}
+    assert reading == set(MAY_READ_THE_ENVIRONMENT)
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_no_file_is_too_long(name: str) -> None:
-    assert len(NAMES[name].read_text().splitlines()) <= LONGEST_FILE
+def lengths() -> dict[str, int]:
+    return {name: len(path.read_text().splitlines()) for name, path in NAMES.items()}
 
 
-@pytest.mark.parametrize(
-    "name", sorted(name for name in NAMES if name.startswith("management.commands."))
-)
-def test_a_command_parses_calls_and_prints(name: str) -> None:
-    assert len(NAMES[name].read_text().splitlines()) <= 120
+def test_no_file_is_too_long() -> None:
+    assert not {name: lines for name, lines in lengths().items() if lines > LONGEST_FILE}
+
+
+def test_a_command_parses_calls_and_prints() -> None:
+    commands = {n: lines for n, lines in lengths().items() if n.startswith("management.commands.")}
+    assert commands
+    assert not {name: lines for name, lines in commands.items() if lines > 120}
 
 
 def test_no_public_module_has_the_name_of_a_public_function() -> None:
