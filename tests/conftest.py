@@ -50,11 +50,12 @@ SLOW = (
 """What takes minutes and depends on the version of Django less than all else: faults, servers of a
 test's own, PostgreSQL's plans, the demo; and what looks at the sources alone."""
 
-ENDS = (
+ONCE = (
+    *SLOW,
     *("doctor/", "documents/", "domain/", "lifecycle/", "metrics/", "test_docs", "why/"),
     "admin/access/test_visible.py",
 )
-"""What no pair of Python and Django decides if the oldest and the newest have run it: pure rules,
+"""What no version of Python and Django decides once one pair has run it: slow tests, pure rules,
 statements that PostgreSQL alone reads, the documentation, a walk through all pages for each
 permission, and most worker processes. tox.ini has the pairs."""
 
@@ -71,9 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(TESTS).as_posix()
         if path.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-        at_ends = item.get_closest_marker("processes") or path.startswith(ENDS)
-        if at_ends and not path.startswith(EVERYWHERE):
-            item.add_marker(pytest.mark.ends)
+        once = item.get_closest_marker("processes") or path.startswith(ONCE)
+        if item.get_closest_marker("slow") or (once and not path.startswith(EVERYWHERE)):
+            item.add_marker(pytest.mark.once)
 
 
 _DATABASE = pytest.StashKey[bool]()

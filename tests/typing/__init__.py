@@ -1,1 +1,1 @@
-"""Examples for type checkers. ``python -m tests.typing`` runs them; so does ``tox -e types``."""
+"""Examples for type checkers. ``python -m tests.typing`` runs them; so does ``tox -e static``."""
