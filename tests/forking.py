@@ -15,6 +15,7 @@ import json
 import os
 import select
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -69,6 +70,14 @@ class Forked:
             self._code = int(os.read(self._status, 32))
             os.close(self._status)
         return self._code
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        os.kill(self.pid, signal.SIGKILL)
 
     def forget(self) -> None:
         """Nobody waits for it."""

@@ -1,29 +1,42 @@
-"""The benchmark runs and says what it must; how fast anything is, is no test's business."""
+"""The benchmark runs and says what it must. How fast anything is, ``--bars`` measures."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.benchmarks import __main__ as program
+from tests.benchmarks import bars, console, examining, month, workers
+from tests.benchmarks.bars import BARS, SIZES, Bar
+from tests.benchmarks.database import drop_past_days
+from tests.benchmarks.measuring import Figure
+from tests.benchmarks.sections import measure
+from tests.browser import large, shop
+from tests.test_docs_promises import rows
+from tests.worker.conftest import start_worker as start_worker
 from tests.worker.processes import until
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "performance.md").read_text()
 pytestmark = pytest.mark.timeout(300)
 
 NAME = (
     f"smoke_{os.environ.get('TOX_ENV_NAME', 'local')}_{os.environ.get('PYTEST_XDIST_WORKER', '')}"
 )
 """Several of them may run at once on one server."""
-
-TINY = ("--times", "1", "--scale", "0.01")
 
 
 def benchmark(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -66,45 +79,15 @@ def kill_session(session: int) -> None:
             os.kill(left, signal.SIGKILL)
 
 
-def test_every_figure_has_a_raw_baseline(tmp_path: Path) -> None:
-    first, second = tmp_path / "first.json", tmp_path / "second.json"
-    done = benchmark("drain", "drain_two", "enqueue", "enqueue_many", *TINY, "--json", first)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(first.read_text())
-    assert found["machine"]["synchronous_commit"]
-    assert len(found["figures"]) == 6
-    for figure in found["figures"]:
-        assert figure["median"] > 0
-        assert len(figure["raw"]) == len(figure["values"]) == 1
-        assert figure["ratio"] == pytest.approx(figure["median"] / figure["raw"][0])
-        assert f"{figure['name']}: median " in done.stdout
-        assert f" of {figure['raw_name']}" in done.stdout
-
-    for figure in found["figures"]:
-        figure["median"] /= 1_000
-    first.write_text(json.dumps(found))
-    done = benchmark("enqueue", *TINY, "--json", second, "--compare", first)
-    assert done.returncode == 0, done.stderr
-    assert "since then" in done.stdout
-    (figure,) = json.loads(second.read_text())["figures"]
-    (before,) = [old for old in found["figures"] if old["name"] == figure["name"]]
-    assert f"{figure['median'] / before['median'] - 1:+.0%} since then" in done.stdout
-
-
-def test_the_schedules_section_is_compared_with_a_sleep_and_raw_rows(
-    tmp_path: Path,
-) -> None:
+def test_figures_are_printed_and_written_with_the_machine(tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
-    done = benchmark("schedules", *TINY, "--json", written)
+    done = benchmark("drain", "--times", "1", "--scale", "0.01", "--json", written)
     assert done.returncode == 0, done.stderr
-    lone, made, started = json.loads(written.read_text())["figures"]
-    assert lone["raw_name"] == "a sleep and a SELECT"
-    assert made["raw_name"] == started["raw_name"] == "plain psycopg, the same rows"
-    assert "50 schedules due at once" in made["name"]
-    for figure in (lone, made, started):
-        assert figure["median"] > 0
-        assert len(figure["raw"]) == len(figure["values"]) == 1
-    assert made["median"] <= started["median"]
+    found = json.loads(written.read_text())
+    assert found["machine"]["synchronous_commit"]
+    (figure,) = found["figures"]
+    assert f"{figure['name']}: median {figure['median']:,.1f} jobs/s" in done.stdout
+    assert figure["ratio"] == pytest.approx(figure["median"] / figure["raw"][0])
 
 
 def test_an_unknown_section_is_refused_with_the_known_ones() -> None:
@@ -113,43 +96,120 @@ def test_an_unknown_section_is_refused_with_the_known_ones() -> None:
     assert "no section is named drian; known are: drain, drain_two," in done.stderr
 
 
-def test_the_month_is_filled_measured_and_restored_from_a_dump(tmp_path: Path) -> None:
-    written = tmp_path / "figures.json"
-    done = benchmark("month", "--times", "1", "--scale", "0.0002", "--json", written)
-    assert done.returncode == 0, done.stderr
-    names = [figure["name"] for figure in json.loads(written.read_text())["figures"]]
-    assert "Job.objects.get among 60 days" in names
-    assert "page of a finished job" in names
-    assert "drop of a day of 200 jobs" in names
-    assert ("pg_restore of it" in names) != ("no pg_dump" in done.stdout)
-
-
 def test_operations_shows_the_dump_that_is_restored_here() -> None:
-    from tests.benchmarks.month import WITHOUT_HISTORY
-
     page = (ROOT / "docs" / "operations.md").read_text().replace("'", "")
-    for option in WITHOUT_HISTORY:
+    for option in month.WITHOUT_HISTORY:
         assert option in page
 
 
-def test_the_pages_of_the_console_answer_beside_many_jobs(tmp_path: Path) -> None:
-    written = tmp_path / "figures.json"
-    done = benchmark("pages", *TINY, "--json", written)
-    assert done.returncode == 0, done.stderr
-    names = [figure["name"] for figure in json.loads(written.read_text())["figures"]]
-    assert len(names) > 100
+@pytest.fixture
+def _forked(monkeypatch: pytest.MonkeyPatch, start_worker: Callable[..., Any]) -> None:
+    """Workers are forked, on the database of the test."""
+
+    def start(*arguments: str, settings: str = "") -> Any:
+        return start_worker(*arguments).process
+
+    monkeypatch.setattr(workers, "_start", start)
+
+
+@pytest.fixture
+def _days_are_dropped(transactional_db: None) -> Iterator[None]:
+    yield
+    drop_past_days()
+
+
+@pytest.mark.usefixtures("_days_are_dropped")
+def test_the_month_is_filled_measured_and_restored_from_a_dump(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(month, "DAYS", 10)
+    monkeypatch.setattr(month, "EARLIER_DAYS", 2)
+    monkeypatch.setattr(month, "A_DAY", 600)  # a list of runs has a page 100
+    names = [figure.name for figure in month.month(1, 1.0)]
+    assert "Job.objects.get among 12 days" in names
+    assert "page of a finished job" in names
+    assert "drop of a day of 600 jobs" in names
+    assert ("pg_restore of it" in names) != ("no pg_dump" in capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("_days_are_dropped")
+def test_the_doctor_examines_runs_of_all_days(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(examining, "DAYS", 3)
+    assert len(measure("doctor", 1, 0.0002)) > len(examining.EXAMINATIONS)
+    assert "2,000 runs in 4 partitions\n" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_days_are_dropped")
+def test_the_lists_of_the_console_answer_beside_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its other pages are those of tests/admin/test_query_counts.py."""
+    monkeypatch.setattr(large, "DAYS", 2)
+    with shop.declared():
+        console.fill_shop(0.002)
+        client = console.client_of_staff()
+        names = [console.page_figure(client, path, 1).name for path in console.searches()]
+    assert len(names) > 15
     assert not [name for name in names if "answered" in name]
 
 
-def test_a_drain_is_measured_beside_consoles_that_refresh(tmp_path: Path) -> None:
+@pytest.mark.processes
+@pytest.mark.usefixtures("_forked")
+@pytest.mark.parametrize(
+    "section", ["consoles", "drain_two", "fairness", "gates", "snapshot", "workflows"]
+)
+def test_each_bar_has_a_figure_with_its_raw_baseline(section: str) -> None:
+    for figure in bars.by_bar(section, measure(section, 1, 0.005)).values():
+        assert figure.median > 0
+        assert len(figure.raw) == len(figure.values) == 1
+        assert figure.ratio == figure.median / figure.raw[0]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("limit, expected", [(0.0, "ok"), (1000.0, "missed")])
+def test_a_bar_that_is_missed_twice_is_named_and_fails_the_run(
+    limit: float, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (bar,) = (replace(bar, limit=limit) for bar in BARS if bar.section == "enqueue")
+    monkeypatch.setattr(bars, "BARS", (bar,))
+    options = argparse.Namespace(bars=True, sections=["enqueue"], times=1, scale=0.01)
+    figures: list[Figure] = []
+    missed = program._report(options, {}, figures)
+    (figure,) = figures
+    assert missed == (expected == "missed")
+    assert len(figure.values) == len(figure.raw) == (2 if missed else 1)
+    assert re.fullmatch(
+        rf"enqueue of 10, one transaction each: \d\.\d\d of INSERT \+ COMMIT \(n=\d\), "
+        rf"bar {limit:g}, goal 0.8: {expected}\n",
+        capsys.readouterr().out,
+    )
+
+
+def test_a_time_is_over_its_bar_and_a_rate_below() -> None:
+    bar = Bar("", "", goal=1.0, limit=2.0)
+    for better, is_missed in (("more", [True, False, False]), ("less", [False, False, True])):
+        figures = [Figure("", "", [one], [1.0], "", better) for one in (1.9, 2.0, 2.1)]
+        assert [bar.is_missed(figure) for figure in figures] == is_missed
+
+
+def test_a_figure_is_compared_with_an_earlier_one(tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
-    done = benchmark("consoles", *TINY, "--json", written)
-    assert done.returncode == 0, done.stderr
-    (figure,) = json.loads(written.read_text())["figures"]
-    assert figure["ratio"] > 0
+    figure = Figure("a drain", "jobs/s", [2_000.0], [4_000.0], "plain psycopg", bar="1,000 jobs/s")
+    written.write_text(json.dumps({"figures": [figure.as_json()]}))
+    before = program._read(written)
+    figure.values = [3_000.0]
+    assert program._line(figure, Bar("", "", 0.4, 0.5), before[figure.name]) == (
+        "a drain: median 3,000.0 jobs/s (min 3,000.0, max 3,000.0, n=1); 0.75 of plain psycopg"
+        "  [bar: 1,000 jobs/s; 0.4 of plain psycopg]  +50% since then"
+    )
 
 
-def test_the_runs_that_a_scrape_reads_beside_are_of_a_month() -> None:
-    done = benchmark("doctor", *TINY)
-    assert done.returncode == 0, done.stderr
-    assert "100,000 runs in 31 partitions" in done.stdout + done.stderr
+def test_the_page_has_the_goal_and_the_limit_of_each_bar() -> None:
+    table = PAGE[PAGE.index("| what | figure | ratio | bar |") :].split("\n\n", 1)[0]
+    shown = [row for row in rows(table) if len(row) == 5 and row[4]]
+    assert {bar.section for bar in BARS} == set(SIZES)
+    for bar in BARS:
+        (row,) = [row for row in shown if bar.name in row[0]]
+        assert bar.goal in map(float, re.findall(r"\d+(?:\.\d+)?", row[3])), row
+        assert row[4].split(" ")[0] == f"{bar.limit:g}", row
+    assert len(shown) == len(BARS)

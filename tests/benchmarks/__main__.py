@@ -9,9 +9,10 @@ import signal
 import sys
 from pathlib import Path
 
+from .bars import SIZES, Bar, bar_of, measure_bars
 from .machine import describe
 from .measuring import Figure, progress
-from .sections import ALL, OF_THE_ADMIN, SECTIONS, load
+from .sections import ALL, OF_THE_ADMIN, SECTIONS, measure
 
 
 def main() -> int:
@@ -38,10 +39,7 @@ def main() -> int:
     figures: list[Figure] = []
     try:
         progress.emit(", ".join(f"{what} {value}" for what, value in machine.items()))
-        for name in progress.sections(options.sections or ALL):
-            for figure in load(name)(options.times, options.scale):
-                figures.append(figure)
-                progress.emit(_line(figure, before.get(figure.name)))
+        missed = _report(options, before, figures)
     finally:
         if options.json:  # also what was measured before a section failed
             found = {"machine": machine, "figures": [figure.as_json() for figure in figures]}
@@ -52,7 +50,22 @@ def main() -> int:
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         connection.creation.destroy_test_db("", verbosity=0)
-    return 0
+    return int(missed)
+
+
+def _report(options: argparse.Namespace, before: dict[str, float], figures: list[Figure]) -> bool:
+    """Measure, print and append the figures; return whether a bar is missed."""
+    run, missed = measure_bars if options.bars else measure, False
+    for name in progress.sections(options.sections):
+        for figure in run(name, options.times, options.scale):
+            figures.append(figure)
+            bar = bar_of(name, figure)
+            if options.bars and bar:
+                progress.emit(bar.verdict(figure))
+                missed |= bar.is_missed(figure)
+            else:
+                progress.emit(_line(figure, bar, before.get(figure.name)))
+    return missed
 
 
 def _options() -> argparse.Namespace:
@@ -66,14 +79,21 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--times", type=int, default=3, help="How often each is measured.")
     parser.add_argument("--scale", type=float, default=1.0, help="1 is the full size.")
+    parser.add_argument(
+        "--bars",
+        action="store_true",
+        help="Measure what has a bar, at small sizes; exit with 1 if one is missed.",
+    )
     parser.add_argument("--json", type=Path, help="Write the figures there.")
     parser.add_argument("--compare", type=Path, help="Show the change since these figures.")
     options = parser.parse_args()
-    unknown = set(options.sections) - set(SECTIONS)
+    known = list(SIZES if options.bars else SECTIONS)
+    unknown = set(options.sections) - set(known)
     if unknown:
         parser.error(
-            f"no section is named {', '.join(sorted(unknown))}; known are: {', '.join(SECTIONS)}"
+            f"no section is named {', '.join(sorted(unknown))}; known are: {', '.join(known)}"
         )
+    options.sections = options.sections or (known if options.bars else ALL)
     if options.times < 1 or options.scale <= 0:
         parser.error("--times must be at least 1 and --scale above 0")
     return options
@@ -84,15 +104,16 @@ def _read(path: Path) -> dict[str, float]:
     return {figure["name"]: figure["median"] for figure in figures}
 
 
-def _line(figure: Figure, before: float | None) -> str:
+def _line(figure: Figure, bar: Bar | None, before: float | None) -> str:
     text = (
         f"{figure.name}: median {figure.median:,.1f} {figure.unit} "
         f"(min {min(figure.values):,.1f}, max {max(figure.values):,.1f}, n={len(figure.values)})"
     )
     if figure.ratio is not None:
         text += f"; {figure.ratio:.2f} of {figure.raw_name}"
-    if figure.bar:
-        text += f"  [bar: {figure.bar}]"
+    goal = f"{bar.goal:g} of {figure.raw_name}" if bar else ""
+    if promised := "; ".join(filter(None, (figure.bar, goal))):
+        text += f"  [bar: {promised}]"
     if before:
         text += f"  {figure.median / before - 1:+.0%} since then"
     return text

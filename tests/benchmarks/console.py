@@ -25,7 +25,7 @@ from tests.browser import shop
 from tests.browser.large import make_large_scene
 from tests.browser.pages import console_pages, filtered_pages
 
-from .database import drained_per_second, empty, fetch, fill
+from .database import drained_per_second, drop_past_days, empty, fetch, fill
 from .measuring import Figure, progress, repeat
 from .workers import run_worker
 
@@ -52,16 +52,15 @@ SEARCHES = (
 def pages(times: int, scale: float) -> list[Figure]:
     """The time of the server for each page and each filter, warm, and its queries."""
     with shop.declared():
-        _fill(scale)
-        client = _client()
+        fill_shop(scale)
+        client = client_of_staff()
         paths = [
             *console_pages(get_user_model().objects.get()),
             *filtered_pages(client),
-            *(f"{_list(Job)}?{search}" for search in SEARCHES),
-            *_of_other_rows(),
+            *searches(),
         ]
-        figures = [_figure(client, path, times) for path in dict.fromkeys(paths)]
-        return [*figures, _figure(client, OVERVIEW, times, before=_make_due)]
+        figures = [page_figure(client, path, times) for path in dict.fromkeys(paths)]
+        return [*figures, page_figure(client, OVERVIEW, times, before=_make_due)]
 
 
 def drain(times: int, scale: float) -> list[Figure]:
@@ -79,15 +78,16 @@ def drain(times: int, scale: float) -> list[Figure]:
 
     values, alone = repeat(times, partial(rate, CONSOLES), partial(rate, 0))
     title = f"drain of {count:,} with {CONSOLES} consoles"
-    return [Figure(title, "jobs/s", values, alone, "none", bar="0.97")]
+    return [Figure(title, "jobs/s", values, alone, "none")]
 
 
 def _list(model: type[Model]) -> str:
     return reverse(f"admin:django_jobs_{model._meta.model_name}_changelist")
 
 
-def _of_other_rows() -> Iterator[str]:
-    """The lists by the id of another row, or by what one has."""
+def searches() -> Iterator[str]:
+    """Lists of jobs, also by the id of another row, or by what one has."""
+    yield from (f"{_list(Job)}?{search}" for search in SEARCHES)
     yield f"{_list(Job)}?worker={Worker.objects.latest('pk').pk}"
     yield f"{_list(Job)}?workflow_run={WorkflowRun.objects.latest('pk').pk}"
     dead = DeadLetter.objects.exclude(fingerprint="").latest("pk")
@@ -99,8 +99,9 @@ def _make_due() -> None:
     StoredMetrics.objects.update(taken_at=datetime(1970, 1, 1, tzinfo=UTC))
 
 
-def _fill(scale: float) -> None:
+def fill_shop(scale: float) -> None:
     empty()
+    drop_past_days()
     begun = time.perf_counter()
     make_large_scene(scale)
     ((jobs, runs, schedules),) = fetch(
@@ -111,14 +112,14 @@ def _fill(scale: float) -> None:
     progress.emit(f"{jobs:,} jobs, {runs:,} runs, {schedules:,} schedules in {took:,.0f} s")
 
 
-def _client() -> Client:
+def client_of_staff() -> Client:
     get_user_model().objects.filter(username="ada").delete()
     client = Client()
     client.force_login(get_user_model().objects.create_superuser("ada"))
     return client
 
 
-def _figure(
+def page_figure(
     client: Client, path: str, times: int, before: Callable[[], object] | None = None
 ) -> Figure:
     if before is not None:

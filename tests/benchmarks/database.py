@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from django.db import connection, connections
+
+from django_jobs.lifecycle.history import TABLES, partitions
 
 NOOP = "app.noop"
 
@@ -40,6 +43,15 @@ def fetch(sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
 def empty() -> None:
     """No jobs, runs or workers."""
     execute("TRUNCATE django_jobs_job, django_jobs_run, django_jobs_worker")
+
+
+def drop_past_days() -> None:
+    """Drop the partitions of the days before this one, which another section may have made."""
+    now = datetime.now(UTC)
+    for table in TABLES:
+        for partition in partitions(table):
+            if partition.end <= now:
+                execute(f"DROP TABLE {partition.name}")
 
 
 def fill(count: int, status: str = "ready", ahead: float = 0.0) -> None:
@@ -93,7 +105,7 @@ def until_all_done() -> None:
     def is_over(status: str) -> bool:
         return not fetch(sql, [status])[0][0]
 
-    for status in ("scheduled", "ready", "running"):
+    for status in ("scheduled", "blocked", "ready", "running"):
         until(partial(is_over, status))
 
 

@@ -20,13 +20,12 @@ from django_jobs.domain.histograms import BUCKETS
 from django_jobs.lifecycle.backlog import MOST_COUNTED
 from django_jobs.lifecycle.backlog_samples import ready_jobs
 from django_jobs.lifecycle.history import RUNS as RUN_TABLE
-from django_jobs.lifecycle.history import partitions
 from django_jobs.lifecycle.workers import WorkerInfo, register
 from django_jobs.metrics.forecast import take_forecast
 from django_jobs.metrics.gauges import read_gauges
 from django_jobs.models import Queue
 
-from .database import empty, execute, fetch, settle_down
+from .database import drop_past_days, empty, execute, fetch, settle_down
 from .measuring import Figure, progress, repeat
 from .month import ATTACH, MAKE
 
@@ -152,6 +151,7 @@ def _empty() -> None:
 
 def _fill(scale: float) -> None:
     _empty()
+    drop_past_days()
     info = WorkerInfo(
         name="bench",
         host="bench",
@@ -179,9 +179,9 @@ def _fill(scale: float) -> None:
     for first in range(1, runs + 1, PER_STATEMENT):
         last = min(first + PER_STATEMENT - 1, runs)
         execute(FILL_RUNS, {"first": first, "last": last, "runs": runs, "days": DAYS})
-    execute(FILL_TOTALS, {**known, "pairs": 200, "buckets": BUCKETS})
+    execute(FILL_TOTALS, {**known, "pairs": max(int(200 * scale), 1), "buckets": BUCKETS})
     largest = int(JOBS * shares["ready"] * scale / 2)
-    execute(FILL_SAMPLES, {"queues": QUEUES, "largest": largest})
+    execute(FILL_SAMPLES, {"queues": max(int(QUEUES * scale), 1), "largest": largest})
     settle_down("django_jobs_job", "django_jobs_run", "django_jobs_worker", *SUMMED)
     ((jobs,),) = fetch("SELECT count(*) FROM django_jobs_job")
     ((runs, leaves),) = fetch("SELECT count(*), count(DISTINCT tableoid) FROM django_jobs_run")
@@ -191,7 +191,6 @@ def _fill(scale: float) -> None:
 def _make_days() -> None:
     """The partitions of runs of the days before this one. Workers make those to come only."""
     today = datetime.now(UTC).date()
-    there = {partition.name for partition in partitions(RUN_TABLE)}
     for day in (today - timedelta(days=ago) for ago in range(1, DAYS + 1)):
         named = {
             "leaf": f"{RUN_TABLE.prefix}{day:%Y%m%d}",
@@ -201,6 +200,5 @@ def _make_days() -> None:
             "end": f"{day + timedelta(days=1)} 00:00:00+00",
             "also": "",
         }
-        if named["leaf"] not in there:
-            execute(MAKE.format(**named))
-            execute(ATTACH.format(**named))
+        execute(MAKE.format(**named))
+        execute(ATTACH.format(**named))

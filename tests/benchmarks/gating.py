@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from django_jobs.domain.gates import Gates
 from django_jobs.models import Resource
@@ -55,25 +56,25 @@ def drain_gated(count: int, gates: Gates, distinct: int = 1, first: int = 0) -> 
     return drained_per_second(count)
 
 
-KINDS: dict[str, tuple[Gates, int, str]] = {
-    "20,000 keys of 1": (Gates(queue="default", key="#", limit=1), 20_000, "0.5"),
-    "1,000 keys of 2": (Gates(queue="default", key="#", limit=2), 1_000, "0.6"),
-    "10 keys of 50": (Gates(queue="default", key="#", limit=50), 10, "0.65"),
-    "one resource of 100": (Gates(queue="default", resources=("benchmark",)), 1, "0.7"),
-    "1,000 tenants": (Gates(tenant="#", queue="default"), 1_000, "0.65"),
+KINDS = {
+    "20,000 keys of 1": (Gates(queue="default", key="#", limit=1), 20_000),
+    "1,000 keys of 2": (Gates(queue="default", key="#", limit=2), 1_000),
+    "10 keys of 50": (Gates(queue="default", key="#", limit=50), 10),
+    "one resource of 100": (Gates(queue="default", resources=("benchmark",)), 1),
+    "1,000 tenants": (Gates(tenant="#", queue="default"), 1_000),
 }
 
 
 def gates(times: int, scale: float) -> list[Figure]:
-    """Drains of jobs with gates."""
+    """Drains of jobs with gates. Each of the 20,000 keys has two of them, at a small scale too."""
     Resource.objects.update_or_create(name="benchmark", defaults={"max_concurrency": 100})
     count = int(40_000 * scale)
     measures: list[Callable[[], float]] = [
-        lambda kind=kind, distinct=distinct: drain_gated(count, kind, distinct)
-        for kind, distinct, _ in KINDS.values()
+        partial(drain_gated, count, kind, min(distinct, count // 2 or 1))
+        for kind, distinct in KINDS.values()
     ]
     plain, *others = repeat(times, lambda: drain(count), *measures)
     return [
-        Figure(f"drain of {count:,}, {name}", "jobs/s", values, plain, "no gates", bar=bar)
-        for (name, (_, _, bar)), values in zip(KINDS.items(), others, strict=True)
+        Figure(f"drain of {count:,}, {name}", "jobs/s", values, plain, "no gates")
+        for name, values in zip(KINDS, others, strict=True)
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
 from django.db import connection, transaction
@@ -17,7 +16,7 @@ from tests.app.jobs import noop
 from . import raw
 from .database import empty, fetch, pooled, until, until_all_done
 from .draining import raw_drain
-from .measuring import Figure, percentile, repeat, turns
+from .measuring import Figure, percentile, repeat
 from .workers import running_worker
 
 WAITED = """
@@ -64,43 +63,49 @@ def with_a_tenant() -> None:
 
 def pickup(times: int, scale: float) -> list[Figure]:
     """From the commit of an enqueue to the start of the handler, by an idle worker. The raw
-    partner is a NOTIFY heard on another connection."""
+    partner is a NOTIFY heard on another connection; for a job with a gate also a plain job."""
     count = max(int(200 * scale), 20)
     Resource.objects.update_or_create(name="benchmark", defaults={"max_concurrency": 100})
-    kinds: dict[str, tuple[Callable[[], object], AbstractContextManager[None]]] = {
-        "from a pooled connection": (in_request, pooled()),
-        "in a transaction": (in_transaction, nullcontext()),
-        "in autocommit": (noop.enqueue, nullcontext()),
-        "with a free key": (with_a_key, nullcontext()),
-        "with a free resource": (with_a_resource, nullcontext()),
-        "with a tenant": (with_a_tenant, nullcontext()),
+    kinds: dict[str, Callable[[], object]] = {
+        "in autocommit": noop.enqueue,
+        "in a transaction": in_transaction,
+        "with a free key": with_a_key,
+        "with a free resource": with_a_resource,
+        "with a tenant": with_a_tenant,
     }
+
+    def turn() -> list[list[float]]:
+        waits = pickups(count, *kinds.values())
+        with pooled():
+            waits += pickups(count, in_request)
+        return [*waits, raw.notified(count)]
+
+    (found,) = repeat(times, turn)
+    waits = list(zip(*found, strict=True))
+    medians, slowest = (
+        [[percentile(one, share) * 1_000 for one in of_kind] for of_kind in waits]
+        for share in (0.5, 0.99)
+    )
     figures = []
-    for name, (enqueue, connected) in kinds.items():
-        medians, slowest, raw_medians, raw_slowest = [], [], [], []
-        with connected:
-            for _ in turns(times):
-                waits = pickups(enqueue, count)
-                medians.append(percentile(waits, 0.5) * 1_000)
-                slowest.append(percentile(waits, 0.99) * 1_000)
-                waits = raw.notified(count)
-                raw_medians.append(percentile(waits, 0.5) * 1_000)
-                raw_slowest.append(percentile(waits, 0.99) * 1_000)
-        partner = "a bare NOTIFY"
-        figures += [
-            Figure(f"pickup {name}, p50", "ms", medians, raw_medians, partner, "less", "4 ms"),
-            Figure(f"pickup {name}, p99", "ms", slowest, raw_slowest, partner, "less", "10 ms"),
-        ]
+    for at, name in enumerate([*kinds, "from a pooled connection"]):
+        for share, values, bar in (("p50", medians, "4 ms"), ("p99", slowest, "10 ms")):
+            title = f"pickup {name}, {share}"
+            figures.append(
+                Figure(title, "ms", values[at], values[-1], "a bare NOTIFY", "less", bar)
+            )
+        if name.startswith("with "):
+            title = f"pickup {name}, to a plain one, p50"
+            figures.append(Figure(title, "ms", medians[at], medians[0], "it", "less"))
     return figures
 
 
-def pickups(enqueue: Callable[[], object], count: int) -> list[float]:
-    """From the return of the enqueue, its commit included (how long a commit takes is the disk's
-    affair), on the database's clock."""
+def pickups(count: int, *enqueues: Callable[[], object]) -> list[list[float]]:
+    """For each of them, which are called in turns: from its return, its commit included (how long
+    a commit takes is the disk's affair), on the database's clock."""
     empty()
     returned = []
     with running_worker("--poll-seconds", "5"):
-        for _ in range(FIRST + count):
+        for enqueue in enqueues * (FIRST + count):
             enqueue()
             returned.append(time.time())
             time.sleep(LINGERS)
@@ -112,7 +117,8 @@ def pickups(enqueue: Callable[[], object], count: int) -> list[float]:
         "SELECT extract(epoch FROM started_at)::float8 FROM django_jobs_run ORDER BY job_id"
     )
     waits = [at - ahead - since for (at,), since in zip(started, returned, strict=True)]
-    return waits[FIRST:]
+    kinds = len(enqueues)
+    return [waits[FIRST * kinds + kind :: kinds] for kind in range(kinds)]
 
 
 def due(times: int, scale: float) -> list[Figure]:

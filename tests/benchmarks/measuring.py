@@ -6,7 +6,9 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -14,7 +16,8 @@ class Figure:
     """One line of the report: the product's figures beside the raw limit's, of the same run.
 
     ``better`` says which way is better, ``"more"`` (a rate) or ``"less"`` (a time). ``bar`` is
-    what the project promises for the ratio or the figure, for the reader; nothing asserts it.
+    what the project promises for the figure itself, for the reader; those of the ratios are in
+    :mod:`.bars`.
     """
 
     name: str
@@ -95,10 +98,10 @@ def turns(times: int) -> Iterator[int]:
         yield number
 
 
-def repeat(times: int, *measures: Callable[[], float]) -> list[list[float]]:
+def repeat(times: int, *measures: Callable[[], T]) -> list[list[T]]:
     """Run the measures in turns, ``times`` times each, so that a busy moment of the machine falls
     on all of them."""
-    found: list[list[float]] = [[] for _ in measures]
+    found: list[list[T]] = [[] for _ in measures]
     for number in range(times):
         for index, measure in enumerate(measures):
             progress.step(f"{number + 1} of {times}, {index + 1} of {len(measures)}")

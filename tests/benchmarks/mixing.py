@@ -59,7 +59,7 @@ def slow_jobs(times: int, scale: float) -> list[Figure]:
     ideal = [jobs / THREADS * seconds] * times
     return [
         Figure(f"{jobs} jobs of 1 s, two workers of 4 threads", "s", spans, ideal, "the ideal",
-               "less", "1.1"),
+               "less"),
         Figure("start lag of 5 ms jobs between 2 s jobs, p99", "ms", lags, raw_lags,
                "a thread pool in memory, same arrivals", "less"),
     ]  # fmt: skip
@@ -100,7 +100,7 @@ def async_handlers(times: int, scale: float) -> list[Figure]:
     ideal = [1.0] * times
     name = f"{count:,} async handlers that await 1 s"
     return [
-        Figure(name, "s", alone, ideal, "one of them", "less", "2"),
+        Figure(f"{name}, in one process", "s", alone, ideal, "one of them", "less"),
         Figure(f"{name}, with {plain:,} plain jobs", "s", mixed, alone, "them alone", "less"),
         Figure(f"{plain:,} plain jobs with them", "jobs/s", rates),
     ]  # fmt: skip

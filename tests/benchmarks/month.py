@@ -34,7 +34,7 @@ from django_jobs.models import DeadLetter, Job, Run
 from tests.app.jobs import noop
 
 from . import raw
-from .database import NOOP, execute, fetch, settle_down
+from .database import NOOP, drop_past_days, execute, fetch, settle_down
 from .measuring import Figure, progress, turns
 
 DAYS, EARLIER_DAYS = 30, 30
@@ -112,6 +112,7 @@ SELECT pg_relation_size(relation), pg_indexes_size(relation) FROM to_regclass(%s
 
 def month(times: int, scale: float) -> list[Figure]:
     """Fill the month, then measure it."""
+    drop_past_days()
     fill_month(int(A_DAY * scale))
     return measured(times)
 

@@ -47,10 +47,8 @@ def pgqueuer(times: int, scale: float) -> list[Figure]:
         Figure(f"{name}, async handlers, drain of {count:,}", "jobs/s", tasks, raws, limit),
         Figure(f"{name}, handlers in threads, drain of {count:,}", "jobs/s", threads, raws,
                limit),
-        Figure("ours to PgQueuer threads", "jobs/s", ours, threads,
-               f"{name}, handlers in threads", bar="1.2"),
-        Figure("ours to PgQueuer async", "jobs/s", ours, tasks,
-               f"{name}, async handlers", bar="1.0"),
+        Figure(f"ours to {name}, handlers in threads", "jobs/s", ours, threads, "it"),
+        Figure(f"ours to {name}, async handlers", "jobs/s", ours, tasks, "it"),
     ]  # fmt: skip
 
 

@@ -47,8 +47,8 @@ IF_NAMED = {*OF_THE_ADMIN, "doctor"}
 ALL = [name for name in SECTIONS if name not in IF_NAMED]
 
 
-def load(name: str) -> Section:
-    """The section of that name."""
+def measure(name: str, times: int, scale: float) -> list[Figure]:
+    """The figures of a section."""
     module, function = SECTIONS[name].split(".")
     section: Section = getattr(import_module(f".{module}", __package__), function)
-    return section
+    return section(times, scale)

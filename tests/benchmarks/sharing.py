@@ -57,7 +57,7 @@ def fairness(times: int, scale: float) -> list[Figure]:
         ideals.append(EACH * tenants * 0.95 / speed)
     return [
         Figure(f"wait p95 of {tenants - 1:,} tenants, behind {large:,} jobs of another", "s",
-               waits, ideals, "an ideal fair share", "less", "2"),
+               waits, ideals, "an ideal fair share", "less"),
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 
@@ -44,24 +45,22 @@ def beside_many_rows(times: int, scale: float) -> list[Figure]:
         return lambda: fill(int(number * scale), status, ahead=DAY)
 
     cases = {
-        "1,000,000 in the backlog": (rows(1_000_000, "ready"), "0.9"),
-        "1,000,000 scheduled": (rows(1_000_000, "scheduled"), "0.9"),
-        "3,000,000 finished": (rows(3_000_000, "succeeded"), "0.9"),
-        "200,000 blocked behind a full key": (lambda: _fill_full_key(int(200_000 * scale)), "0.95"),
+        "1,000,000 in the backlog": rows(1_000_000, "ready"),
+        "1,000,000 scheduled": rows(1_000_000, "scheduled"),
+        "3,000,000 finished": rows(3_000_000, "succeeded"),
+        "200,000 blocked behind a full key": lambda: _fill_full_key(int(200_000 * scale)),
     }
-    figures = []
-    for name, (others, bar) in cases.items():
-        values, alone = repeat(
-            times,
-            lambda others=others: beside(others),
-            lambda: beside(lambda: None),
-        )
-        title = f"drain of {count:,} beside {name}"
-        if scale != 1:
-            title += f" times {scale:g}"
-        figures.append(Figure(title, "jobs/s", values, alone, "an empty table", bar=bar))
+    alone, *found = repeat(
+        times,
+        partial(beside, lambda: None),
+        *(partial(beside, others) for others in cases.values()),
+    )
     empty()
-    return figures
+    more = "" if scale == 1 else f" times {scale:g}"
+    return [
+        Figure(f"drain of {count:,} beside {name}{more}", "jobs/s", values, alone, "an empty table")
+        for name, values in zip(cases, found, strict=True)
+    ]
 
 
 def _fill_full_key(count: int) -> None:
@@ -107,7 +106,7 @@ def under_a_held_snapshot(times: int, scale: float) -> list[Figure]:
             tenths = ", ".join(f"{rate:,.0f}" for rate in rates)
             progress.emit(f"snapshot: {name}, tenth by tenth: {tenths} jobs/s")
         title = f"drain of {count:,} under a held snapshot, {name}, last tenth"
-        figures.append(Figure(title, "jobs/s", last, first, "its first tenth", bar="0.9"))
+        figures.append(Figure(title, "jobs/s", last, first, "its first tenth"))
     return figures
 
 
