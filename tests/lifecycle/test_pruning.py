@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from django.db import transaction
 
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.pruning import Page, Rules, prune, prune_ticks, prune_workers
+from django_jobs.lifecycle.pruning import (
+    Page,
+    Rules,
+    prune,
+    prune_ticks,
+    prune_unique_keys,
+    prune_workers,
+)
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run, Tick, Worker
 from tests.app.jobs import noop
 from tests.factories import (
+    another_connection,
     claim_ready,
     due_schedule,
     enqueue_and_claim,
@@ -192,3 +203,43 @@ def test_concurrent_pruning_of_ticks_is_safe() -> None:
 
     assert sum(in_threads(4, walk)) == 60
     assert not Tick.objects.exists()
+
+
+def old_jobs() -> None:
+    age(8, finish(2))
+
+
+def old_workers() -> None:
+    for _ in range(2):
+        workers.end(register_worker())
+    run_sql("UPDATE django_jobs_worker SET stopped_at = now() - interval '8 days'")
+
+
+def old_keys() -> None:
+    for key in "ab":
+        noop.using(idempotency_key=key, unique_for=60).enqueue()
+    run_sql("UPDATE django_jobs_uniquekey SET expires_at = now() - interval '1 s'")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "table, make_two, pruned",
+    [
+        ("job", old_jobs, lambda: prune(RULES).deleted),
+        ("worker", old_workers, lambda: prune_workers(7 * DAY)),
+        ("uniquekey", old_keys, prune_unique_keys),
+        ("tick", lambda: ticks_of([100, 99]), lambda: prune_ticks(90 * DAY)),
+    ],
+)
+def test_a_row_that_another_session_has_locked_stays_until_the_next_time(
+    table: str, make_two: Callable[[], None], pruned: Callable[[], int]
+) -> None:
+    make_two()
+    with another_connection() as other, other.cursor() as cursor:
+        other.set_autocommit(False)
+        cursor.execute(f"SELECT FROM django_jobs_{table} ORDER BY id LIMIT 1 FOR UPDATE")
+        with transaction.atomic():
+            run_sql("SET LOCAL lock_timeout = '1s'")
+            assert pruned() == 1
+        other.rollback()
+    assert pruned() == 1

@@ -63,6 +63,16 @@ def test_a_key_admits_its_limit_in_the_order_of_rank() -> None:
     assert Job.objects.get(pk=low.pk).status == "blocked"
 
 
+def test_a_job_that_another_session_has_locked_leaves_its_slot_to_the_next() -> None:
+    locked, free = charge_account.enqueue(7), charge_account.enqueue(7)
+    with another_connection() as other, other.cursor() as cursor:
+        other.set_autocommit(False)
+        cursor.execute("SELECT FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked.pk])
+        admit()
+        other.rollback()
+    assert list(Job.objects.filter(status="ready").values_list("pk", flat=True)) == [free.pk]
+
+
 def test_a_poll_says_that_jobs_wait_at_their_gates() -> None:
     assert not peek(["default"]).gated
     charge_account.enqueue(7)
