@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.worker.ipc.scoreboard import CAPACITY, Scoreboard, StartedJob, WorkerSlot
+from django_jobs.worker.ipc.scoreboard import (
+    CAPACITY,
+    SHORT_SECONDS,
+    Scoreboard,
+    StartedJob,
+    WorkerSlot,
+)
 
 
 @pytest.fixture
@@ -111,3 +117,18 @@ def test_a_cleared_slot_is_empty(slot: WorkerSlot) -> None:
     assert (slot.worker, slot.lease_until) == (0, 0.0)
     assert not any([slot.lease_lost, slot.watched, slot.settles])
     assert [slot.start(number, 1, 8).index for number in range(3)] == [0, 1, 2]
+
+
+def test_a_process_is_short_only_soon_after_a_try_to_connect_failed_and_until_it_may_claim() -> (
+    None
+):
+    (slot,) = Scoreboard(1).slots
+    assert not slot.is_short
+    slot.status.ask_for_room()
+    assert slot.is_short
+    slot.status.is_connected = True
+    slot.note_settling(True)
+    assert not slot.is_short
+    slot.note_settling(False)
+    slot.status.room_asked_at -= SHORT_SECONDS
+    assert not slot.is_short

@@ -51,3 +51,18 @@ def test_endings_of_many_threads_are_all_counted(held: ClaimedJob) -> None:
     for thread in threads:
         thread.join()
     assert claimed_jobs.ended == 20_000
+
+
+def test_the_claimer_is_woken_once_when_only_as_many_jobs_wait_as_count_as_few(
+    held: ClaimedJob,
+) -> None:
+    claimed_jobs = ClaimedJobs()
+    line, woken = claimed_jobs.new_line(), claimed_jobs.wake_event
+    line.put_back([held] * 4)
+    line.wants_more, line.refill_below = True, 2
+    line.next()
+    assert not woken.wait(0)
+    line.next()
+    assert woken.wait(0)
+    line.next()
+    assert not woken.wait(0)

@@ -135,6 +135,19 @@ def test_a_late_handler_has_timed_out_regardless_of_its_reaction(
         limit.call(handler, {})
 
 
+def test_a_signal_ends_the_wait_for_another_thread(slot: WorkerSlot) -> None:
+    limit, _ = limit_of(SignalTimeouts(), slot, 0.05)
+    woken = threading.Event()
+    other = threading.Timer(30, woken.set)
+    other.start()
+    try:
+        with pytest.raises(Interrupted):
+            limit.call(woken.wait, {})
+        assert not woken.is_set()
+    finally:
+        other.cancel()
+
+
 def test_a_signal_ends_a_sleep(slot: WorkerSlot) -> None:
     limit, _ = limit_of(SignalTimeouts(), slot, 0.05)
     with pytest.raises(Interrupted):
