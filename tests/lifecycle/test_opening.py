@@ -19,7 +19,7 @@ from django_jobs.lifecycle import opening
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.settling import Ending, give_back, settle
+from django_jobs.lifecycle.settling import Ending, HandOver, give_back, settle
 from django_jobs.lifecycle.settling_rows import settle_row_by_row
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Dependency, Job, Queue, Run, WorkflowRun
@@ -243,6 +243,21 @@ def test_a_priority_set_while_waiting_holds_after_the_opening() -> None:
     weight = Queue.objects.get(name="default").priority_weight
     assert early.rank - late.rank == pytest.approx(10 * weight)
     assert [one.id for one in claim_ready(worker, limit=1)] == [late.pk]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("outcome", [OK, DEAD])
+def test_only_an_opened_step_that_waits_at_gates_asks_for_an_admission(outcome: Outcome) -> None:
+    gates = Gates(queue="default", key="account:7")
+    after = "a" if outcome is OK else "-a"
+    for own, asks in ((None, False), (gates, True)):
+        first, last = steps_of({"a": "", "b": after})
+        start(NewRun(name="graph"), [first, replace(last, gates=own)])
+        (held,) = claim_ready(register_worker())
+        handed = HandOver()
+        settle([Ending(held, outcome)], hand_over=handed)
+        assert handed.freed is asks
+        job_operations.cancel(Job.objects.filter(step="b").values_list("pk", flat=True))
 
 
 @pytest.mark.django_db
