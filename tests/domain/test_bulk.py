@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.domain.bulk import MOST_REASONS, OTHER_REASONS, Reasons, checked_terms
+from django_jobs.domain.bulk import MOST_REASONS, OTHER_REASONS, Reasons, are_same, checked_terms
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,24 @@ def test_terms_are_kept_as_they_are(terms: dict[str, Any]) -> None:
 def test_anything_else_is_no_term(terms: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         checked_terms(terms)
+
+
+@pytest.mark.parametrize(
+    "others, same",
+    [
+        ({"created_since": "2026-11-23T10:01:00+00:00", "queue": "emails"}, True),
+        ({"created_since": "2026-11-23T12:59:00+03:00", "queue": "emails"}, True),
+        ({"created_since": "2026-11-23T10:01:00.000001+00:00", "queue": "emails"}, False),
+        ({"created_since": "2026-11-23T10:00:00+00:00", "queue": "bulk"}, False),
+        ({"created_since": "2026-11-23T10:00:00+00:00"}, False),
+    ],
+)
+def test_terms_whose_times_differ_by_up_to_a_minute_ask_for_the_same_jobs(
+    others: dict[str, Any], same: bool
+) -> None:
+    terms = {"created_since": "2026-11-23T10:00:00+00:00", "queue": "emails"}
+    assert are_same(terms, others) is same
+    assert are_same(others, terms) is same
 
 
 def test_reasons_are_counted_without_their_numbers_and_quotes() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.domain.search_terms import Argument, parsed, term
+from django_jobs.domain.search_terms import MOST_TERMS, Argument, Terms, parsed, term
 
 KINDS = ("type", "tag", "error")
 
@@ -57,6 +57,15 @@ def test_any_other_name_is_an_argument(
 ) -> None:
     assert parsed(text, KINDS, arguments=True).arguments == [Argument(path, values)]
     assert parsed(text, KINDS).unknown == [text]
+
+
+def test_only_more_terms_than_a_search_takes_are_too_many() -> None:
+    """Ids do not count."""
+    most = "7 " * 30 + "tag:vip " * MOST_TERMS
+    assert parsed(most, KINDS) == Terms(numbers=[7] * 30, kinds={"tag": ["vip"] * MOST_TERMS})
+    assert not parsed(most, KINDS).too_many
+    assert parsed(most + "tag:vip", KINDS) == Terms(too_many=True)
+    assert parsed("tag:vip " * (MOST_TERMS + 1), KINDS).too_many
 
 
 def test_an_argument_is_looked_for_alone_and_in_a_list() -> None:

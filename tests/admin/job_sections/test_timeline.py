@@ -110,11 +110,30 @@ def test_an_attempt_after_a_lost_one_has_waited_since_its_end(page: Page) -> Non
     assert len(lengths) >= 4
     assert not [length for length in lengths if "h" in length]
     for attempt in (1, 2):
-        run = Run.objects.get(attempt=attempt)
-        times = page.text(change_url(Run, run.pk)).partition("Times")[2]
-        waited = re.search(r"field-waited.*?readonly\">(.*?)<", times, re.DOTALL)
-        assert waited is not None
-        assert re.fullmatch(r"[0-9.]+ m?s", waited[1].replace("\N{NO-BREAK SPACE}", " "))
+        assert re.fullmatch(r"[0-9.]+ m?s", waited_of(page, attempt))
+
+
+def test_an_attempt_has_waited_since_the_last_of_several_interruptions(page: Page) -> None:
+    worker = register_worker()
+    settle_one(enqueue_and_claim(add, 1, worker=worker), Lost(reason="SIGKILL"))
+    for outcome in (Lost(reason="SIGKILL"), Succeeded()):
+        (again,) = claim_ready(worker)
+        settle_one(again, outcome)
+    run_sql("UPDATE django_jobs_run SET available_at = available_at - interval '3 h'")
+    run_sql(
+        "UPDATE django_jobs_run SET claimed_at = claimed_at - interval '2 h',"
+        " finished_at = finished_at - interval '2 h' WHERE attempt = 1"
+    )
+    assert re.fullmatch(r"[0-9.]+ m?s", waited_of(page, 3))
+
+
+def waited_of(page: Page, attempt: int) -> str:
+    """What the page of a run says about its wait."""
+    run = Run.objects.get(attempt=attempt)
+    times = page.text(change_url(Run, run.pk)).partition("Times")[2]
+    waited = re.search(r"field-waited.*?readonly\">(.*?)<", times, re.DOTALL)
+    assert waited is not None
+    return waited[1].replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_only_the_latest_runs_are_shown_and_the_page_says_so(

@@ -15,6 +15,8 @@ from django_jobs.admin.workflows.drawing import TIMES, Line, Node, draw, shorten
         ("shipping", 6, "shi…ng"),
         ("日本語の手順", 12, "日本語の手順"),
         ("日本語の手順", 9, "日本…手順"),
+        ("shipping日本語", 9, "shi…本語"),
+        ("日本語shipping", 9, "日本語…ng"),
         ("", 3, ""),
     ],
 )
