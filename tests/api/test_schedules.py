@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries, Settings
 
@@ -22,6 +24,7 @@ from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Queue, Schedule
 from tests.app.jobs import add, mark, noop, summarise
 from tests.factories import due_schedule, in_threads, listening, look, run_sql
+from tests.lifecycle.operations.test_jobs import wait_for_a_blocked_session
 
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 PARIS = dt.timezone(dt.timedelta(hours=1))
@@ -293,6 +296,42 @@ def test_concurrent_deployments_do_not_conflict() -> None:
         declare(f"s{number}")
     in_threads(5, lambda number: synchronise("default"))
     assert Schedule.objects.filter(declared=True).count() == 20
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_deployment_keeps_a_pause_for_whose_commit_it_waits() -> None:
+    declare()
+    row = table()["nightly"]
+    registry.forget_schedule("nightly")
+    declare(priority=3)
+
+    inserted, paused = threading.Event(), threading.Event()
+
+    def stop_after_insert(execute: Any, sql: str, *given: Any) -> Any:
+        result = execute(sql, *given)
+        if sql.startswith("INSERT"):
+            inserted.set()
+            assert paused.wait(60)
+        return result
+
+    def deploy() -> None:
+        try:
+            with connection.execute_wrapper(stop_after_insert):
+                synchronise("default")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as threads:
+        deployment = threads.submit(deploy)
+        assert inserted.wait(60)
+        with transaction.atomic():
+            schedule_operations.pause([row.pk], reason="too loud")
+            paused.set()
+            wait_for_a_blocked_session()
+        deployment.result()
+    row.refresh_from_db()
+    assert (row.priority, row.paused_reason) == (3, "too loud")
+    assert row.paused_at is not None
 
 
 @pytest.mark.django_db(transaction=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from django.db import connections, transaction
 
 from django_jobs.api.schedule_requests import request_of
 from django_jobs.exceptions import OperationRefused, PayloadError, QueueFull
@@ -26,6 +28,8 @@ from tests.factories import (
     register_worker,
     run_sql,
 )
+
+from .test_jobs import wait_for_a_blocked_session
 
 pytestmark = pytest.mark.django_db
 
@@ -105,6 +109,26 @@ def test_a_paused_schedule_fires_nothing_until_resumed() -> None:
     assert schedule.next_due_at is not None
     assert schedule.next_due_at > now()
     assert not Tick.objects.filter(schedule=schedule).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pause_that_another_session_commits_first_keeps_its_reason() -> None:
+    schedule = due_schedule()
+
+    def pause(reason: str) -> list[str]:
+        try:
+            return schedule_operations.pause([schedule.pk], reason=reason)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            assert schedule_operations.pause([schedule.pk], reason="too loud") == ["tick"]
+            later = threads.submit(pause, "too late")
+            wait_for_a_blocked_session()
+        assert later.result() == []
+    schedule.refresh_from_db()
+    assert schedule.paused_reason == "too loud"
 
 
 def test_a_pause_without_a_reason_names_the_operator() -> None:
