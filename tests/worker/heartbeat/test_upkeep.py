@@ -103,3 +103,19 @@ def test_a_task_that_always_loses_the_connection_keeps_no_other_from_its_turn(
     task = MaintenanceTask(name="counting", every=0.1, batch=1, run_once=run_once)
     upkeep = Upkeep([losing, task], None, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
     turns(upkeep, lambda: len(done) >= 3)
+
+
+@pytest.mark.parametrize(("look", "rests"), [(fail, True), (refused, True), (lambda: 0.0, False)])
+def test_a_turn_rests_at_its_end_only_if_something_failed(
+    look: Callable[[], float], rests: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rested: list[tuple[float, ...]] = []
+
+    def no_seconds(*between: float) -> float:
+        rested.append(between)
+        return 0.0
+
+    monkeypatch.setattr("django_jobs.worker.heartbeat.upkeep.random.uniform", no_seconds)
+    upkeep = Upkeep([], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
+    turns(upkeep, lambda: True)
+    assert rested == [(0.2, 0.5)] * rests
