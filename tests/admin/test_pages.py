@@ -31,6 +31,7 @@ from .walking import BROKEN_PAYLOADS, UNSHOWN, Page, change_url, list_url
 pytestmark = pytest.mark.django_db
 
 ALL = (Job, DeadLetter, Run, Queue, Worker)
+CELL = re.compile(r'class="field-(\w+)[^"]*">(.*?)</t[dh]>', re.DOTALL)
 
 
 def one_of_each_state() -> None:
@@ -276,6 +277,15 @@ def test_queue_counts_stop_at_a_thousand(page: Page) -> None:
     assert "1,000+" in text
     assert f"{list_url(Job)}?queue=bulk&status=scheduled" in text
     promoting.promote()
+
+
+def test_the_list_of_queues_counts_the_jobs_of_each_state(page: Page) -> None:
+    one_of_each_state()
+    rows = re.findall(r"<tr\b.*?</tr>", page.text(list_url(Queue)), re.DOTALL)
+    (row,) = [row for row in rows if re.search(r"field-\w*name.*?>default<", row)]
+    cells = {name: re.sub(r"<.+?>", "", cell) for name, cell in CELL.findall(row)}
+    counts = [cells[name] for name in ("ready", "scheduled", "running")]
+    assert counts == ["1", "2", "1 / ∞"]
 
 
 def test_an_expired_lease_is_shown(page: Page) -> None:
