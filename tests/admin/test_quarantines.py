@@ -10,8 +10,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_jobs.lifecycle.operations import quarantines
+from django_jobs.lifecycle.operations import jobs, quarantines
 from django_jobs.models import Job, Quarantine
+from django_jobs.models.job import QUARANTINED
 from tests.app.jobs import noop
 from tests.factories import run_sql
 
@@ -35,6 +36,13 @@ def test_the_list_shows_reason_operator_and_blocked_jobs(page: Page) -> None:
     for shown in ("app.noop", "quarantined", "eats memory", "ada", " ago"):
         assert shown in text
     assert '<a href="/admin/django_jobs/job/?job_type=app.noop&status=blocked">3</a>' in text
+
+
+def test_a_job_that_was_cancelled_with_that_word_is_not_counted(page: Page) -> None:
+    cancelled = noop.enqueue()
+    jobs.cancel([cancelled.pk], reason=QUARANTINED)
+    held_type()
+    assert 'status=blocked">3</a>' in page.read(list_url(Quarantine))
 
 
 def test_jobs_that_wait_at_their_gates_are_counted_while_it_is_in_force(page: Page) -> None:
