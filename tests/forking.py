@@ -153,15 +153,22 @@ class Template(_Server):
             return code, printed.read().decode()
 
 
-_roots: OrderedDict[frozenset[tuple[str, str]], _Root] = OrderedDict()
+_roots: OrderedDict[tuple[object, ...], _Root] = OrderedDict()
 _templates: OrderedDict[tuple[object, ...], Template] = OrderedDict()
 _ending: list[_Root] = []
+
+
+def _network() -> str:
+    """The network namespace of this thread, in which it starts processes."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/thread-self/ns/net")
+    return ""
 
 
 def _root(environment: dict[str, str]) -> _Root:
     """The one whose libraries would be loaded alike in this environment."""
     loaded = {k: v for k, v in environment.items() if not k.startswith(OF_SETTINGS)}
-    key = frozenset(loaded.items())
+    key = _network(), frozenset(loaded.items())
     if key not in _roots:
         _roots[key] = _Root(loaded)
         if len(_roots) > MOST_ROOTS:
@@ -174,7 +181,7 @@ def _root(environment: dict[str, str]) -> _Root:
 
 def template(directory: Path, environment: dict[str, str], *modules: str) -> Template:
     """The one for this environment, which stays for the next that asks for it."""
-    key = (directory, frozenset(environment.items()), modules)
+    key = (_network(), directory, frozenset(environment.items()), modules)
     if key not in _templates:
         _templates[key] = Template(directory, environment, *modules)
         if len(_templates) > MOST_TEMPLATES:
@@ -256,7 +263,8 @@ def _main() -> None:
         return
     from django.core.management import execute_from_command_line
 
-    exec(found[0]["before"], {})
+    space: dict[str, object] = {}  # kept: receivers of signals are referred to weakly
+    exec(found[0]["before"], space)
     sys.argv = [django.__file__, *found[0]["arguments"]]
     execute_from_command_line(sys.argv)
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests import first_failure
 from tests.again.busy import LOOP, busy_processes
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.timeout(300)
@@ -91,7 +92,7 @@ def again(directory: Path, source: str, name: str, *options: str) -> subprocess.
 def outcome(process: subprocess.Popen[str]) -> tuple[str, int]:
     with process:
         try:
-            output, _ = process.communicate(timeout=250)
+            output, _ = process.communicate()
         finally:
             process.terminate()
     return output, process.returncode
@@ -155,8 +156,8 @@ def test_no_busy_process_is_left(tmp_path: Path, number: signal.Signals) -> None
     busy, others = children_of(psutil.Process(process.pid))
     try:
         process.send_signal(number)
-        assert process.wait(30) != 0
-        _, alive = psutil.wait_procs(busy, 30)
+        assert process.wait(PATIENCE) != 0
+        _, alive = psutil.wait_procs(busy, PATIENCE)
         assert not alive
     finally:
         assert process.stdout
@@ -168,7 +169,7 @@ def test_no_busy_process_is_left(tmp_path: Path, number: signal.Signals) -> None
 
 def children_of(process: psutil.Process) -> tuple[list[psutil.Process], list[psutil.Process]]:
     """Its two busy processes, and pytest."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while True:
         children = process.children()
         busy = [child for child in children if LOOP in child.cmdline()]
@@ -181,7 +182,7 @@ def children_of(process: psutil.Process) -> tuple[list[psutil.Process], list[psu
 def test_busy_processes_use_the_cpu_and_end_with_the_block() -> None:
     with contextlib.suppress(ZeroDivisionError), busy_processes(1) as (pid,):
         process = psutil.Process(pid)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while process.cpu_times().user < 0.2:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -25,6 +25,7 @@ ALLOWED = {
     "lifecycle/gates/test_admission.py: sleep": "a job is due after a millisecond",
     "lifecycle/gates/test_fairness.py: approx": "shares of slots",
     "lifecycle/test_settling_waits.py: sleep": "two threads meet at any moment",
+    "today.py: sleep": "until the day has ended",
     "worker/heartbeat/test_heartbeat.py: wait": "a function of this name moves a clock",
     "worker/pools/test_queue_selector.py: approx": "shares of claims",
     "worker/test_memory.py: approx": "megabytes",

@@ -25,6 +25,7 @@ from django_jobs.models import Queue, Schedule
 from tests.app.jobs import add, mark, noop, summarise
 from tests.factories import due_schedule, in_threads, listening, look, run_sql
 from tests.lifecycle.operations.test_jobs import wait_for_a_blocked_session
+from tests.patience import PATIENCE
 
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 PARIS = dt.timezone(dt.timedelta(hours=1))
@@ -311,7 +312,7 @@ def test_a_deployment_keeps_a_pause_for_whose_commit_it_waits() -> None:
         result = execute(sql, *given)
         if sql.startswith("INSERT"):
             inserted.set()
-            assert paused.wait(60)
+            assert paused.wait(PATIENCE)
         return result
 
     def deploy() -> None:
@@ -323,7 +324,7 @@ def test_a_deployment_keeps_a_pause_for_whose_commit_it_waits() -> None:
 
     with ThreadPoolExecutor(1) as threads:
         deployment = threads.submit(deploy)
-        assert inserted.wait(60)
+        assert inserted.wait(PATIENCE)
         with transaction.atomic():
             schedule_operations.pause([row.pk], reason="too loud")
             paused.set()
