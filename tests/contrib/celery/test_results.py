@@ -76,12 +76,12 @@ def test_a_job_that_is_deleted_meanwhile_is_an_unknown_id() -> None:
 
     def get() -> None:
         try:
-            result.get(timeout=PATIENCE)
+            result.get(timeout=1)
         except Exception as error:
             raised.append(type(error))
 
     waiting = in_a_thread(get)
-    until(lambda: listener._waiting)
+    until(lambda: listener._waiting or raised)
     Job.objects.all().delete()
     waiting.join(PATIENCE)
     assert raised == [TimeoutError]
