@@ -20,6 +20,7 @@ WAITS = {
 }
 ALLOWED = {
     "admin/overview/test_problems.py: wait": "a function of this name moves rows back in time",
+    "contrib/celery/test_results.py: wait": "an unknown id is waited for until the time is over",
     "domain/test_graph_layout.py: approx": "lengths of a picture",
     "faults/test_signals.py: sleep": "the moment itself is what is tried, and any may pass",
     "lifecycle/gates/test_admission.py: sleep": "a job is due after a millisecond",
