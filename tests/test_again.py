@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -17,6 +16,7 @@ import pytest
 from tests import first_failure
 from tests.again.busy import LOOP, busy_processes
 from tests.patience import PATIENCE
+from tests.worker.processes import until
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.timeout(300)
@@ -169,22 +169,17 @@ def test_no_busy_process_is_left(tmp_path: Path, number: signal.Signals) -> None
 
 def children_of(process: psutil.Process) -> tuple[list[psutil.Process], list[psutil.Process]]:
     """Its two busy processes, and pytest."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        children = process.children()
-        busy = [child for child in children if LOOP in child.cmdline()]
-        if len(busy) == 2 and len(children) == 3:
-            return busy, [child for child in children if child not in busy]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+
+    def busy() -> list[psutil.Process]:
+        return [child for child in process.children() if LOOP in child.cmdline()]
+
+    until(lambda: len(busy()) == 2 and len(process.children()) == 3)
+    return busy(), [child for child in process.children() if child not in busy()]
 
 
 def test_busy_processes_use_the_cpu_and_end_with_the_block() -> None:
     with contextlib.suppress(ZeroDivisionError), busy_processes(1) as (pid,):
         process = psutil.Process(pid)
-        deadline = time.monotonic() + PATIENCE
-        while process.cpu_times().user < 0.2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: process.cpu_times().user >= 0.2)
         raise ZeroDivisionError
     assert not process.is_running()

@@ -123,7 +123,8 @@ class Project:
         return printed
 
     def _run(self, arguments: tuple[str, ...], input: str) -> tuple[int, str]:
-        if arguments[:2] == ("python", "manage.py") and arguments[2] not in WRITES_CODE:
+        manages = arguments[:2] == ("python", "manage.py") and arguments[2] not in WRITES_CODE
+        if manages and forking.IS_POSSIBLE:
             with contextlib.suppress(EOFError):  # what cannot be loaded says why below
                 return self._template().run([*arguments[2:]], input)
         self._forget_loaded()  # it may write a file
