@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import admin, auth
+from django.forms import ModelForm
+from django.test import RequestFactory
+
 from django_jobs.models import Queue
 from tests.admin.walking import Page, change_url
 
 
 def as_shown(page: Page, queue: Queue, **changed: Any) -> dict[str, Any]:
-    """The form as its page shows it, with some fields ``changed``."""
-    form = page.client.get(change_url(Queue, queue.pk)).context["adminform"].form
+    """The form as its page shows it, with some fields ``changed``.
+
+    The page is not rendered: of the CPU of these tests, it was three quarters."""
+    request = RequestFactory().get(change_url(Queue, queue.pk))
+    request.user = auth.get_user(page.client)
+    stored = Queue.objects.get(pk=queue.pk)
+    form = admin.site.get_model_admin(Queue).get_form(request, stored, change=True)(instance=stored)
+    return filled_in(form, **changed)
+
+
+def filled_in(form: ModelForm[Queue], **changed: Any) -> dict[str, Any]:
+    """What a browser sends for ``form``, with some fields ``changed``."""
     shown = {name: form[name].value() for name in form.fields}
     return {name: "" if value is None else value for name, value in (shown | changed).items()}
 

@@ -15,7 +15,7 @@ from django_jobs.domain.retention import Kept, kept_by_status
 from django_jobs.models import Queue
 from tests.admin.walking import Page, change_url
 
-from .filled_in import as_shown, errors, saved
+from .filled_in import as_shown, errors, filled_in, saved
 
 pytestmark = pytest.mark.django_db
 
@@ -55,6 +55,12 @@ ODD_RETENTIONS = [
 def queue_with(**values: Any) -> Queue:
     Queue.objects.filter(name="bulk").update(**values)
     return Queue.objects.get(name="bulk")
+
+
+def test_the_page_shows_the_form_that_these_tests_send(page: Page) -> None:
+    queue = queue_with(backoff=SHORT[0], retention=RETENTIONS[1], max_attempts=3)
+    shown = page.client.get(change_url(Queue, queue.pk)).context["adminform"].form
+    assert filled_in(shown, max_attempts=7) == as_shown(page, queue, max_attempts=7)
 
 
 @pytest.mark.parametrize("stored", [*(rule.as_json() for rule in EVERY_CURVE), *SHORT, None])
