@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.timeout(300)
 SETTINGS = """
 [tool.pytest.ini_options]
-addopts = "-p no:randomly -p no:django"
+addopts = "-p xdist"
 """
 EVERY_THIRD = """
 from pathlib import Path
@@ -79,6 +79,7 @@ def again(directory: Path, source: str, name: str, *options: str) -> subprocess.
     (directory / "test_it.py").write_text(source)
     inherited = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
     inherited.pop(first_failure.FILE, None)
+    inherited["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # all that are installed take half of the CPU
     return subprocess.Popen(
         [sys.executable, "-m", "tests.again", f"{directory / 'test_it.py'}::{name}", *options],
         cwd=ROOT,

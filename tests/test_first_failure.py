@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.timeout(300)
 SETTINGS = """
 [tool.pytest.ini_options]
-addopts = "--dist=worksteal -p no:randomly -p no:django"
+addopts = "-p xdist -p hypothesispytest --dist=worksteal"
 """
 CONFTEST = """
 import os
@@ -92,6 +92,7 @@ def environment(**others: str) -> dict[str, str]:
     inherited = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
     inherited.pop("CI", None)  # there Hypothesis has no seed
     own = {"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT), FILE: ""}
+    own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # all that are installed take half of the CPU
     return {**inherited, **own, **others}
 
 

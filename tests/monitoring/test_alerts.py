@@ -53,10 +53,8 @@ def before() -> str:
 def assert_fires(before: str, after: str, minutes: int, alert: str, **labels: str) -> None:
     """What was scraped ``before`` raises no alert. After so many minutes of ``after`` this one
     fires, and no other."""
-    history = [Phase(before, 90), Phase(after, minutes)]
-    assert_alerts(history, {}, {alert: labels})
-    if minutes > 1:
-        assert_alerts([Phase(before, 90), Phase(after, minutes - 1)], {}, {})
+    quiet = [Phase(before, 90), *([Phase(after, minutes - 1)] if minutes > 1 else [])]
+    assert_alerts([*quiet, Phase(after, 1)], *({} for _ in quiet), {alert: labels})
 
 
 def enqueue_old(queue: str = "default") -> Job:
