@@ -14,8 +14,9 @@ from .timing import HOLD, LEASE, SWEEP
 
 LONGEST_JOB = HOLD + 1.5
 IN_TIME = LEASE + SWEEP + LONGEST_JOB + 10.0
-"""Seconds in which all must have ended, from when nothing waits to be claimed any more: how long a
-backlog takes is the machine's business. What a worker has lost or given back waits again."""
+"""Seconds in which all must have ended, from when nothing waits to be claimed any more and no
+operation goes on: how long a backlog takes, or a replay plan with waves of a second each, is the
+machine's business. What a worker has lost or given back waits again."""
 
 STOP_SCHEDULE = """
 UPDATE django_jobs_schedule SET enabled = false
@@ -31,6 +32,11 @@ SELECT job.id, job.job_type, job.queue, job.status, job.attempt, job.reason,
 FROM django_jobs_job AS job LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
 WHERE job.status NOT IN ('succeeded', 'dead', 'cancelled')
 ORDER BY job.id LIMIT 20
+"""
+
+LATE_OPERATIONS = """
+SELECT id, action, status, plan, matched, done, "left", succeeded, failed, next_at - now()
+FROM django_jobs_bulkoperation WHERE finished_at IS NULL
 """
 
 LAST_JOB = "SELECT coalesce(max(id), 0) FROM django_jobs_job"
@@ -54,20 +60,20 @@ def come_to_rest(ground: Ground) -> Iterator[Problem]:
     ground.all_asked()
     ground.end_operator()
     begun = time.monotonic()
-    in_time = begun + IN_TIME
+    in_time, before = begun + IN_TIME, 0
     while True:
         now = time.monotonic()
         ground.keep_trees()
-        live, ready, waiting = ground.live()
+        live, ready, waiting, handled = ground.live()
         if not live:
             break
         if waiting == live:
             yield 2, f"{live} jobs wait for the end of others, and all others have ended"
             break
-        if ready:
-            in_time = now + IN_TIME
+        if ready or handled != before:
+            in_time, before = now + IN_TIME, handled
         if now > min(in_time, begun + ground.patience):
-            late = ground.cluster.fetch(LATE)
+            late = [*ground.cluster.fetch(LATE), *ground.cluster.fetch(LATE_OPERATIONS)]
             yield 2, f"{live} jobs had not ended {now - begun:.0f} s after the storm: {late}"
             break
         time.sleep(0.1)

@@ -23,7 +23,10 @@ SELECT count(*), count(*) FILTER (WHERE status = 'ready'),
 WHERE status NOT IN ('succeeded', 'dead', 'cancelled')
 """
 
-UNFINISHED = "SELECT count(*) FROM django_jobs_bulkoperation WHERE finished_at IS NULL"
+UNFINISHED = """
+SELECT count(*), coalesce(sum(done + "left" + succeeded + failed), 0) FROM django_jobs_bulkoperation
+WHERE finished_at IS NULL
+"""
 
 BEGUN = """
 SELECT (SELECT count(*) FROM django_jobs_worker WHERE name LIKE 'tree-%%') >= %s
@@ -190,12 +193,12 @@ class Ground:
         if code := self._enqueuer.wait(self.patience):
             raise RuntimeError(f"the enqueuer ended with {code}")
 
-    def live(self) -> tuple[int, int, int]:
-        """How many jobs and operations have not ended, and how many jobs wait for a free thread, or
-        for the end of another job."""
+    def live(self) -> tuple[int, int, int, int]:
+        """How many jobs and operations have not ended, how many jobs wait for a free thread or for
+        the end of another job, and how many the operations have come across."""
         ((live, ready, waiting),) = self.cluster.fetch(LIVE)
-        ((unfinished,),) = self.cluster.fetch(UNFINISHED)
-        return live + unfinished, ready, waiting
+        ((unfinished, handled),) = self.cluster.fetch(UNFINISHED)
+        return live + unfinished, ready, waiting, handled
 
     def wait_for_all(self) -> None:
         """Until nothing is live. What never ends is found by the accounts."""

@@ -188,7 +188,7 @@ class Project:
         first: a worker has begun before the second of docs/celery.md's ``countdown=1`` was over."""
         self.fetch(
             "SELECT pg_sleep_until(max(available_at)) FROM django_jobs_job"
-            " WHERE status = 'scheduled' AND available_at < now() + interval '1 minute'"
+            " WHERE status = 'scheduled' AND available_at < now() + interval '5 s'"
         )
         return self.command(*command.split(), "--burst")
 
