@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import signal
 from collections.abc import Callable, Generator, Iterator
@@ -82,6 +83,13 @@ def pytest_collection(session: pytest.Session) -> None:
     for module in (*modules[begin:], *modules[:begin]):
         with contextlib.suppress(Exception, pytest.skip.Exception):  # its collection will tell
             importlib.import_module(".".join(module.with_suffix("").parts))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What stays is not looked at by each full collection: together a sixth of the CPU."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import select
@@ -204,6 +205,7 @@ def _serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """Fork a process for each request, in which this returns the request and its files. Returns
     ``None`` when no request can come and all have ended."""
     running: dict[int, tuple[int, int]] = {}
+    gc.freeze()  # no process walks what it has not loaded itself
     with requests, selectors.DefaultSelector() as ready:
         ready.register(requests, selectors.EVENT_READ)
         while ready.get_map():
