@@ -55,7 +55,7 @@ def prepare_settle() -> Callable[[], object]:
 class Cost:
     """The most that a job may cost: ``statements`` of all its batch, bytes of ``wal`` of one job
     without images of whole pages, which depend on checkpoints, and ``pages`` that are looked at for
-    one job beside 700,000 others (test_plans.py)."""
+    one job beside 10,000 others (test_pages.py)."""
 
     prepare: Callable[[], Callable[[], object]]
     jobs: int
@@ -68,8 +68,8 @@ COSTS = {
     "`enqueue`": Cost(lambda: noop.enqueue, 1, 2, 365),
     "`enqueue_many` of 300": Cost(lambda: enqueue_many, MANY, 3, 290),
     "`enqueue_many` of 300, each with a key": Cost(lambda: enqueue_with_keys, MANY, 6, 395),
-    "claim of 300": Cost(prepare_claim, MANY, 1, 480, pages=15),
-    "settle of 300": Cost(prepare_settle, MANY, 1, 630, pages=16),
+    "claim of 300": Cost(prepare_claim, MANY, 1, 480, pages=9),
+    "settle of 300": Cost(prepare_settle, MANY, 1, 630, pages=10),
 }
 
 

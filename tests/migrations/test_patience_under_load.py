@@ -78,7 +78,7 @@ class Migrating:
             self._process.kill()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture  # of each test: the ids of jobs begin at 1
 def cluster() -> Iterator[Cluster]:
     with Cluster() as own:
         # The exact measure: the server says who waited for a lock for longer than that.
@@ -88,12 +88,6 @@ def cluster() -> Iterator[Cluster]:
         own.execute("ALTER SYSTEM SET fsync = off")
         own.execute("SELECT pg_reload_conf()")
         yield own
-
-
-@pytest.fixture
-def first_schema(cluster: Cluster) -> Cluster:
-    migrate(cluster, FIRST)
-    return cluster
 
 
 def migrate(cluster: Cluster, migration: str) -> None:
@@ -212,8 +206,7 @@ def fill(cluster: Cluster) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_claims_continue_while_each_operation_waits_for_its_table(first_schema: Cluster) -> None:
-    cluster = first_schema
+def test_claims_continue_while_each_operation_waits_for_its_table(cluster: Cluster) -> None:
     fill(cluster)
     log = cluster.directory / "log"
     stalls: list[list[str]] = []
@@ -251,8 +244,7 @@ def test_claims_continue_while_each_operation_waits_for_its_table(first_schema: 
     cluster.execute("ALTER TABLE django_jobs_worker DROP plain")
 
 
-def test_an_interrupted_migration_is_completed_by_running_it_again(first_schema: Cluster) -> None:
-    cluster = first_schema
+def test_an_interrupted_migration_is_completed_by_running_it_again(cluster: Cluster) -> None:
     cluster.execute("ALTER TABLE django_jobs_job ADD region varchar(20) DEFAULT 'here' NOT NULL")
     with (
         open_transaction(cluster, "run", lock="ROW EXCLUSIVE"),
@@ -273,8 +265,7 @@ def test_an_interrupted_migration_is_completed_by_running_it_again(first_schema:
     assert cluster.fetch(valid) == [(True, True)]
 
 
-def test_an_autovacuum_under_way_gives_way_to_a_migration(first_schema: Cluster) -> None:
-    cluster = first_schema
+def test_an_autovacuum_under_way_gives_way_to_a_migration(cluster: Cluster) -> None:
     with psycopg.connect(cluster.url, autocommit=True) as own:
         own.execute(FILL_JOBS, {"count": 20_000, "status": "ready"})
     own_options = cluster.fetch(
@@ -302,10 +293,7 @@ def test_an_autovacuum_under_way_gives_way_to_a_migration(first_schema: Cluster)
 
 
 @pytest.mark.parametrize("table", ["job", "worker"])
-def test_a_migration_that_gives_up_names_the_blocking_process(
-    first_schema: Cluster, table: str
-) -> None:
-    cluster = first_schema
+def test_a_migration_that_gives_up_names_the_blocking_process(cluster: Cluster, table: str) -> None:
     with open_transaction(cluster, table) as reader:
         migrating = Migrating(cluster, NEXT, patience=0.5)
         assert migrating.end() != 0
