@@ -84,6 +84,12 @@ def test_jobs_with_several_gates_that_change_at_once_do_not_deadlock(
         limits.resume_resources(["ledger", "stripe"])
 
     def act(number: int) -> None:
+        try:
+            act_until_done(number)
+        finally:
+            done.set()  # also where a deadlock has ended this thread: the others would go on
+
+    def act_until_done(number: int) -> None:
         shares = FairShares()
         worker = register_worker()
         if number == 0:
