@@ -76,6 +76,31 @@ def test_what_persons_did_is_no_contradiction() -> None:
     assert contradictions(run_sql) == []
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "graph",
+    [
+        {"a": "", "sorry": "-a"},
+        {"a": "", "b": "a", "sorry": "-b"},
+        {"a": "", "tidy": "*a"},
+    ],
+)
+def test_what_ran_while_a_step_before_it_was_started_again_is_none(graph: dict[str, str]) -> None:
+    """It ends after that step, which has succeeded this time, or was skipped and is not now."""
+    run, worker = start_graph(graph), register_worker()
+    (first,) = claim_ready(worker)
+    settle_one(first, failure(final=True))
+    (sorry,) = claim_ready(worker)
+    assert workflows.retry([run.pk], check=lambda job: None).done
+    while ready := claim_ready(worker):
+        for held in ready:
+            settle_one(held, Succeeded())
+    settle_one(sorry, Succeeded())
+    assert contradictions(run_sql) == []
+    run_sql("UPDATE django_jobs_job SET replays = 0")
+    assert contradictions(run_sql)  # so that it is the retry which allows it
+
+
 @pytest.mark.usefixtures("_graph")
 @pytest.mark.parametrize(("change", "said"), WRONG.items(), ids=WRONG.values())
 def test_what_does_not_is_one(change: str, said: str) -> None:

@@ -71,7 +71,7 @@ def contradictions(fetch: Callable[[str], Sequence[tuple[Any, ...]]]) -> list[st
     for step in steps.values():
         by_run[step.run].append(step)
     for run, status, cancel_requested_at in fetch(RUNS):
-        again = any(step.replays or step.skipped == Skipped.PASSED for step in by_run[run])
+        again = _started_again(by_run[run], edges)
         for step in by_run[run]:
             found += [f"{_of(step)} {what}" for what in _wrong(step, edges[step.id], again)]
         names = [step.name for step in by_run[run]]
@@ -82,9 +82,23 @@ def contradictions(fetch: Callable[[str], Sequence[tuple[Any, ...]]]) -> list[st
     return found
 
 
-def _wrong(step: Step, edges: list[tuple[Step, When]], again: bool) -> Iterator[str]:
-    """``again``: a person started steps of the run again, or skipped some. What had ended by then
-    stays as it was."""
+def _started_again(steps: list[Step], edges: dict[int, list[tuple[Step, When]]]) -> set[int]:
+    """The steps that a person started again or skipped, and all that come after one of them."""
+    again: set[int] = set()
+    found = {step.id for step in steps if step.replays or step.skipped == Skipped.PASSED}
+    while found:
+        again |= found
+        found = {
+            step.id
+            for step in steps
+            if step.id not in again and any(parent.id in again for parent, _ in edges[step.id])
+        }
+    return again
+
+
+def _wrong(step: Step, edges: list[tuple[Step, When]], again: set[int]) -> Iterator[str]:
+    """``again``: what a person started again or skipped, and what comes after it. What had begun
+    or ended by then stays as it was."""
     if step.skipped == Skipped.PASSED:
         return
     ended = [
@@ -100,9 +114,11 @@ def _wrong(step: Step, edges: list[tuple[Step, When]], again: bool) -> Iterator[
         elif step.skipped not in reasons:
             yield f"is {step.status} ({step.skipped}) and not skipped as {_either(reasons)}"
         return
+    if again and step.status != JobState.WAITING:
+        broken = [parent for parent in broken if parent.id not in again]
     if again and step.is_over:
         ended = [one for one in ended if one[0].finished_at < step.finished_at]
-        broken = [parent for parent, is_right in ended if not is_right]
+        broken = [parent for parent in broken if parent.finished_at < step.finished_at]
     met = [parent for parent, is_right in ended if is_right]
     left = len(edges) - len(met)
     if broken:
@@ -116,7 +132,7 @@ def _wrong(step: Step, edges: list[tuple[Step, When]], again: bool) -> Iterator[
         yield f"waits for {step.prerequisites} steps, and {left} before it have not ended"
     claimed_at = step.last_claimed_at if again else step.first_claimed_at
     for parent in met:
-        if claimed_at is not None and claimed_at < parent.finished_at:
+        if claimed_at is not None and parent.id not in again and claimed_at < parent.finished_at:
             yield f"was claimed before {_of(parent)} had ended"
 
 
