@@ -69,7 +69,7 @@ COSTS = {
     "`enqueue_many` of 300": Cost(lambda: enqueue_many, MANY, 3, 290),
     "`enqueue_many` of 300, each with a key": Cost(lambda: enqueue_with_keys, MANY, 6, 395),
     "claim of 300": Cost(prepare_claim, MANY, 1, 480, pages=9),
-    "settle of 300": Cost(prepare_settle, MANY, 1, 630, pages=10),
+    "settle of 300": Cost(prepare_settle, MANY, 1, 630, pages=13),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from datetime import timedelta
 
@@ -22,10 +23,13 @@ from django_jobs.domain.outcomes import (
     TimedOut,
 )
 from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle.known_types import own_parameters
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import (
     PLAIN_SUCCESS,
     SETTLE,
+    SETTLE_AND_DELETE,
+    SETTLE_AND_HAND_OVER,
     Ending,
     Settled,
     parameters,
@@ -262,18 +266,29 @@ def test_a_rolled_back_settle_leaves_the_job_running() -> None:
 
 
 @pytest.mark.django_db
-def test_a_batch_reads_no_table_of_middling_size_from_end_to_end() -> None:
-    """A planner that knew the length of a batch of 500 would join 15,000 rows by a hash. In places
-    of deleted rows they would have no order, and an index search would count as dearer."""
-    run_sql("TRUNCATE django_jobs_job_live")
-    noop.enqueue_many({} for _ in range(15_000))
-    run_sql("ANALYZE django_jobs_job_live")
-    held = claim_ready(register_worker(), limit=500)
-    decided = [Settled(Ending(job, Succeeded(), started=0.0), PLAIN_SUCCESS) for job in held]
-    assert len(decided) == 500
-    plan = explain(SETTLE, parameters(decided))
-    assert "Seq Scan" not in {node["Node Type"] for node in plan}
-    assert "django_jobs_job_pkey" in {node.get("Index Name") for node in plan}
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("live", [20, 60, 300, 3_000, 15_000])
+def test_a_batch_is_locked_in_the_order_of_its_ids(live: int, analyzed: bool) -> None:
+    """As all that locks jobs, or two of them wait for each other. A planner that expects more than
+    one ending joins up to 15,000 jobs by a hash, in the order in which they lie."""
+    run_sql("TRUNCATE django_jobs_job, django_jobs_run")
+    noop.enqueue_many({} for _ in range(live))
+    if analyzed:
+        run_sql("ANALYZE django_jobs_job_live")
+    held = claim_ready(register_worker(), limit=min(live, 500))
+    for job in random.sample(held, len(held)):  # each comes to lie behind those before
+        run_sql("UPDATE django_jobs_job_live SET reason = 'moved' WHERE id = %s", [job.id])
+    endings = [Ending(job, Succeeded(), started=0.0) for job in held]
+    decided = [Settled(ending, PLAIN_SUCCESS) for ending in endings]
+    given = parameters(decided) | {**own_parameters(), "compared": [], "with_runs": True}
+    for statement in (SETTLE, SETTLE_AND_HAND_OVER, SETTLE_AND_DELETE):
+        plan = explain(statement, given)
+        names = [[str(one.get("Alias")) for one in node.get("Plans", ())] for node in plan]
+        assert ["s", "job"] in [[name.partition("_")[0] for name in both] for both in names]
+        assert live < 300 or "django_jobs_job_pkey" in {one.get("Index Name") for one in plan}
+    settle(endings)
+    ended = run_sql("SELECT id FROM django_jobs_job WHERE status = 'succeeded' ORDER BY ctid")
+    assert [id_ for (id_,) in ended] == sorted(job.id for job in held)
 
 
 @pytest.mark.django_db
