@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib
 import signal
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -70,19 +71,23 @@ EVERYWHERE = (
 claim, failure, time-out, isolated child, drain; Django's Tasks, Wagtail, and the quick start."""
 
 
+def processes_of(config: pytest.Config) -> int:
+    """How many processes of xdist run all tests, if this is one of them."""
+    worker = getattr(config, "workerinput", {"workercount": 0})
+    return worker["workercount"] if config.args == config.getini("testpaths") else 0
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """In a fresh clone, each process of xdist would rewrite the assertions of all modules: 65 s of
     CPU together, and 44 if each begins elsewhere and finds what the others have written."""
-    worker = getattr(session.config, "workerinput", {})
-    if not worker or session.config.args != session.config.getini("testpaths"):
-        return
-    modules = sorted(path.relative_to(TESTS.parent) for path in TESTS.rglob("test_*.py"))
-    number = int(worker["workerid"].removeprefix("gw"))
-    begin = len(modules) * number // worker["workercount"]
-    for module in (*modules[begin:], *modules[:begin]):
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # its collection will tell
-            importlib.import_module(".".join(module.with_suffix("").parts))
+    if processes := processes_of(session.config):
+        modules = sorted(path.relative_to(TESTS.parent) for path in TESTS.rglob("test_*.py"))
+        number = int(session.config.workerinput["workerid"].removeprefix("gw"))
+        begin = len(modules) * number // processes
+        for module in (*modules[begin:], *modules[:begin]):
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # its collection will tell
+                importlib.import_module(".".join(module.with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)
@@ -92,7 +97,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
     for item in items:
         path = item.path.relative_to(TESTS).as_posix()
         if path.startswith(SLOW):
@@ -100,6 +108,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         once = item.get_closest_marker("processes") or path.startswith(ONCE)
         if item.get_closest_marker("slow") or (once and not path.startswith(EVERYWHERE)):
             item.add_marker(pytest.mark.once)
+    yield
+    if processes_of(config) and not config.pluginmanager.hasplugin("randomly"):
+        items[:] = mixed(items)
+
+
+def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Module by module, those that wait for other processes evenly among those that use a CPU. In
+    the order of pytest-django they come last, and in the last two minutes one CPU was idle."""
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    number = Counter[bool]()
+    place: dict[Path, tuple[bool, int]] = {}
+    for path, tests in sorted(modules.items()):
+        waits = any(test.get_closest_marker("processes") for test in tests)
+        waits |= any(test.get_closest_marker("slow") for test in tests)
+        place[path] = waits, number[waits]
+        number[waits] += len(tests)
+    order = sorted(place, key=lambda path: place[path][1] / number[place[path][0]])
+    return [test for path in order for test in modules[path]]
 
 
 _DATABASE = pytest.StashKey[bool]()
