@@ -6,6 +6,9 @@ The test itself takes minutes: ``python -m tests.chaos --ci``.
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,3 +150,11 @@ def test_concurrent_executions_overlap_unless_one_was_cut_off(tmp_path: Path):
     assert not neighbour.overlap(spans["a"])
     assert not neighbour.overlap(spans["b"]), "its first was never seen to end"
     assert neighbour.overlap([(10.0, 11.0), (10.5, 12.0)])
+
+
+def test_the_control_finds_the_statements_that_it_breaks():
+    """Else it ends CI at its end, after a quarter of an hour."""
+    broken = {f"CHAOS_WITHOUT_{name}": "1" for name in ("FENCE", "LIMITS", "ATOMICITY")}
+    environment = {**os.environ, **broken, "DJANGO_SETTINGS_MODULE": "tests.chaos.settings"}
+    setup = [sys.executable, "-c", "import django; django.setup()"]
+    subprocess.run(setup, check=True, env=environment)

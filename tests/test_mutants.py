@@ -51,6 +51,11 @@ def results(source: str) -> set[tuple[str, str]]:
             'S = "... WHERE worker_id = %(worker)s::bigint"',
             'S = "... WHERE true"',
         ),
+        (
+            "fence",
+            'S = "WHERE a AND job.attempt = ANY(ARRAY[s.attempt]) AND b"',
+            'S = "WHERE a AND true AND b"',
+        ),
         ("fence", "S = \"WHERE status IN ('a', 'b')\"", 'S = "WHERE true"'),
         ("fence", "jobs.filter(pk=1, attempt=n)", "jobs.filter(pk=1, **{})"),
         ("comparison", 'S = "WHERE at < %(now)s"', 'S = "WHERE at <= %(now)s"'),

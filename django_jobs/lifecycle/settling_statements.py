@@ -52,7 +52,7 @@ WITH clock AS MATERIALIZED (
 )"""
 
 # With ``ANY`` of one value: an index can look it up, but no hash and no merge can join it.
-ITS_OWN = """job.id = ANY(ARRAY[s.id]) AND job.attempt = ANY(ARRAY[s.attempt])
+ITS_OWN = """WHERE job.id = ANY(ARRAY[s.id]) AND job.attempt = ANY(ARRAY[s.attempt])
       AND job.worker_id = ANY(ARRAY[s.worker])"""
 
 # What the run takes from the ending. With the job's row, so that nothing is joined again.
@@ -90,7 +90,7 @@ UPDATE = f""", updated AS (
         fingerprint = coalesce(s.fingerprint, job.fingerprint),
         reason = coalesce(s.reason, '')
     FROM settled AS s
-    WHERE {ITS_OWN}
+    {ITS_OWN}
       AND job.{IN_LIVE} AND (job.cancel_requested_at IS NULL OR s.cancel_no_matter){{only}}
     RETURNING job.id, job.attempt, job.available_at, job.claimed_at, job.started_at,
         job.status, job.gates, job.tenant, job.resources, job.queue, s.queue IS NOT NULL AS moved,
@@ -164,7 +164,7 @@ WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('ready', 'blocked')
 SETTLE_AND_DELETE = f"""
 {ENDINGS}, deleted AS (
     DELETE FROM django_jobs_job_live AS job USING settled AS s
-    WHERE {ITS_OWN}
+    {ITS_OWN}
     RETURNING job.id, job.attempt, job.available_at, job.claimed_at,
         {TOLD}
 ), progress AS (

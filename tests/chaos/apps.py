@@ -29,12 +29,13 @@ class ChaosConfig(AppConfig):
         chunk that commits before it is counted."""
         if os.environ.get("CHAOS_WITHOUT_FENCE"):
             from django_jobs.lifecycle import settling
+            from django_jobs.lifecycle.settling_statements import ITS_OWN
 
-            fence = "AND job.attempt = s.attempt AND job.worker_id = s.worker"
             for name in ("SETTLE", "SETTLE_ONE", "SETTLE_AND_HAND_OVER"):
                 statement = getattr(settling, name)
-                assert fence in statement
-                setattr(settling, name, statement.replace(fence, "AND job.status = 'running'"))
+                assert ITS_OWN in statement
+                unfenced = "WHERE job.id = s.id AND job.status = 'running'"
+                setattr(settling, name, statement.replace(ITS_OWN, unfenced))
         if os.environ.get("CHAOS_WITHOUT_LIMITS"):
             from django_jobs.lifecycle import known_types
             from django_jobs.lifecycle.gates import arrivals, supply

@@ -27,7 +27,8 @@ CHECKS = re.compile(rb"(?:allowed_by|unlimited)\(")
 
 SQL = re.compile(rb"\b(?:SELECT|UPDATE|DELETE|INSERT|WHERE|CASE WHEN)\b")
 _VALUE = (
-    rb"(?:\((?:'\w+',? ?)+\)|\(%\(\w+\)s::\w+\[\]\)\[.*\]|%\(\w+\)s(?:::\w+)?|'\w+'|[\w.]+(?!\())"
+    rb"(?:\((?:'\w+',? ?)+\)|\(%\(\w+\)s::\w+\[\]\)\[.*\]|%\(\w+\)s(?:::\w+)?|'\w+'"
+    rb"|ANY\(ARRAY\[[\w.]+\]\)|[\w.]+(?!\())"
 )
 IN_SQL = [
     ("lock", rb"\s+FOR (?:NO KEY )?(?:UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?", rb""),
