@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
-# Three steps. Up to ``pages`` pages of the live jobs are read, so all of them if they are few: then
-# this is the count. Otherwise the first jobs of each state that has an index are read by it. Of the
-# states of which that is all, this is the count. The others are estimated from the pages that were
-# read, which TABLESAMPLE takes evenly from the whole table; of jobs that lie side by side it may
-# find none, so there are at least as many as were counted. ``late`` estimates from as many pages
-# how many ready jobs have waited longer than the objective of their queue; it is not executed if
-# none has one, which saves a join with each job that was read. ``front`` are the first jobs of each
-# queue in the order of their claims, which the parts of queues and of unclaimable jobs read too.
-DEPTH = """
+from ..models.job import QUARANTINED
+
+KIND = "queue, job_type, status, sign(priority), tenant"
+
+# What waits is a step, waits for a signal, or for the last job of its schedule. What is blocked has
+# gates or is quarantined.
+INDEXED = {
+    "status = 'scheduled'": "available_at",
+    "status = 'running'": "worker_id",
+    "status = 'blocked' AND gates IS NOT NULL": "gates, rank, id",
+    f"status = 'blocked' AND gates IS NULL AND reason = '{QUARANTINED}'": "job_type, id",
+    "status = 'waiting' AND workflow_run_id IS NULL AND awaits IS NOT NULL": "available_at",
+    "status = 'waiting' AND workflow_run_id IS NULL AND awaits IS NULL"
+    " AND schedule_id IS NOT NULL": "schedule_id, id",
+}
+"""Live jobs that no index has by queue, by the order of an index that has all of them."""
+
+FIRST = "UNION ALL".join(
+    f"""
+    (SELECT {KIND} FROM django_jobs_job_live WHERE {which}
+     ORDER BY {order} LIMIT (SELECT most FROM share))
+    """
+    for which, order in INDEXED.items()
+)
+
+# Three steps. A table of up to ``whole`` pages is read from end to end, within 50 ms: then this is
+# the count. Otherwise the first jobs of each state are read by its indexes. Of the states of which
+# that is all, this is the count. The others are estimated from ``pages`` pages, which TABLESAMPLE
+# takes evenly from the whole table, and the same ones as long as it does not grow: an estimate
+# stands still while nothing moves. Of jobs that lie side by side it may find none, so there are at
+# least as many as were counted. ``late`` estimates as well how many ready jobs have waited longer
+# than the objective of their queue; it is not executed if none has one, which saves a join with
+# each job that was read. ``front`` are the first jobs of each queue in the order of their claims,
+# which the parts of queues and of unclaimable jobs read too.
+DEPTH = f"""
 WITH share AS MATERIALIZED (
-    SELECT least(1, %(pages)s::float8 / greatest(1, pg_relation_size('django_jobs_job_live')
-            / current_setting('block_size')::bigint)) AS read,
-        %(most)s::bigint / queues AS each, greatest(%(head)s::bigint / queues, 20) AS front
-    FROM (SELECT greatest(count(*), 1) AS queues FROM django_jobs_queue) AS counted
+    SELECT CASE WHEN size <= %(whole)s THEN 1 ELSE %(pages)s::float8 / size END AS read,
+        %(most)s::bigint / queues AS each, greatest(%(head)s::bigint / queues, 20) AS front,
+        CASE WHEN size <= %(whole)s THEN 0 ELSE %(most)s::bigint END AS most
+    FROM (SELECT greatest(count(*), 1) AS queues FROM django_jobs_queue) AS counted,
+        (SELECT pg_relation_size('django_jobs_job_live')
+            / current_setting('block_size')::bigint AS size) AS live
 ), front AS MATERIALIZED (
     SELECT line.name AS queue, line.slo_seconds, job.*
     FROM django_jobs_queue AS line CROSS JOIN LATERAL (
@@ -24,15 +52,19 @@ WITH share AS MATERIALIZED (
         ORDER BY rank, id LIMIT (SELECT front FROM share)) AS job
 ), sampled AS MATERIALIZED (
     SELECT queue, job_type, status, sign(priority) AS priority, tenant, count(*) AS jobs
-    FROM django_jobs_job_live TABLESAMPLE SYSTEM (100 * (SELECT read FROM share))
+    FROM django_jobs_job_live TABLESAMPLE SYSTEM (100 * (SELECT read FROM share)) REPEATABLE (0)
     GROUP BY 1, 2, 3, 4, 5
 ), late AS MATERIALIZED (
     SELECT job.queue, count(*) / (SELECT read FROM share) AS jobs
-    FROM django_jobs_job_live AS job TABLESAMPLE SYSTEM (100 * (SELECT read FROM share))
+    FROM django_jobs_job_live AS job
+        TABLESAMPLE SYSTEM (100 * (SELECT read FROM share)) REPEATABLE (0)
     JOIN django_jobs_queue AS line ON line.name = job.queue
     WHERE job.status = 'ready'
       AND job.available_at < now() - make_interval(secs => line.slo_seconds)
     GROUP BY 1
+), going AS MATERIALIZED (
+    SELECT id FROM django_jobs_workflowrun WHERE status = 'running'
+    ORDER BY id LIMIT (SELECT most FROM share)
 ), head AS MATERIALIZED (
     SELECT queue, job_type, 'ready' AS status, sign(priority) AS priority, tenant
     FROM front WHERE (SELECT read FROM share) < 1
@@ -43,15 +75,12 @@ WITH share AS MATERIALIZED (
         ORDER BY finished_at, id
         LIMIT (SELECT CASE WHEN read < 1 THEN each ELSE 0 END FROM share)) AS job
     UNION ALL
-    (SELECT queue, job_type, status, sign(priority), tenant
-     FROM django_jobs_job_live WHERE status = 'scheduled'
-     ORDER BY available_at
-     LIMIT (SELECT CASE WHEN read < 1 THEN %(most)s::bigint ELSE 0 END FROM share))
-    UNION ALL
-    (SELECT queue, job_type, status, sign(priority), tenant
-     FROM django_jobs_job_live WHERE status = 'running'
-     ORDER BY worker_id
-     LIMIT (SELECT CASE WHEN read < 1 THEN %(most)s::bigint ELSE 0 END FROM share))
+    {FIRST}UNION ALL
+    (SELECT step.* FROM going CROSS JOIN LATERAL (
+        SELECT {KIND} FROM django_jobs_job_live
+        WHERE workflow_run_id = going.id AND status = 'waiting'
+        LIMIT (SELECT most FROM share)) AS step
+     LIMIT (SELECT most FROM share))
 ), counted AS MATERIALIZED (
     SELECT queue, job_type, status, priority, tenant, count(*) AS jobs
     FROM head GROUP BY 1, 2, 3, 4, 5
@@ -74,9 +103,9 @@ WITH share AS MATERIALIZED (
             THEN false  -- they were not looked for
         WHEN status = 'ready' THEN counted < front
         WHEN status = 'dead' THEN counted < each
-        WHEN status IN ('scheduled', 'running')
-            THEN sum(counted) OVER (PARTITION BY status) < %(most)s::bigint
-        ELSE false END AS exact
+        ELSE sum(counted) OVER (PARTITION BY status) < most
+            AND (status <> 'waiting' OR (SELECT count(*) FROM going) < most)
+            AND estimate * read <= counted END AS exact  -- else there are rows of no index
     FROM share, each_state
 ), depth AS MATERIALIZED (
     SELECT queue, status, exact, read < 1 AND (exact OR counted >= estimate) AS in_head,

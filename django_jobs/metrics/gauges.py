@@ -24,6 +24,7 @@ from .unclaimable import unclaimable_among
 Gauges = Parts
 
 BOUNDS = {
+    "whole": 4_000,
     "pages": 200,
     "most": 1_000,
     "head": 4_000,
@@ -32,7 +33,8 @@ BOUNDS = {
     "series": 500,
     "tenants": 20,
 }
-"""What the statement reads: ``pages`` of the live jobs, ``most`` rows of an index, the ``head`` of
+"""What the statement reads: all live jobs in up to ``whole`` pages, ``pages`` of them where there
+are more, ``most`` rows of an index, the ``head`` of
 all queues together and of all ``lines`` of blocked jobs together, and ``recent`` dead jobs of each;
 and what it returns: rows of a part, and tenants."""
 

@@ -11,4 +11,4 @@ from django_jobs.metrics import gauges
 def count_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scrape counts all live jobs, however many empty pages other tests have left in their
     table."""
-    monkeypatch.setitem(gauges.BOUNDS, "pages", 1_000_000)
+    monkeypatch.setitem(gauges.BOUNDS, "whole", 1_000_000)

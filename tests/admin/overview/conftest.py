@@ -10,4 +10,4 @@ from django_jobs.metrics import gauges
 @pytest.fixture(autouse=True)
 def count_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """All live jobs are counted, however many empty pages other tests have left in their table."""
-    monkeypatch.setitem(gauges.BOUNDS, "pages", 1_000_000)
+    monkeypatch.setitem(gauges.BOUNDS, "whole", 1_000_000)

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_time_limit")]
 
 @pytest.fixture(autouse=True)
 def count_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gauges.BOUNDS, "pages", 1_000_000)
+    monkeypatch.setitem(gauges.BOUNDS, "whole", 1_000_000)
 
 
 def shown(page: Page, name: str) -> str:
