@@ -102,6 +102,16 @@ WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
 RETURNING job.gates, job.queue
 """
 
+# A line of quarantined jobs, of types that no worker knows or of retries beyond a budget starts
+# none. Each would take a slot for a round that the lines behind it share.
+STARTABLE = f"""
+SELECT line.gates
+FROM unnest(%(lines)s::text[], %(retries)s::boolean[]) AS line (gates, retries)
+WHERE EXISTS (
+    SELECT FROM django_jobs_job_live AS job
+    WHERE {IN_LINE} AND (line.retries OR job.failures = 0))
+"""
+
 
 @dataclass(slots=True)
 class Admission:
@@ -222,6 +232,7 @@ def _share_out_to(
     free = {queue for queue in metered if supply.room[queue] >= 1}
     eager = lines
     known = known_types.parameters(known_types.enough_for(limits.heads))
+    sifted = False
     for _ in range(ROUNDS):
         grants = share_out(eager, supply, shares, weights)
         if not grants:
@@ -241,6 +252,8 @@ def _share_out_to(
             break
         supply.most = _most_of_next(supply.most, grants, admitted)
         eager = [line for line in eager if admitted.get(line.text, 0) == grants.get(line.text, 0)]
+        if not sifted and not admitted.keys() >= grants.keys():
+            eager, sifted = _startable(eager, state.budgets, known), True
     shares.advance()
     if not is_whole:
         asked = {share_of(line) for line in lines if supply.is_metered(line.gates)}
@@ -281,6 +294,14 @@ def _most_of_next(most: int, grants: Mapping[str, int], admitted: Mapping[str, i
 def share_of(line: Line) -> Share:
     """The queue and the tenant of a line. Lines without a tenant count as one."""
     return line.queue, line.gates.tenant or ""
+
+
+def _startable(lines: list[Line], budgets: RetryBudgets, known: Mapping[str, str]) -> list[Line]:
+    """Those of the lines with a job that may start, if its gates have room."""
+    retries = [budgets.allows(line) for line in lines]
+    asked = {"lines": [line.text for line in lines], "retries": retries, **known}
+    texts = {text for (text,) in fetch(STARTABLE, asked)}
+    return [line for line in lines if line.text in texts]
 
 
 def _admit_granted(

@@ -69,6 +69,10 @@ class RetryBudgets:
         """Whether a resource of the line has a budget."""
         return not self.left.keys().isdisjoint(line.gates.resources)
 
+    def allows(self, line: Line) -> bool:
+        """Whether a retry of the line may start."""
+        return all(self.left.get(name, 1) > 0 for name in line.gates.resources)
+
     def admit(
         self, lines: Mapping[str, Line], grants: Mapping[str, int], known: Mapping[str, str]
     ) -> list[tuple[str, str]]:

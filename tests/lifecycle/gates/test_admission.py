@@ -27,6 +27,7 @@ from tests.factories import (
     declared,
     failure,
     register_worker,
+    run_sql,
     settle_one,
 )
 from tests.patience import PATIENCE
@@ -303,6 +304,31 @@ def test_a_line_of_quarantined_jobs_leaves_the_slots_to_the_lines_behind_it() ->
     ready = Job.objects.filter(status="ready")
     assert set(ready.values_list("job_type", flat=True)) == {charge_account.name}
     assert ready.count() == 10
+
+
+@pytest.mark.parametrize("why", ["quarantined", "unknown", "too new", "beyond the budget"])
+@pytest.mark.parametrize("tenant", [None, "t"])
+def test_a_free_slot_passes_any_number_of_lines_that_cannot_start(
+    why: str, tenant: str | None
+) -> None:
+    """More than the rounds of an admission: each granted the slot to one of them."""
+    resource(max_concurrency=1)
+    lines = charge_account.using(resources="stripe", tenant=tenant)
+    lines.enqueue_many([{"account_id": number} for number in range(admission.ROUNDS + 30)])
+    match why:
+        case "quarantined":
+            quarantines.quarantine(charge_account.name)
+        case "unknown":
+            Job.objects.update(job_type="app.of_tomorrow")
+        case "too new":
+            Job.objects.update(payload_version=9)
+        case _:
+            Job.objects.update(failures=1)
+            Resource.objects.update(retry_budget=0.1, recent_starts=100.0, recent_retries=99.0)
+            run_sql("UPDATE django_jobs_resource SET counted_at = now()")
+    behind = refund_payment.using(resources="stripe", tenant=tenant, priority=-9).enqueue(1)
+    admit({"default": 4})
+    assert list(Job.objects.filter(status="ready").values_list("pk", flat=True)) == [behind.pk]
 
 
 def test_quarantined_tenants_do_not_use_up_the_room() -> None:
