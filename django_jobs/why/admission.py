@@ -68,6 +68,7 @@ SELECT resource.id, resource.name, paused_at, paused_reason, paused_by,
     coalesce(recent_retries * {FADED}, 0) AS retries,
     tokens + rate / rate_seconds * greatest(
         date_part('epoch', statement_timestamp() - refilled_at), 0) < 1 AS rate_is_spent,
+    coalesce(burst, ceil(rate)) - used.ready < 1 AS burst_is_held,
     used.taken, used.hanging, used.holders
 FROM django_jobs_resource AS resource CROSS JOIN LATERAL ({USERS}) AS used
 WHERE resource.name = ANY(%(names)s::text[])
@@ -238,10 +239,11 @@ def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
     if limit is not None and row["taken"] >= limit:
         template = _("the resource %(name)s (%(limit)s of %(limit)s taken)")
         return _full("resource", title, fill(template, name=link, limit=limit), row, facts)
-    if row["rate_is_spent"]:
+    if row["rate_is_spent"] or row["burst_is_held"]:
         rate = {"rate": f"{row['rate']:g}", "seconds": f"{row['rate_seconds']:g}"}
         text = fill(_("the rate of %(name)s (%(rate)s in %(seconds)s s)"), name=link, **rate)
-        return _waits("resource", title, text)
+        # Ready jobs have their tokens, and with the whole burst no other gets one.
+        return _waits("resource", title, text, holders(row, facts) if row["burst_is_held"] else ())
     trying = taken - row["hanging"]
     if row["breaker_state"] == BreakerState.HALF_OPEN and trying >= PROBES:
         text = fill(_("the breaker of %(name)s is half open and lets few jobs try"), name=link)

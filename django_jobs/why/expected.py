@@ -14,11 +14,14 @@ from ..models.timestamps import DistantTime
 from ..separators import localized, number_text
 from .admission import gates_of
 from .explanation import Expected, Gate, GateState
-from .facts import Facts, jobs_text
+from .facts import Facts, jobs_text, moment
 from .queue import before
 
 FEWEST_CLAIMS = 5
 """In the last five minutes. With fewer, the rate says little."""
+
+LONGER = 3.0
+"""Times as long as such jobs take: who has run for longer has no end that could be forecast."""
 
 # How long a job of the queue, and one of the type, ran in the last day.
 PACE = """
@@ -54,7 +57,7 @@ def expected_start(job: Job, gates: Sequence[Gate], facts: Facts) -> Expected | 
             wanted, pace = gates_of(job), _pace(facts, "of_type")
             if wanted is None or wanted.tenant is not None or wanted.resources or pace is None:
                 return None
-            return _by_slots(facts, pace, wanted.limit)
+            return _by_slots(facts, pace, wanted.limit, "key")
     return None
 
 
@@ -67,14 +70,23 @@ def _of_ready(job: Job, closed: set[str], facts: Facts) -> Expected | None:
     known = past(job.queue).get(job.queue)
     claims = None if known is None else known.claims
     if known is not None and known.seconds and claims is not None and claims >= FEWEST_CLAIMS:
+        if "limit" in closed and _held_for(facts, "limit") > known.seconds:
+            return None
         values = {"jobs": jobs_text(claims), "time": localized(duration_text(known.seconds))}
         basis = _("%(jobs)s of its queue were claimed in the last %(time)s") % values
         seconds = (count + 1) * known.seconds / claims
         return Expected(seconds=seconds, basis=basis, at_least=more)
     row, pace = facts.row("queue"), _pace(facts, "of_queue")
     if "limit" in closed and row is not None and pace is not None:
-        return _by_slots(facts, pace, row["max_concurrency"])
+        return _by_slots(facts, pace, row["max_concurrency"], "limit")
     return None
+
+
+def _held_for(facts: Facts, part: str) -> float:
+    """Seconds in which no job of a part has taken a slot; 0 if some have yet to start."""
+    row = facts.row(part)
+    newest = None if row is None else moment(row["newest"])
+    return 0.0 if newest is None else (facts.now - newest).total_seconds()
 
 
 def _pace(facts: Facts, name: str) -> float | None:
@@ -82,9 +94,9 @@ def _pace(facts: Facts, name: str) -> float | None:
     return None if row is None else row[name]
 
 
-def _by_slots(facts: Facts, pace: float, slots: int) -> Expected | None:
+def _by_slots(facts: Facts, pace: float, slots: int, part: str) -> Expected | None:
     count, more = before(facts)
-    if count is None or slots < 1:
+    if count is None or slots < 1 or _held_for(facts, part) > LONGER * pace:
         return None
     values = {"time": localized(duration_text(pace)), "slots": number_text(slots)}
     basis = _("such jobs ran for %(time)s each in the last day, %(slots)s at a time") % values

@@ -42,11 +42,15 @@ def before_in(head: str, most: int) -> str:
 
 def usage_of(rows: str, hangs: str = "false::boolean") -> str:
     """SQL that counts ``rows``, which are ``id, status, claimed_at, attempt``, and names the first
-    of them with their progress. Those that meet ``hangs`` are counted once more, and named last."""
+    of them with their progress. Those that meet ``hangs`` are counted once more, and named last.
+    ``newest`` is when the last of them was claimed, if all run."""
     return f"""
     WITH used AS MATERIALIZED ({rows})
     SELECT (SELECT count(*) FROM used) AS taken,
-        (SELECT count(*) FROM used WHERE {hangs}) AS hanging, ARRAY(
+        (SELECT count(*) FROM used WHERE {hangs}) AS hanging,
+        (SELECT count(*) FROM used WHERE status = 'ready') AS ready,
+        (SELECT CASE WHEN bool_and(status = 'running') THEN max(claimed_at) END FROM used)
+            AS newest, ARRAY(
         SELECT to_jsonb(holder) FROM (
             SELECT first.id, first.status, first.claimed_at, progress.fraction
             FROM (SELECT *, row_number() OVER (ORDER BY {hangs}, claimed_at NULLS LAST, id) AS place

@@ -600,6 +600,39 @@ def test_the_start_behind_a_key_is_expected_by_the_time_of_its_type() -> None:
     assert expected.seconds == pytest.approx(60)
 
 
+def test_no_start_is_forecast_while_the_slots_have_no_end_in_sight() -> None:
+    """Two of the queue's slots since before the claims that are known; a key for longer than three
+    times as long as such jobs take."""
+    worker = register_worker(threads=9)
+    sample("default", 240, runs=0, running=0)
+    total("default", "app.noop", period=0, runs=24, seconds=1.0)
+    total("default", "app.noop", period=3600, runs=24, seconds=1.0)
+    run_sql("INSERT INTO django_jobs_runwatermark (id, run_id, reached_at) VALUES (1, 1, now())"
+            " ON CONFLICT (id) DO UPDATE SET reached_at = now()")  # fmt: skip
+    for _ in range(2):
+        enqueue_and_claim(noop, worker=worker)
+    Queue.objects.filter(name="default").update(max_concurrency=2)
+    job = noop.enqueue()
+    assert of(job).expected is not None
+    run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '407 s' WHERE attempt = 1")
+    assert holding(job) == ["limit"]
+    assert of(job).expected is None
+    assert "expected" not in sentence(job).lower()
+
+    job_operations.cancel([job.pk])
+    Queue.objects.filter(name="default").update(max_concurrency=None)
+    total("default", "app.charge_account", period=3600, runs=4, seconds=240.0)
+    behind = charge_account.enqueue(7)
+    run_sql(
+        "UPDATE django_jobs_job SET status = 'running', worker_id = %s, claimed_at = now(),"
+        " attempt = 1 WHERE id = ANY(%s)",
+        [worker, copies_of(behind)],
+    )
+    assert of(behind).expected is not None
+    run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '4 min' WHERE attempt = 1")
+    assert of(behind).expected is None
+
+
 def test_an_explanation_costs_two_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
