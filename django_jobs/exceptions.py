@@ -189,9 +189,9 @@ class Discard(Fate):
 
 
 class ResultNotStored(Discard):
-    """A step takes the result of another one, or reads it from ``run.results``, and it was not
-    stored: it was too large, or no JSON. The job is dead, because another attempt would find no
-    more."""
+    """A step takes the result of another one, or reads it from ``run.results`` or from a child, and
+    it was not stored: it was too large, or no JSON. The job is dead, because another attempt would
+    find no more."""
 
 
 class Cancel(Fate):

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from .errors import ErrorReport
 
 NOT_STORED = "its result was not stored: "
 """The reason of a job that succeeded begins with this if its result is a note. No result can be
 mistaken for one, and no other success has a reason."""
+
+
+def why_not_stored(result: Any, reason: str) -> str:
+    """Why the result of a job with this reason is a note; empty if it is a result, or there is
+    none. A result that only looks like the note is one."""
+    is_note = result is not None and reason.startswith(NOT_STORED)
+    return reason.removeprefix(NOT_STORED) if is_note else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ...domain.outcomes import NOT_STORED
+from ...domain.outcomes import why_not_stored
 from ...domain.states import FINAL, JobState
 from ...exceptions import ResultNotStored
 from ...models.database import fetch
@@ -46,7 +46,7 @@ ORDER BY id LIMIT %(limit)s
 # OFFSET 0, or it may read all receipts.
 # A parent that spawned others is left out: these stand for it.
 PARENTS = """
-SELECT job.id, job.step, job.status, job.result, EXISTS (
+SELECT job.id, job.step, job.status, job.result, job.reason, EXISTS (
     SELECT 1 FROM django_jobs_receipt AS receipt
     WHERE receipt.job_id = job.id AND starts_with(receipt.key, 'spawn:') OFFSET 0)
 FROM (
@@ -58,20 +58,36 @@ JOIN django_jobs_job AS job ON job.id = page.parent_id
 ORDER BY job.id
 """
 OF_IDS = """
-SELECT id, step, status, result FROM django_jobs_job
+SELECT id, step, status, result, reason FROM django_jobs_job
 WHERE id = ANY(%(ids)s::bigint[])
 ORDER BY id
 """
 
 
-class StepResult(NamedTuple):
-    """A step of a fan-out: ``status`` is that of its job, and ``result`` is None if it did not
-    succeed."""
-
+class _Row(NamedTuple):
     id: int
     step: str
     status: str
     result: Any
+
+
+class StepResult(_Row):
+    """A step of a fan-out: ``status`` is that of its job, and ``result`` is None if it did not
+    succeed. Reading one that was not stored, by its name, its index or as a variable of a loop,
+    raises :class:`ResultNotStored`."""
+
+    __slots__ = ()
+
+    @property
+    def result(self) -> Any:
+        return self[3]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_readable, super().__iter__())
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return tuple(map(_readable, found)) if isinstance(index, slice) else _readable(found)
 
 
 def taken_results(job: ClaimedJob) -> dict[str, Any]:
@@ -116,27 +132,33 @@ def parents_after(job: ClaimedJob, after: int) -> tuple[list[StepResult], int | 
     """A page of the steps that a step waited for, in the order of their ids, and what to pass as
     ``after`` for the next page; None after the last one."""
     rows = fetch(PARENTS, {"id": job.id, "after": after, "limit": PAGE})
-    page = [
-        StepResult(id_, step, status, decoded(result))
-        for id_, step, status, result, spawned in rows
-        if not spawned
-    ]
+    page = [_child(*row) for *row, spawned in rows if not spawned]
     return page, rows[-1][0] if len(rows) == PAGE else None
 
 
 def steps_of(ids: Sequence[int]) -> list[StepResult]:
     """Some steps, in the order of their ids."""
-    return [
-        StepResult(id_, step, status, decoded(result))
-        for id_, step, status, result in fetch(OF_IDS, {"ids": list(ids)})
-    ]
+    return [_child(*row) for row in fetch(OF_IDS, {"ids": list(ids)})]
+
+
+def _child(id_: int, step: str, status: str, result: str | None, reason: str) -> StepResult:
+    try:
+        return StepResult(id_, step, status, _stored(step, result, reason))
+    except ResultNotStored as problem:  # a handler that reads the status alone can go on
+        return StepResult(id_, step, status, problem)
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, ResultNotStored):
+        raise value
+    return value
 
 
 def _stored(step: str, result: str | None, reason: str) -> Any:
-    if result is not None and reason.startswith(NOT_STORED):
+    if why := why_not_stored(result, reason):
         raise ResultNotStored(
-            f"the result of step {step!r} was not stored: {reason.removeprefix(NOT_STORED)}; "
-            "return an id or a path from it instead"
+            f"the result of step {step!r} was not stored: {why}; return an id or a path from it "
+            "instead"
         )
     return decoded(result)
 

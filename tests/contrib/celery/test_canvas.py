@@ -12,8 +12,9 @@ pytest.importorskip("celery")
 from celery import chain, chord, chunks, group
 from celery.canvas import Signature
 from celery.result import AsyncResult
+from pytest_django import Settings
 
-from django_jobs import EnqueueError
+from django_jobs import EnqueueError, ResultNotStored
 from django_jobs.models import Job, WorkflowRun
 from tests.contrib.celery.project import celery_app, tasks
 from tests.contrib.celery.running import run_all
@@ -70,6 +71,36 @@ def test_the_next_task_gets_an_ignored_result_too() -> None:
     result = chain(tasks.add.s(1, 1).set(ignore_result=True), tasks.add.s(10)).apply_async()
     run_all()
     assert result.get(timeout=PATIENCE) == 12
+
+
+def test_the_next_task_gets_no_note_as_a_result(
+    declare: Callable[..., Any], settings: Settings
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_RESULT_BYTES": 1000}
+
+    def large() -> str:
+        return "x" * 2000
+
+    result = chord([tasks.add.s(1, 1), declare(large).s()], tasks.collect.s()).apply_async()
+    run_all()
+    job = Job.objects.get(status="dead")
+    assert job.attempt == 1
+    assert "ResultNotStored" in job.last_error
+    small, not_stored = result.parent
+    assert small.get(timeout=PATIENCE) == 2
+    with pytest.raises(ResultNotStored, match=r"^result: larger than 1,000 bytes"):
+        not_stored.get(timeout=PATIENCE)
+    assert not_stored.state == "SUCCESS"
+    assert isinstance(not_stored.result, ResultNotStored)
+
+
+def test_the_next_task_gets_a_result_that_looks_like_the_note(declare: Callable[..., Any]) -> None:
+    def orders() -> dict[str, int]:
+        return {"not_stored": 3}
+
+    result = chain(declare(orders).s(), tasks.collect.s()).apply_async()
+    run_all()
+    assert result.get(timeout=PATIENCE) == ["sum", {"not_stored": 3}]
 
 
 def test_a_chain_is_one_run_that_exists_before_it_begins() -> None:

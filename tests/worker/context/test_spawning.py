@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_jobs import EnqueueError, JobType, LeaseLost, WorkflowError
+from django_jobs import EnqueueError, JobType, LeaseLost, ResultNotStored, WorkflowError
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.domain.workflows import When
 from django_jobs.lifecycle.compensating import as_json, failed_compensations
@@ -23,9 +23,12 @@ from django_jobs.worker.context import steps as context_steps
 from tests.app.jobs import noop
 from tests.app.long_jobs import this_run
 from tests.factories import (
+    claim_ready,
     declared,
     enqueue_and_claim,
+    register_worker,
     run_sql,
+    settle_one,
 )
 from tests.worker.attempts import Desk
 from tests.worker.context.test_steps import Steps
@@ -345,6 +348,20 @@ def test_a_handler_spawns_several_times_and_reads_its_children(
     run = WorkflowRun.objects.get()
     assert {"noop", "noop-2"} < set(states(run))
     assert (run.status, run.ends_left) == ("succeeded", 0)
+
+
+def test_a_handler_reads_no_note_from_what_it_spawned(desk: Desk, parts: JobType[..., Any]) -> None:
+    def spawner() -> None:
+        this_run().spawn(parts, numbers(1))
+        (held,) = claim_ready(register_worker())
+        settle_one(held, Succeeded(result='{"not_stored": "why"}', not_stored="why"))
+        (child,) = this_run().children()
+        assert child.status == "succeeded"
+        with pytest.raises(ResultNotStored, match=r"step 'part\[0\]' was not stored: why"):
+            _ = child.result
+
+    plain(spawner, desk)
+    assert step(WorkflowRun.objects.get(), "spawner").status == "succeeded"
 
 
 def test_what_is_spawned_by_a_child_is_waited_for_as_well(

@@ -141,7 +141,42 @@ def test_the_result_of_a_parent_that_failed_is_none(steps: Steps) -> None:
     assert got == [(None, None)]
 
 
-@pytest.mark.parametrize("how", ["taken", "read"])
+READERS: dict[str, Callable[[], Any]] = {
+    "read": lambda: this_run().results["extract"],
+    "child by name": lambda: [child.result for child in this_run().children()],
+    "child by index": lambda: [child[3] for child in this_run().children()],
+    "child from the end": lambda: [child[-1] for child in this_run().children()],
+    "child by slice": lambda: [child[2:] for child in this_run().children()],
+    "child in a loop": lambda: [result for *_, result in this_run().children()],
+    "child as a dict": lambda: [child._asdict() for child in this_run().children()],
+    "child by pattern": lambda: [matched(child) for child in this_run().children()],
+}
+
+
+def matched(child: Any) -> Any:
+    match child:
+        case (_, _, _, result):
+            return result
+    return None
+
+
+def test_the_status_of_a_child_whose_result_was_not_stored_is_read(
+    steps: Steps, settings: Settings
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_RESULT_BYTES": 1000}
+    got: list[Any] = []
+
+    async def join() -> None:
+        got.extend([child[:3] async for child in this_run().children()])
+
+    steps.add(lambda: "x" * 2000, "large")
+    steps.add(lambda: {1, 2}, "no_json")
+    steps.add(join, after=[0, 1])
+    steps.run()
+    assert [child[1:] for child in got] == [("large", "succeeded"), ("no_json", "succeeded")]
+
+
+@pytest.mark.parametrize("how", ["taken", *READERS])
 def test_a_result_that_was_not_stored_fails_the_step_that_needs_it(
     steps: Steps, how: str, settings: Settings
 ) -> None:
@@ -150,14 +185,11 @@ def test_a_result_that_was_not_stored_fails_the_step_that_needs_it(
     def takes(data: Any) -> None:
         raise AssertionError
 
-    def reads() -> None:
-        this_run().results["extract"]
-
     steps.add(lambda: "x" * 2000, "extract")
     if how == "taken":
         steps.add(takes, after=[0], takes={0: ["data"]})
     else:
-        steps.add(reads, after=[0])
+        steps.add(lambda: READERS[how](), after=[0])
     run = steps.run()
     assert states(run) == {"extract": "succeeded", "step1": "dead"}
     sentence = "the result of step 'extract' was not stored: result: "
@@ -169,11 +201,15 @@ def test_a_result_that_was_not_stored_fails_the_step_that_needs_it(
 
 
 def test_a_result_that_looks_like_the_note_is_passed_on(steps: Steps) -> None:
-    got = []
+    got: list[Any] = []
+
+    def join(data: Any) -> None:
+        got.extend([data, *(child.result for child in this_run().children())])
+
     steps.add(lambda: {"not_stored": "the last page"}, "extract")
-    steps.add(lambda data: got.append(data), after=[0], takes={0: ["data"]})
+    steps.add(join, after=[0], takes={0: ["data"]})
     steps.run()
-    assert got == [{"not_stored": "the last page"}]
+    assert got == [{"not_stored": "the last page"}] * 2
 
 
 def test_a_result_that_the_handler_does_not_take_is_a_wrong_argument(steps: Steps) -> None:

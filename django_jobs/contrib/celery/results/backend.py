@@ -12,8 +12,10 @@ from celery.backends.base import BaseBackend
 from celery.exceptions import TaskRevokedError, TimeLimitExceeded, TimeoutError, WorkerLostError
 
 from ....conf import conf
+from ....domain.outcomes import why_not_stored
 from ....domain.states import JobState
 from ....domain.workflows import Skipped
+from ....exceptions import ResultNotStored
 from ....models import Job, Progress, Run
 from ....models.database import jobs_connection
 from ....worker.context.run_context import current_run
@@ -61,7 +63,8 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         if meta["status"] in (states.STARTED, states.IGNORED) and (own := _own_state(job)):
             return meta | own
         if job.status == JobState.SUCCEEDED:
-            return meta | {"result": revived(job.result)}
+            why = why_not_stored(job.result, job.reason)
+            return meta | {"result": ResultNotStored(why) if why else revived(job.result)}
         if meta["status"] == states.REVOKED and job.status == JobState.CANCELLED:
             return meta | {"result": TaskRevokedError(job.reason)}
         if meta["status"] in states.EXCEPTION_STATES:
@@ -88,9 +91,15 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         thread. Inside ``transaction.atomic()``, and for an id that no job has, this thread looks
         at each ``interval``, as in Celery.
 
-        Raises :class:`JobsError` for a job that has not ended and was enqueued since the open
-        transaction began: until the commit, no worker would see it.
+        Raises :class:`ResultNotStored`, and :class:`JobsError` for a job that has not ended and was
+        enqueued since the open transaction began: until the commit, no worker would see it.
         """
+        meta = self._ended(task_id, timeout, *args, **more)
+        if isinstance(meta["result"], ResultNotStored):
+            raise meta["result"]
+        return meta
+
+    def _ended(self, task_id: str, timeout: float | None, *args: Any, **more: Any) -> Any:
         self._ensure_not_eager()
         began, job = time.monotonic(), job_of(task_id)
         if job is None or (

@@ -113,9 +113,6 @@ def _request(
 def _results_before(attempt: RunContext, upstream: str) -> Any:
     """The result of the step before, or those of all."""
     results = [revived(child.result) for child in attempt.children()]
-    for result in results:
-        if isinstance(result, dict) and result.keys() == {"not_stored"}:
-            raise ValueError(f"the result of a step before was not stored: {result['not_stored']}")
     return results if upstream == ALL else results[0]
 
 
