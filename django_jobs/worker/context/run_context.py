@@ -33,8 +33,8 @@ class RunContext:
     """The current attempt. Get it with :func:`current_run`.
 
     It is valid only while the handler runs. If it is used later, for example in a thread that the
-    handler started, :meth:`should_stop` returns True, and methods that report or make a call raise
-    ``RuntimeError``.
+    handler started, :meth:`should_stop` returns True, and what reports, makes a call or reads other
+    steps raises ``RuntimeError``.
     """
 
     __slots__ = ("_attempt", "_results", "_spawned")
@@ -233,7 +233,7 @@ class RunContext:
         ``KeyError`` for an unknown step, with the names of those that there are, and for one that
         has not ended. In an async handler: ``await run.results.aget("reserve_stock")``."""
         if self._results is None:
-            self._results = Results(self._attempt.job.workflow_run_id)
+            self._results = Results(self._attempt)
         return self._results
 
     def children(self) -> Children:
@@ -245,8 +245,8 @@ class RunContext:
         spawned others is left out, because those stand for it.
         """
         if self._spawned:
-            return spawned_by(self._attempt.job, self._spawned)
-        return joined_by(self._attempt.job)
+            return spawned_by(self._attempt, self._spawned)
+        return joined_by(self._attempt)
 
     def spawn(
         self,

@@ -18,7 +18,6 @@ from ...domain.payload import key_problem
 from ...domain.workflows import When
 from ...exceptions import EnqueueError, WorkflowError
 from ...lifecycle.enqueueing import BATCH
-from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.step_insert import NewStep
 from ...lifecycle.workflows import results
 from ...lifecycle.workflows.results import (
@@ -49,19 +48,21 @@ class Results(Mapping[str, Any]):
     """The results of the steps upstream, by their names. Each is read once, when it is asked for.
 
     The result of a step that did not succeed is None. ``KeyError`` says which steps there are, or
-    that the step has not ended. In an async handler, use ``await results.aget(name)``.
+    that the step has not ended. In an async handler, use ``await results.aget(name)``. Raises
+    ``RuntimeError`` once the handler has ended, and :class:`LeaseLost`.
     """
 
-    def __init__(self, run: int | None) -> None:
-        self._run = run
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
         self._known: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
+        run = self._run()
         if name not in self._known:
-            if self._run is None:
+            if run is None:
                 raise KeyError(f"there is no step {name!r}; this job is no step of a workflow")
             with NotAsync("await run.results.aget(name)"):
-                self._known[name] = result_of(self._run, name)
+                self._known[name] = result_of(run, name)
         return self._known[name]
 
     async def aget(self, name: str) -> Any:
@@ -70,18 +71,27 @@ class Results(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         """The names of the steps that have ended."""
+        run = self._run()
         with NotAsync("await run.results.aget(name)"):
-            return iter([] if self._run is None else step_names(self._run, ended=True))
+            return iter([] if run is None else step_names(run, ended=True))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def _run(self) -> int | None:
+        self._attempt.reporter.of(self._attempt)
+        return self._attempt.job.workflow_run_id
+
 
 class Children:
     """The steps of a fan-out in their order, for ``for`` and ``async for``. They are read in pages,
-    so that a million of them take little memory. Each iteration reads them again."""
+    so that a million of them take little memory. Each iteration reads them again. A page raises
+    ``RuntimeError`` once the handler has ended, and :class:`LeaseLost`."""
 
-    def __init__(self, read: Callable[[Any], Page], start: Callable[[], Any]) -> None:
+    def __init__(
+        self, attempt: Attempt, read: Callable[[Any], Page], start: Callable[[], Any]
+    ) -> None:
+        self._attempt = attempt
         self._read = read
         self._start = start
 
@@ -89,23 +99,27 @@ class Children:
         at = self._start()
         while at is not None:
             with NotAsync("async for child in run.children()"):
-                page, at = self._read(at)
+                page, at = self._page(at)
             yield from page
 
     async def __aiter__(self) -> AsyncIterator[StepResult]:
         at = self._start()
         while at is not None:
-            page, at = await sync_to_async(self._read)(at)
+            page, at = await sync_to_async(self._page)(at)
             for child in page:
                 yield child
 
+    def _page(self, at: Any) -> Page:
+        self._attempt.reporter.of(self._attempt)
+        return self._read(at)
 
-def joined_by(job: ClaimedJob) -> Children:
+
+def joined_by(attempt: Attempt) -> Children:
     """The steps that a step waited for."""
-    return Children(lambda after: parents_after(job, after), int)
+    return Children(attempt, lambda after: parents_after(attempt.job, after), int)
 
 
-def spawned_by(job: ClaimedJob, keys: Sequence[str]) -> Children:
+def spawned_by(attempt: Attempt, keys: Sequence[str]) -> Children:
     """The steps that a job has spawned under these keys."""
 
     def read(at: Iterator[int]) -> Page:
@@ -114,10 +128,10 @@ def spawned_by(job: ClaimedJob, keys: Sequence[str]) -> Children:
 
     def ids() -> Iterator[int]:
         for key in keys:
-            for first, last in stored(job, key).ids:
+            for first, last in stored(attempt.job, key).ids:
                 yield from range(first, last + 1)
 
-    return Children(read, ids)
+    return Children(attempt, read, ids)
 
 
 @dataclass(frozen=True, slots=True)

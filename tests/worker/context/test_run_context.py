@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
+from pytest_django.fixtures import DjangoAssertNumQueries
 
-from django_jobs import LeaseLost, PayloadError, RunContext, current_run
+from django_jobs import LeaseLost, PayloadError, RunContext, chain, current_run
 from django_jobs.api.editing import edit_job
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.lifecycle import progress
@@ -451,7 +452,22 @@ USES_AFTERWARDS: dict[str, Callable[[RunContext], Any]] = {
     "iterate": lambda run: run.iterate(Effect.objects.all()),
     "once": lambda run: run.once("key", lambda: 1 / 0),
     "aonce": lambda run: asyncio.run(run.aonce("key", send_late)),
+    "sleep": lambda run: run.sleep("key", 1),
+    "wait_for": lambda run: run.wait_for("name"),
+    "spawn": lambda run: run.spawn(noop, [{}]),
+    "a result": lambda run: run.results["step"],
+    "a result, async": lambda run: asyncio.run(run.results.aget("step")),
+    "results.get": lambda run: run.results.get("step"),
+    "in results": lambda run: "step" in run.results,
+    "results": lambda run: list(run.results),
+    "len of results": lambda run: len(run.results),
+    "children": lambda run: list(run.children()),
+    "children, async": lambda run: asyncio.run(children_of(run)),
 }
+
+
+async def children_of(run: RunContext) -> list[Any]:
+    return [child async for child in run.children()]
 
 
 async def send_late() -> None:
@@ -481,3 +497,38 @@ def test_a_run_context_kept_after_its_attempt_raises_and_leaks_nothing(
     assert run.attempt == 1
     assert desk.heard == heard  # it would keep another handler from being silent
     assert not desk.reporter._open
+
+
+def test_what_a_run_context_gave_raises_after_its_attempt(
+    desk: Desk, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    kept: list[Any] = []
+
+    def keep() -> None:
+        run = this_run()
+        kept.extend([run.results, run.children(), iter(run.children())])
+
+    desk.run(keep)
+    results, children, iterator = kept
+    with django_assert_num_queries(0):
+        for use in (
+            lambda: results["step"],
+            lambda: dict(results),
+            lambda: list(children),
+            lambda: next(iterator),
+        ):
+            with pytest.raises(RuntimeError, match="has ended"):
+                use()
+
+
+def test_a_result_that_was_read_before_is_not_given_afterwards(desk: Desk) -> None:
+    run = chain(noop.step(), noop.step()).start()
+    settle_one(*claim_ready(register_worker()), Succeeded(result="7"))
+    (held,) = claim_ready(register_worker())
+    attempt = desk.begin(held)
+    results = RunContext(attempt).results
+    name = str(run.steps.get(status="succeeded").step)
+    assert results[name] == 7
+    desk.reporter.end(attempt, Succeeded())
+    with pytest.raises(RuntimeError, match="has ended"):
+        results[name]
