@@ -10,10 +10,17 @@ from ..conf import conf
 from ..domain.gates import Gates
 from ..exceptions import EnqueueError
 from ..models import Job
-from ..models.database import execute, fetch, fetch_locking, jobs_connection
+from ..models.database import (
+    execute,
+    fetch,
+    fetch_locking,
+    jobs_connection,
+    repeat_conflicts,
+)
 from .enqueueing import IF_HELD, KEY_ATTEMPTS, RETURNED, as_job
 from .job_columns import NOW, NewJobs, gate_values, listed
-from .notifying import notify_after_commit
+from .notifying import GATES, notify_after_commit
+from .opening import follow_cancelled
 from .unique_keys import (
     HELD_BY_LIVE,
     NEXT_ID,
@@ -55,7 +62,8 @@ REPLACED = {
 
 def _replace(items: str) -> str:
     """The statement about ``item``, the id of a new job and the id for which a key is reserved. It
-    returns a row without an id if the job that holds the key runs, and none without an item."""
+    returns a row without an id if the job that holds the key runs or is a step of a workflow, and
+    none without an item."""
     return f"""
 WITH {items}, made AS (
     INSERT INTO django_jobs_job_live (
@@ -67,6 +75,7 @@ WITH {items}, made AS (
     DO UPDATE SET
     {listed(f"{name} = {value}" for name, value in REPLACED.items())}
     WHERE django_jobs_job_live.status <> 'running'
+      AND django_jobs_job_live.workflow_run_id IS NULL
     RETURNING {", ".join(f"{value} AS {name}" for name, value in RETURNED.items())},
         attempt, created_at <> {NOW} AS is_replaced
 ), progress AS (
@@ -95,6 +104,18 @@ WHERE queue = %(queue)s AND idempotency_key = %(key)s AND status = 'running'
 RETURNING id
 """
 
+# A step has more than its row: a run, a name in it, edges, children and what comes after them. None
+# of it belongs to the new request, and a job is a step as soon as it spawns. A step has begun, so
+# it ends as if a person cancelled it.
+CANCEL_STEP = """
+UPDATE django_jobs_job SET status = 'cancelled', finished_at = clock_timestamp(),
+    cancel_requested_at = clock_timestamp(), awaits = NULL,
+    reason = 'replaced: another request has its idempotency key'
+WHERE queue = %(queue)s AND idempotency_key = %(key)s
+  AND status IN ('waiting', 'scheduled', 'blocked', 'ready') AND workflow_run_id IS NOT NULL
+RETURNING id, workflow_run_id, gates IS NOT NULL
+"""
+
 RESERVE_FOR = f"""
 INSERT INTO django_jobs_uniquekey (queue, key, job_type, job_id, expires_at)
 VALUES (%(queue)s, %(key)s, %(job_type)s, %(id)s, {UNTIL})
@@ -107,7 +128,8 @@ def enqueue_replacing(
     new: NewJobs, payload: dict[str, Any], text: str, key: str, gates: Gates | None = None
 ) -> Job:
     """Insert one job, or replace the live job that holds ``key`` and return it, marked as
-    ``deduplicated``. If that job runs, its key goes to the new one.
+    ``deduplicated``. If that job runs, its key goes to the new one; and if it is a step of a
+    workflow, which is cancelled.
 
     If the key is still unique for a job that has ended, that job is returned. ``text`` is the
     payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each of five tries.
@@ -121,16 +143,26 @@ def enqueue_replacing(
                 if holder is not None and not holder.is_live:
                     return holder
             elif rows[0][0] is None:
-                _take_from_running(new, key)
+                _take_key(new, key)
             else:
                 return _written(new, payload, key, gates, values, rows[0])
     raise EnqueueError(f"the key {key!r} in queue {new.queue!r} kept changing hands; try again")
 
 
-def _take_from_running(new: NewJobs, key: str) -> None:
-    fetch_locking(TAKE_FROM_RUNNING, {"queue": new.queue, "key": key})
+def _take_key(new: NewJobs, key: str) -> None:
+    if not fetch_locking(TAKE_FROM_RUNNING, {"queue": new.queue, "key": key}):
+        _cancel_step(new.queue, key)
     if new.unique_for is not None:
         release(new.queue, [key])
+
+
+@repeat_conflicts
+def _cancel_step(queue: str, key: str) -> None:
+    with transaction.atomic(using=jobs_connection().alias):
+        for id_, run, has_gates in fetch(CANCEL_STEP, {"queue": queue, "key": key}):
+            follow_cancelled([(id_, run)])
+            if has_gates:  # it may have held slots
+                notify_after_commit(GATES)
 
 
 def _written(

@@ -495,6 +495,7 @@ def test_keys_and_jobs_are_found_by_their_indexes() -> None:
         replacing.REPLACE,
         replacing.REPLACE_UNIQUE,
         replacing.TAKE_FROM_RUNNING,
+        replacing.CANCEL_STEP,
         replacing.RESERVE_FOR,
     ):
         plan = explain(statement, parameters)

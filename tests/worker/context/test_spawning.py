@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import pytest
 from django.db import transaction
 
-from django_jobs import EnqueueError, JobType, LeaseLost, ResultNotStored, WorkflowError
-from django_jobs.domain.outcomes import Failed, Succeeded
+from django_jobs import (
+    Concurrency,
+    EnqueueError,
+    JobType,
+    LeaseLost,
+    ResultNotStored,
+    Retry,
+    RunContext,
+    WorkflowError,
+)
+from django_jobs.domain.outcomes import Failed, Snoozed, Succeeded
 from django_jobs.domain.workflows import When
 from django_jobs.lifecycle.compensating import as_json, failed_compensations
 from django_jobs.lifecycle.operations.dead_letters import dismiss
-from django_jobs.lifecycle.operations.jobs import replay
-from django_jobs.lifecycle.settling import Settled
+from django_jobs.lifecycle.operations.jobs import replay, run_now
+from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.lifecycle.workflows import results, spawning
 from django_jobs.lifecycle.workflows.starting import NewRun, start
-from django_jobs.models import Dependency, Job, Queue, Receipt, WorkflowRun
+from django_jobs.models import Dependency, Job, Queue, Receipt, UniqueKey, WorkflowRun
 from django_jobs.worker.context import steps as context_steps
+from django_jobs.worker.execution import handler_call
 from tests.app.jobs import noop
 from tests.app.long_jobs import this_run
 from tests.factories import (
@@ -348,6 +358,122 @@ def test_a_handler_spawns_several_times_and_reads_its_children(
     run = WorkflowRun.objects.get()
     assert {"noop", "noop-2"} < set(states(run))
     assert (run.status, run.ends_left) == ("succeeded", 0)
+
+
+WAITS: dict[str, Callable[[RunContext], None]] = {
+    "it sleeps": lambda run: run.sleep("rest", 3600),
+    "it waits for a signal": lambda run: run.wait_for("approval"),
+    "it is to be tried again": lambda run: raised(Retry(3600)),
+    "it is blocked at its gates": lambda run: run.sleep("rest", 3600),
+}
+
+
+def raised(error: Exception) -> NoReturn:
+    raise error
+
+
+@pytest.mark.parametrize("children", ["pending", "running"])
+@pytest.mark.parametrize("options", [{}, {"unique_for": 3600}], ids=["", "unique"])
+@pytest.mark.parametrize("is_other", [False, True], ids=["same type", "other type"])
+@pytest.mark.parametrize("waits", WAITS)
+def test_a_request_that_replaces_a_job_with_children_goes_to_a_new_one(
+    desk: Desk,
+    parts: JobType[..., Any],
+    waits: str,
+    is_other: bool,
+    options: dict[str, Any],
+    children: str,
+) -> None:
+    joined: list[Any] = []
+
+    def join(title: str) -> None:
+        joined.append((title, [child.result for child in this_run().children()]))
+
+    def album(title: str) -> None:
+        this_run().spawn(parts, numbers(3), then=joining.step(title=title))
+        if title == "first":
+            WAITS[waits](this_run())
+
+    def note(title: str) -> None:
+        """Another type."""
+
+    gates: dict[str, Any] = {}
+    if "gates" in waits:
+        gates["concurrency"] = Concurrency("album", limit=2)
+    with (
+        declared(join, name="app.join") as joining,
+        declared(album, name="app.album", **gates) as albums,
+        declared(note, name="app.note") as notes,
+    ):
+        keyed = albums.using(idempotency_key="k", on_duplicate="replace", **options)
+        first = keyed.enqueue("first")
+        run_sql("UPDATE django_jobs_job SET status = 'ready' WHERE status = 'blocked'")
+        attempt = desk.begin(*claim_ready(register_worker()))
+        outcome = handler_call.call(attempt)
+        assert isinstance(outcome, Snoozed | Failed)
+        desk.reporter.end(attempt, outcome)
+        settle([Ending(attempt.job, outcome)])
+        if gates:
+            assert run_now([first.pk]).done == [first.pk]
+            assert Job.objects.get(pk=first.pk).status == "blocked"
+        held = claim_ready(register_worker()) if children == "running" else []
+
+        other = notes.using(idempotency_key="k", on_duplicate="replace", **options)
+        second = (other if is_other else keyed).enqueue("second")
+        assert (second.pk == first.pk, second.deduplicated) == (False, False)
+        old = Job.objects.get(pk=first.pk)
+        assert (old.status, old.awaits, old.payload) == ("cancelled", None, {"title": "first"})
+        assert old.reason == "replaced: another request has its idempotency key"
+        assert old.workflow_run is not None
+        assert states(old.workflow_run)["join"] == "cancelled (failed)"
+        assert [row.job_id for row in UniqueKey.objects.all()] == [second.pk] * len(options)
+        assert (other if is_other else keyed).enqueue("second").pk == second.pk
+
+        run_sql("UPDATE django_jobs_job SET status = 'ready' WHERE status = 'blocked'")
+        settle([Ending(child, Succeeded()) for child in held])
+        Steps(desk).work()
+    assert joined == ([] if is_other else [("second", [0, 1, 4])])
+    assert not Job.objects.live().exists()
+    assert {run.status for run in WorkflowRun.objects.exclude(pk=old.workflow_run_id)} <= {
+        "succeeded"
+    }
+    run = WorkflowRun.objects.get(pk=old.workflow_run_id)
+    assert (run.status, run.ends_left) == ("cancelled", 0)
+    assert {step.status for step in run.steps.filter(job_type="app.part")} == {"succeeded"}
+
+
+def test_a_running_job_with_children_gives_its_key_and_ends_as_it_would_have(
+    desk: Desk, parts: JobType[..., Any]
+) -> None:
+    def spawner(title: str) -> None:
+        this_run().spawn(parts, numbers(2), noop)
+        if title == "first":
+            keyed.enqueue("second")
+
+    with declared(spawner, name="app.spawner") as job_type:
+        keyed = job_type.using(idempotency_key="k", on_duplicate="replace")
+        keyed.enqueue("first")
+        Steps(desk).work()
+    assert {job.status for job in Job.objects.all()} == {"succeeded"}
+    assert Job.objects.filter(job_type="app.noop").count() == 2
+
+
+def test_a_job_with_children_is_not_replaced_by_a_request_that_is_rolled_back(
+    desk: Desk, parts: JobType[..., Any]
+) -> None:
+    def spawner() -> None:
+        this_run().spawn(parts, numbers(2), noop)
+        this_run().sleep("rest", 3600)
+
+    with declared(spawner, name="app.spawner") as job_type:
+        keyed = job_type.using(idempotency_key="k", on_duplicate="replace")
+        first = keyed.enqueue()
+        Steps(desk).work()
+        with transaction.atomic():
+            assert keyed.enqueue().pk != first.pk
+            transaction.set_rollback(True)
+    assert Job.objects.get(pk=first.pk).status == "scheduled"
+    assert step(WorkflowRun.objects.get(), "noop").status == "waiting"
 
 
 def test_a_handler_reads_no_note_from_what_it_spawned(desk: Desk, parts: JobType[..., Any]) -> None:
