@@ -49,12 +49,17 @@ DROPPED = "CASE WHEN job.workflow_run_id IS NULL THEN 'cancelled' ELSE 'dead' EN
 """The status of a job that the system drops, not a person. A step has failed, so that its run fails
 with it and undoes what succeeded."""
 
-REPLAYED = """failures = 0, crashes = 0, replays = job.replays + 1, reason = '', finished_at = NULL,
-    cancel_requested_at = NULL, expires_at = NULL, result = NULL, awaits = NULL,
-    headers = jsonb_set(job.headers, '{replays}',
+MOST_REPLAYS = 100
+"""Replays that the headers of a job keep, the last ones; its ``replays`` counts all. Each settle
+writes the headers with the row."""
+
+REPLAYED = f"""failures = 0, crashes = 0, replays = job.replays + 1, reason = '',
+    finished_at = NULL, cancel_requested_at = NULL, expires_at = NULL, result = NULL, awaits = NULL,
+    headers = jsonb_set(job.headers, '{{replays}}', jsonb_path_query_array(
         coalesce(job.headers -> 'replays', '[]'::jsonb) || jsonb_build_object(
             'at', clock.now, 'by', %(by)s::text, 'why', %(why)s::text,
-            'after_attempt', job.attempt, 'died_of', job.reason))"""
+            'after_attempt', job.attempt, 'died_of', job.reason),
+        '$[last - {MOST_REPLAYS - 1} to last]'))"""
 """Of the SET of a replay at ``clock.now``. The old runs stay and the attempt number keeps counting,
 so a late write about an old attempt still matches nothing."""
 

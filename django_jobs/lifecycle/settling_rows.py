@@ -64,6 +64,8 @@ SELECT id FROM django_jobs_job
 WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE} AND id NOT IN (SELECT id FROM free)
 """
 
+LIMIT_LOCKS = "SELECT set_config('lock_timeout', %(milliseconds)s, true)"
+
 
 def settle_row_by_row(
     endings: Sequence[Ending], hand_over: HandOver | None = None
@@ -171,13 +173,25 @@ def _end_unsettleable(ending: Ending, refusal: Exception) -> Settled:
 
 
 def settle_with_fallback(
-    endings: Sequence[Ending], hand_over: HandOver | None = None
+    endings: Sequence[Ending], hand_over: HandOver | None = None, lock_seconds: float | None = None
 ) -> list[Settled]:
     """Settle a batch in one statement. If PostgreSQL or a trigger rejects a row, settle row by row
-    so that only the offending job is reported."""
+    so that only the offending job is reported. With ``lock_seconds``, a longer wait for a lock
+    raises the error of a lock, which takes a transaction."""
+    if lock_seconds is not None:
+        return _settle_unless_locked(endings, hand_over, lock_seconds)
     try:
         return settle(endings, hand_over=hand_over)
     except ROW_ERRORS as refusal:
         if not is_of_a_row(refusal):
             raise
+        return settle_row_by_row(endings, hand_over)
+
+
+@repeat_conflicts
+def _settle_unless_locked(
+    endings: Sequence[Ending], hand_over: HandOver | None, seconds: float
+) -> list[Settled]:
+    with transaction.atomic(using=jobs_connection().alias):
+        fetch(LIMIT_LOCKS, {"milliseconds": f"{1000 * seconds:.0f}"})
         return settle_row_by_row(endings, hand_over)

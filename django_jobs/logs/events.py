@@ -64,7 +64,7 @@ EVENTS = {
     "stranded_jobs": _event(WARNING, "worker given_back"),
     "renewal_blocked": _event(WARNING, "worker"),
     "claim_blocked": _event(WARNING, "worker"),
-    "settle_blocked": _event(WARNING, "job_id attempt jobs"),
+    "settle_blocked": _event(WARNING, "job_id attempt jobs reason"),
     "hook_failed": _event(ERROR, "job_id job_type attempt hook"),
     "on_commit_failed": _event(ERROR, "job_id job_type attempt"),
     "receiver_failed": _event(ERROR, "job_id job_type queue attempt"),

@@ -36,7 +36,7 @@ class StatementTimeout:
 
     def __init__(self, seconds: float = 5.0) -> None:
         self.passed = False
-        self._seconds = seconds
+        self.seconds = seconds
         self._since = 0.0
         self._wrapper: BaseDatabaseWrapper | None = None
 
@@ -79,12 +79,12 @@ class StatementTimeout:
         """Cancel the statement if it has run for too long."""
         since, wrapper = self._since, self._wrapper
         raw: Any = wrapper.connection if wrapper is not None else None
-        late = time.monotonic() - since - self._seconds if since else -1.0
+        late = time.monotonic() - since - self.seconds if since else -1.0
         if late < 0 or raw is None:
             return
         self.passed = True
         try:
-            if late < self._seconds:
+            if late < self.seconds:
                 raw.cancel_safe(timeout=1.0)
             else:
                 with socket.socket(fileno=os.dup(raw.fileno())) as ours:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Func, IntegerField
 from django.utils.translation import gettext_noop
 
 from ...conf import conf
@@ -22,6 +23,14 @@ from ..job_columns import AT_THE_GATES, IN_LIVE
 from ..notifying import notify_after_commit
 from ..waits import SIGNAL_KEY
 from .jobs import Actor, OperationResult, demand, name_of
+
+PAYLOADS = 4
+"""All signals of a job have at most the bytes of so many payloads. Each signal, claim and settle
+writes them with the row; a settle that took longer than three seconds, with 200 MB, was cut off
+again and again."""
+
+MOST_NAMED = 20
+"""Signals that an error names."""
 
 AWAITED = "job.status = 'waiting' AND job.awaits = %(name)s"
 
@@ -43,6 +52,7 @@ UPDATE django_jobs_job AS job SET
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = %(id)s AND job.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
   AND NOT coalesce(jsonb_exists(job.signals, %(name)s), false)
+  AND coalesce(octet_length(job.signals::text), 0) + %(bytes)s <= %(most)s
   AND NOT (job.job_type = '{SLEEP}'
            OR job.job_type = '{WAIT}' AND job.payload ->> 'name' <> %(name)s)
   AND NOT EXISTS (
@@ -51,6 +61,10 @@ WHERE job.id = %(id)s AND job.status IN ('waiting', 'scheduled', 'blocked', 'rea
         AND jsonb_exists(receipt.answer, 'over'))
 RETURNING job.queue, job.workflow_run_id, job.step
 """
+
+BYTES: Func = Func(
+    "signals", template="octet_length(%(expressions)s::text)", output_field=IntegerField()
+)
 
 
 def signal(
@@ -71,8 +85,8 @@ def signal(
     ``by`` is who.
 
     Raises ``ValueError`` if ``name`` is not text of 1 to 200 characters, :class:`PayloadError` if
-    ``data`` is not JSON or too large, ``PermissionDenied`` if ``actor`` may not; a ``wait`` step
-    can demand a permission besides.
+    ``data`` is not JSON or too large, alone or with the signals that the job has,
+    ``PermissionDenied`` if ``actor`` may not; a ``wait`` step can demand a permission besides.
     """
     demand(actor, "django_jobs.signal_workflowrun")
     demand_of_step(actor, id_, name)
@@ -82,9 +96,11 @@ def signal(
         text = encode(data, max_bytes=conf().max_payload_bytes, name="data")
     except NotStorable as error:
         raise PayloadError(f"the signal {name!r}: {error}") from None
-    stored = _store({"id": id_, "name": name, "data": text, "key": SIGNAL_KEY + name})
+    size, most = len(text.encode()), PAYLOADS * conf().max_payload_bytes
+    bounds = {"bytes": size, "most": most}
+    stored = _store({"id": id_, "name": name, "data": text, "key": SIGNAL_KEY + name, **bounds})
     if not stored:
-        return OperationResult(refused={id_: _why_refused(id_, name)})
+        return OperationResult(refused={id_: _why_refused(id_, name, most - size)})
     for run, step in stored:
         if run is not None:
             fields = {"run": run, "step": step, "by": name_of(actor) or by, "reason": reason}
@@ -126,10 +142,12 @@ def demand_of_step(actor: Actor, id_: int, signal: str | None = None) -> None:
                 demand(actor, declared["permission"])
 
 
-def _why_refused(id_: int, name: str) -> str:
+def _why_refused(id_: int, name: str, room: int) -> str:
+    """Why a job has no such signal. Raises :class:`PayloadError` if those that it has are larger
+    than ``room``."""
     rows = Job.objects.using(conf().database).filter(pk=id_)
-    columns = rows.values_list("status", "signals", "job_type", "payload__name")
-    for status, signals, job_type, awaited in columns:
+    columns = rows.values_list("status", "signals", "job_type", "payload__name", BYTES)
+    for status, signals, job_type, awaited, size in columns:
         if status in FINAL:
             return f"it is {status}"
         if job_type == SLEEP:
@@ -138,5 +156,12 @@ def _why_refused(id_: int, name: str) -> str:
             return f"it waits for the signal {awaited!r} alone"
         if name in (signals or ()):
             return gettext_noop("it has a signal of this name already")
+        if (size or 0) > room:
+            names = ", ".join(sorted(signals)[:MOST_NAMED])
+            raise PayloadError(
+                f"the signal {name!r}: with it, the signals of job {id_} would be larger than "
+                f"{PAYLOADS} times MAX_PAYLOAD_BYTES; it has {names}"
+                f"{', ...' if len(signals) > MOST_NAMED else ''}"
+            )
         return gettext_noop("it has waited for this signal, and the time is over")
     return gettext_noop("there is no such job")

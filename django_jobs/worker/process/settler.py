@@ -23,6 +23,7 @@ from ...lifecycle.settling_rows import (
     locked_by_others,
     settle_with_fallback,
 )
+from ...models.database import is_blocked
 from ..awaited_ends import AwaitedEnds
 from ..connections import (
     close_others,
@@ -51,6 +52,11 @@ at once."""
 
 LOCKED_SECONDS = 1.0
 """Seconds between two tries for locked rows, and between two checks of an idle connection."""
+
+LOCK_SHARE = 0.8
+"""Of the time of a statement. An ending that is written alone waits so long for a lock, so that the
+error says whether it was one."""
+A_LOCK = "another session holds a lock"
 
 COMPARE_SECONDS = 1.0
 """Seconds for which the slots of a line pass to its next job. Then they go to the best of all
@@ -253,31 +259,43 @@ class Settler:
         """Write the endings whose rows are not locked, and keep the others for later. Writes each
         alone, because the batch may have failed for being too large for one statement."""
         ids = [ending.job.id for ending, _ in batch]
-        left = deque(batch)
-        with suppress(StatementTimedOut):  # locked since, or its run is, or the server is deaf
+        left, reason = deque(batch), A_LOCK
+        try:
             locked = (
                 self._retry(lambda: locked_by_others(ids), "settle", self._lease_is_lost) or set()
             )
             left = deque(sorted(batch, key=lambda pending: pending[0].job.id in locked))
             while left and left[0][0].job.id not in locked:
-                self._write([left[0]])
+                self._write([left[0]], LOCK_SHARE * self.deadline.seconds)
                 left.popleft()
+        except StatementTimedOut as error:  # locked since, its run is, too large, or no answer
+            if not (isinstance(error.__cause__, Exception) and is_blocked(error.__cause__)):
+                reason = f"it takes longer than {self.deadline.seconds:g} s"
         if left:
             job = left[0][0].job
-            fields = {"job_id": job.id, "attempt": job.attempt, "jobs": len(left)}
+            fields = {
+                "job_id": job.id,
+                "attempt": job.attempt,
+                "jobs": len(left),
+                "reason": reason,
+            }
             emit_throttled("settle_blocked", logging.WARNING, **fields)
             # The others go first the next time. They do not wait for its run.
             self._locked += sorted(left, key=lambda pending: _wait_together(pending[0].job, job))
             self._retry_locked_at = time.monotonic() + LOCKED_SECONDS
 
-    def _write(self, batch: Sequence[tuple[Ending, StartedJob]]) -> None:
+    def _write(
+        self, batch: Sequence[tuple[Ending, StartedJob]], lock_seconds: float | None = None
+    ) -> None:
         endings = [ending for ending, _ in batch]
         if self.unkept_queues:
             for ending in endings:
                 ending.kept = ending.job.queue not in self.unkept_queues
         handed = HandOver(compared=self._compared(endings))
         settled = self._retry(
-            lambda: settle_with_fallback(endings, handed), "settle", self._lease_is_lost
+            lambda: settle_with_fallback(endings, handed, lock_seconds),
+            "settle",
+            self._lease_is_lost,
         )
         if handed.queues or handed.freed:
             self.on_hand_over(handed)

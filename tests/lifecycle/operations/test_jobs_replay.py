@@ -8,6 +8,7 @@ import pytest
 
 from django_jobs import enqueue_many
 from django_jobs.api import replay_problem
+from django_jobs.lifecycle.job_columns import MOST_REPLAYS
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Run
 from tests.app.jobs import add, noop
@@ -62,6 +63,18 @@ def test_each_replay_is_recorded_after_the_others() -> None:
     stored = Job.objects.get()
     assert [entry["why"] for entry in stored.headers["replays"]] == ["0", "1", "2"]
     assert stored.replays == 3
+
+
+@pytest.mark.django_db
+def test_the_last_replays_are_recorded_and_all_are_counted() -> None:
+    job = make_dead()
+    for number in range(MOST_REPLAYS + 3):
+        run_sql("UPDATE django_jobs_job SET status = 'dead' WHERE id = %s", [job.pk])
+        assert replay(job.pk, reason=str(number)).done == [job.pk]
+    job.refresh_from_db()
+    reasons = [entry["why"] for entry in job.headers["replays"]]
+    assert reasons == [str(number) for number in range(3, MOST_REPLAYS + 3)]
+    assert job.replays == MOST_REPLAYS + 3
 
 
 @pytest.mark.django_db

@@ -10,6 +10,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import PermissionDenied
 from django.db import connection, transaction
+from pytest_django import Settings
 
 from django_jobs import PayloadError, cancel, enqueue
 from django_jobs.domain.outcomes import Succeeded
@@ -31,6 +32,7 @@ from tests.factories import (
 from tests.patience import PATIENCE
 from tests.test_architecture import PACKAGE
 from tests.worker.processes import until
+from tests.workflows import start_graph
 
 
 def waiting_for(name: str, job: Job | None = None) -> Job:
@@ -189,6 +191,46 @@ class TestSignals:
         with pytest.raises(PayloadError, match="1,048,576 bytes"):
             job.signal("approval", "x" * 1_048_576)
         assert Job.objects.get(pk=job.pk).signals is None
+
+    @pytest.mark.parametrize("status", ["waiting", "ready", "running"])
+    def test_the_signals_of_a_job_have_a_limit_together(self, status: str) -> None:
+        held = enqueue_and_claim()
+        if status != "running":
+            run_sql(
+                "UPDATE django_jobs_job SET status = %s, worker_id = NULL, awaits = 'go'",
+                [status],
+            )
+        job = Job.objects.get(pk=held.id)
+        for number in range(4):
+            assert job.signal(f"n{number}", "x" * 1_040_000)
+        problem = (
+            "the signal 'go': with it, the signals of job .* would be larger than 4 times "
+            "MAX_PAYLOAD_BYTES; it has n0, n1, n2, n3$"
+        )
+        with pytest.raises(PayloadError, match=problem):
+            job.signal("go", "x" * 40_000)
+        assert not job.signal("n3", "x" * 1_040_000)  # it has this one
+        after = Job.objects.get(pk=held.id)
+        assert (after.status, after.awaits, len(after.signals or ())) == (status, job.awaits, 4)
+        assert job.signal("go", 1)
+
+    def test_of_many_signals_a_few_are_named(self, settings: Settings) -> None:
+        settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_PAYLOAD_BYTES": 100}
+        job = noop.enqueue()
+        for number in range(30):
+            assert job.signal(f"n{number:02}", number)
+        with transaction.atomic():
+            with pytest.raises(PayloadError, match=r"it has n00, n01, .*, n19, \.\.\.$"):
+                job.signal("more", "x" * 90)
+            assert Job.objects.filter(pk=job.pk).exists()  # the transaction is whole
+
+    def test_a_step_has_the_same_limit(self, settings: Settings) -> None:
+        settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_PAYLOAD_BYTES": 100}
+        run = start_graph({"confirm": ""})
+        for number in range(4):
+            assert run.signal("confirm", "x" * 80, name=f"n{number}")
+        with pytest.raises(PayloadError, match=r"it has n0, n1, n2, n3$"):
+            run.signal("confirm", "x" * 80, name="go")
 
     def test_an_actor_needs_the_permission(self) -> None:
         job = noop.enqueue()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -18,7 +20,8 @@ from django_jobs.lifecycle.job_columns import ClaimedJob, Fence
 from django_jobs.lifecycle.settling import NO_RESULT, Ending, HandOver, Settled
 from django_jobs.lifecycle.settling_rows import give_back_unlocked, settle_with_fallback
 from django_jobs.models import Job
-from django_jobs.signals import job_finished
+from django_jobs.models.database import fetch
+from django_jobs.signals import job_finished, worker_event
 from django_jobs.worker.ipc.scoreboard import Scoreboard, StartedJob
 from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process import settler as module
@@ -313,3 +316,56 @@ def test_a_locked_run_delays_no_ending_but_those_of_its_steps(
         assert Job.objects.filter(status="running").count() == len(steps) == 2
     until(lambda: settler._claimed.ended == COUNT + 2)
     assert not Job.objects.exclude(status="succeeded").exists()
+
+
+@pytest.mark.parametrize("what", ["row", "run", "table", "size"])
+def test_it_says_whether_a_lock_or_its_size_holds_an_ending_up(
+    held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    settler.deadline = StatementTimeout(0.3)
+    alone, free = threading.Event(), threading.Event()
+
+    def write(endings: Sequence[Ending], handed: HandOver, lock_seconds: Any) -> list[Settled]:
+        if lock_seconds is not None:
+            alone.set()
+        if what == "size" and not free.is_set():
+            fetch("SELECT pg_sleep(3600)", {})
+        return settle_with_fallback(endings, handed, lock_seconds)
+
+    def enforced() -> bool:
+        # What waits for a lock alone is ended by PostgreSQL, however late this thread looks.
+        if what == "size" or free.is_set() or not alone.is_set():
+            settler.deadline.enforce()
+        return bool(reasons)
+
+    def note(sender: str, fields: dict[str, Any], **rest: Any) -> None:
+        if sender == "settle_blocked":
+            reasons.append(fields["reason"])
+
+    def ended() -> bool:
+        settler.deadline.enforce()
+        return settler._claimed.ended == len(ending)
+
+    reasons: list[str] = []
+    monkeypatch.setattr(module, "settle_with_fallback", write)
+    worker_event.connect(note)
+    ending = held[:1]
+    with ExitStack() as stack:
+        stack.callback(worker_event.disconnect, note)
+        if what == "run":
+            ending = stack.enter_context(locked_run(held[0].worker))
+        elif what != "size":
+            cursor = stack.enter_context(stack.enter_context(another_connection()).cursor())
+            cursor.execute("BEGIN")
+            cursor.execute(
+                f"SELECT 1 FROM django_jobs_job WHERE id = {held[0].id} FOR UPDATE"
+                if what == "row"
+                else "LOCK TABLE django_jobs_run IN SHARE MODE"
+            )
+            stack.callback(cursor.execute, "ROLLBACK")
+        end(settler, ending)
+        until(enforced)
+    free.set()
+    until(ended)
+    expected = "it takes longer than 0.3 s" if what == "size" else "another session holds a lock"
+    assert reasons[0] == expected
