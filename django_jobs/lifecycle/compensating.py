@@ -40,11 +40,10 @@ SET compensations = jsonb_build_object('begun', %(first)s::bigint), ends_left = 
 WHERE id = %(run)s
 """
 
-# One that a person cancelled alone has undone nothing either. All partitions are read for these.
-# What a person skips was undone by hand, and who cancels the run cancels what would undo it.
+# One that a person cancelled, alone or with the run, has undone nothing either. All partitions are
+# read for these. What a person skips was undone by hand.
 HAS_NOT_UNDONE = """job.id >= (run.compensations ->> 'begun')::bigint
-    AND (job.status = 'dead' OR job.status = 'cancelled' AND job.skipped IS NULL
-         AND run.cancel_requested_at IS NULL)"""
+    AND (job.status = 'dead' OR job.status = 'cancelled' AND job.skipped IS NULL)"""
 NOTE_FAILED = f"""
 WITH failed AS MATERIALIZED (
     SELECT job.id, job.step

@@ -101,6 +101,58 @@ def test_who_cancels_the_run_cancels_its_compensations() -> None:
     assert states(run)["undo b"] == "ready"
     assert run.cancel("enough")
     assert states(run)["undo a"] == "cancelled"
+    assert reread(run).status == "cancelled"
+    assert [one["steps"] for one in failed_compensations(5)] == [["undo b", "undo a"]]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("outcomes", "failed"),
+    [
+        ({"undo b": OK}, ["undo a"]),
+        ({"undo b": DEAD}, ["undo b", "undo a"]),
+        ({"undo b": Cancelled(reason="as asked")}, ["undo b", "undo a"]),
+        ({"undo b": OK, "undo a": OK}, []),
+    ],
+)
+def test_a_run_that_is_cancelled_while_it_is_undone_says_what_stays_done(
+    outcomes: dict[str, Outcome], failed: list[str]
+) -> None:
+    run = saga("a", "b")
+    with pytest.raises(AssertionError, match="does not come to an end"):
+        finish({"last": DEAD}, rounds=3)
+    worker = register_worker()
+    *before, last = outcomes
+    for name in before:
+        settle([Ending(*claim_ready(worker), outcomes[name])])
+    (running,) = claim_ready(worker)
+    with heard(worker_event) as events:
+        run.cancel("one click")
+        assert reread(run).status == "running"
+        settle([Ending(running, outcomes[last])])
+    assert reread(run).status == "cancelled"
+    assert [one["steps"] for one in failed_compensations(5)] == ([failed] if failed else [])
+    told = [one["fields"]["steps"] for one in events if one["sender"] == "compensation_failed"]
+    assert told == ([", ".join(failed)] if failed else [])
+
+
+@pytest.mark.django_db
+def test_compensations_that_were_cancelled_with_the_run_are_over_when_a_person_skips_them() -> None:
+    run = saga("a", "b")
+    with pytest.raises(AssertionError, match="does not come to an end"):
+        finish({"last": DEAD}, rounds=3)
+    run.cancel("enough")
+    for name, left in (("undo a", [["undo b"]]), ("undo b", [])):
+        assert not workflows.skip(run.pk, name, reason="refunded by hand").refused
+        assert [one["steps"] for one in failed_compensations(5)] == left
+
+
+@pytest.mark.django_db
+def test_a_run_that_is_cancelled_before_it_is_undone_has_failed_at_nothing() -> None:
+    run = saga("a", "b")
+    (first,) = claim_ready(register_worker())
+    settle([Ending(first, OK)])
+    run.cancel("enough")
     assert (reread(run).status, failed_compensations(5)) == ("cancelled", [])
 
 
@@ -137,6 +189,7 @@ def test_a_retry_of_a_run_that_was_cancelled_while_it_was_undone_continues_that(
         finish({"last": DEAD}, rounds=3)
     run.cancel("wait")
     assert workflows.retry([run.pk], check=lambda job: None).done == [run.pk]
+    assert failed_compensations(5) == []
     assert finish() == ["undo b", "undo a"]
     assert reread(run).status == "failed"
 
