@@ -49,7 +49,8 @@ SLOW = (
     *("worker/test_schedules", "worker/test_time_limits.py"),
     *("worker/timeouts/test_limits.py", "test_architecture.py", "test_benchmarks.py"),
     *("test_again.py", "test_first_failure.py"),
-    *("test_duplicates.py", "test_names.py", "test_packaging.py", "test_translations.py"),
+    *("test_duplicates.py", "test_names.py", "test_packaging.py", "test_sql_literals.py"),
+    "test_translations.py",
 )
 """What takes minutes and depends on the version of Django less than all else: faults, servers of a
 test's own, PostgreSQL's plans, the demo; and what looks at the sources alone."""

@@ -28,12 +28,13 @@ ONE_AT_A_TIME = "SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.
 WAIT_A_MOMENT = f"SET LOCAL lock_timeout = {int(MOMENT * 1000)}"
 
 # The bounds as PostgreSQL shows them: FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('...').
-PARTITIONS = r"""
+# Without backslashes, which a server with standard_conforming_strings = off drops.
+PARTITIONS = """
 SELECT name, ends[1]::timestamptz AS start, ends[2]::timestamptz AS "end"
 FROM (
     SELECT child.relname AS name,
         regexp_match(pg_get_expr(child.relpartbound, child.oid),
-                     'FROM \(''([^'']+)''\) TO \(''([^'']+)''\)') AS ends
+                     'FROM [(]''([^'']+)''[)] TO [(]''([^'']+)''[)]') AS ends
     FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
     WHERE inhparent = to_regclass(%(table)s)
 ) AS leaf

@@ -79,7 +79,8 @@ taken_job AS MATERIALIZED (
             ORDER BY job.gates, job.rank, job.id
             LIMIT greatest(%(head)s / (SELECT count(*) FROM waiting_line), 1)) AS counted)
         FROM waiting_line AS line, jsonb_array_elements_text(
-            substring(line.gates FROM '(\[("[^"\\[:cntrl:]]*"(,"[^"\\[:cntrl:]]*")*)?\])\]$')::jsonb
+            substring(line.gates
+                FROM E'(\\[("[^"\\\\[:cntrl:]]*"(,"[^"\\\\[:cntrl:]]*")*)?\\])\\]$')::jsonb
         ) AS one (name)
     ) AS use GROUP BY 1
 ), busiest_resource AS MATERIALIZED (

@@ -118,6 +118,20 @@ def test_migrate_has_made_a_week_and_nothing_is_left_to_make() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_partitions_are_found_whatever_the_server_does_with_backslashes() -> None:
+    known = [partitions(table) for table in TABLES]
+    run_sql("SET standard_conforming_strings = off")
+    try:
+        assert [partitions(table) for table in TABLES] == known
+        assert all(known)
+        assert make_partitions(Period.DAY) == 0
+        forget_all()
+        assert make_partitions(Period.DAY) == 16
+    finally:
+        run_sql("RESET standard_conforming_strings")
+
+
+@pytest.mark.django_db(transaction=True)
 def test_of_many_that_make_partitions_at_once_each_is_made_once() -> None:
     forget_all()
     assert sum(in_threads(6, lambda _: make_partitions(Period.DAY))) in range(2, 17)

@@ -32,6 +32,17 @@ def test_each_job_counts_for_all_that_it_uses() -> None:
     assert usages.tenants == {"acme": Usage(2, 2)}
 
 
+@pytest.mark.parametrize("conforming", ["on", "off"])
+def test_a_scrape_counts_what_waits_whatever_the_server_does_with_backslashes(
+    conforming: str,
+) -> None:
+    Resource.objects.bulk_create([Resource(name="stripe"), Resource(name="ledger")])
+    transfer_funds.enqueue(1, '["ac\\me"]')
+    run_sql(f"SET LOCAL standard_conforming_strings = {conforming}")
+    waiting = {one["resource"]: one["waiting"] for one in read_gauges()["resources"]}
+    assert waiting == {"stripe": 1, "ledger": 1}
+
+
 def test_nothing_is_used_by_jobs_without_gates(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:

@@ -98,6 +98,17 @@ def test_the_function_writes_the_columns_of_an_enqueue() -> None:
     assert {name.strip() for name in named[1].split(",")} == {"id", *GATED}
 
 
+@pytest.mark.parametrize("conforming", ["on", "off"])
+def test_a_tag_is_checked_whatever_the_server_does_with_backslashes(conforming: str) -> None:
+    run_sql(f"SET LOCAL standard_conforming_strings = {conforming}")
+    assert call("app.noop", {}, tags=["u2028", "a\u00a0b"], tenant="u0001").tags
+    for tag in ("a\u0007b", "a\u0085b", "\u00a0a", "a\u2028"):
+        with pytest.raises(Error, match="tag is text"), transaction.atomic():
+            call("app.noop", {}, tags=[tag])
+    with pytest.raises(Error, match="tenant is text"), transaction.atomic():
+        call("app.noop", {}, tenant="a\u009fb")
+
+
 def test_options_are_given_by_name() -> None:
     job = call(
         "app.add",
