@@ -92,6 +92,7 @@ EXAMINATIONS = (
         ("D310", "D311", "D312"),
         (schedules.UNWRITTEN, schedules.UNDECLARED),
     ),
+    Examination(schedules.examine_due_times, ("D313",), (schedules.FAR_AHEAD,)),
     Examination(incidents.examine_keys, ("D321",), (incidents.KEYS,)),
     Examination(
         incidents.examine_pauses,

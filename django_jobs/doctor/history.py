@@ -139,7 +139,8 @@ def _misplaced(table: PartitionedTable, read: Reader) -> Iterator[Finding]:
             f"{table.default} has {at_least(rows, MOST_READ)} rows that ended while their "
             "partition was missing. Retention deletes them one by one, in place of a whole "
             "partition.",
-            "Make the partitions (D131). Retention deletes these rows when their time is over.",
+            "Retention deletes these rows when their time is over. Until then the days on which "
+            "they ended get no partition; all other days do (D131).",
             table=table.default,
             rows=rows,
         )

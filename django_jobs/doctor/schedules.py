@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from shlex import quote
+from typing import Any
 
 from .. import registry
 from ..api.schedules import FIELDS, declared_rows, is_ours
 from ..conf import conf
+from ..domain.schedules import Rule
 from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
 from ..models.database import migrate_command
 from .findings import Finding, found
@@ -33,6 +36,9 @@ LIMIT %(most)s
 """,
     lambda: {"most": MOST_LISTED, "types": list(registry.versions())},
 )
+
+MOST_COMPUTED = 1_000
+"""The due times of so many rules take 0.2 s."""
 
 # The server compares, because it also has values that Python cannot read, such as infinity.
 WRITTEN = (*FIELDS, "payload_version", "declared")
@@ -59,6 +65,22 @@ WHERE declared AND enabled AND NOT name = ANY(%(names)s)
 ORDER BY name
 """,
     lambda: {"names": list(registry.schedules())},
+)
+
+# Times that Python cannot read are left out.
+RULE = ("name", "cron", "every", "timezone", "dst", "starts_at", "ends_at")
+FAR_AHEAD = Statement(
+    f"""
+SELECT {", ".join(RULE)}, excluded_dates, next_due_at, statement_timestamp() AS now
+FROM django_jobs_schedule
+WHERE enabled AND paused_at IS NULL AND error = '' AND NOT stale
+  AND next_due_at > statement_timestamp() + make_interval(secs => %(lag)s)
+  AND greatest(next_due_at, starts_at, ends_at) < '9999-01-01'
+  AND (least(starts_at, ends_at) >= '1970-01-01') IS NOT FALSE
+ORDER BY next_due_at DESC
+LIMIT %(most)s
+""",  # noqa: S608 — constants
+    lambda: {"lag": MAX_LAG, "most": MOST_COMPUTED},
 )
 
 
@@ -115,6 +137,33 @@ def examine_declarations(read: Reader) -> Iterator[Finding]:
             migrate_command(),
             schedule=name,
         )
+
+
+def examine_due_times(read: Reader) -> Iterator[Finding]:
+    """Schedules that pass over due times, because the database's clock was ahead when they fired
+    last."""
+    for row in islice(filter(_passes_over, read(FAR_AHEAD)), MOST_LISTED):
+        name, at = row["name"], row["next_due_at"]
+        yield found(
+            "D313",
+            f"The schedule {name!r} does not fire until {at:%Y-%m-%d %H:%M}, although its rule is "
+            "due before. The database's clock was ahead when it fired last.",
+            "Look at the clock (D203). Pause and resume it, which computes its next due time anew:",
+            f"manage.py jobschedule pause {quote(name)}",
+            f"manage.py jobschedule resume {quote(name)}",
+            schedule=name,
+            next_due_at=at,
+        )
+
+
+def _passes_over(row: dict[str, Any]) -> bool:
+    rule = Rule(
+        **{name: row[name] for name in RULE}, excluded_dates=frozenset(row["excluded_dates"])
+    )
+    with suppress(ValueError, OverflowError):  # a rule that a worker will refuse: see D307
+        next_two = list(islice(rule.due_times(row["now"]), 2))
+        return bool(next_two) and row["next_due_at"] > next_two[-1]
+    return False
 
 
 def _declared() -> str:

@@ -51,17 +51,14 @@ def end_of(period: Period, moment: datetime) -> datetime:
             return start_of(period, start + timedelta(days=31))
 
 
-def missing(
-    period: Period, existing: Sequence[Span], now: datetime, *, not_before: datetime | None = None
-) -> list[Span]:
+def missing(period: Period, existing: Sequence[Span], now: datetime) -> list[Span]:
     """The partitions to make so that each moment from now to :data:`AHEAD` has one.
 
-    Those that exist may be of another period: new ones begin and end where they do. Nothing begins
-    before ``not_before``.
+    Those that exist may be of another period: new ones begin and end where they do.
     """
     spans: list[Span] = []
     taken = sorted(existing)
-    at = max(start_of(period, now), not_before or start_of(period, now))
+    at = start_of(period, now)
     for start, end in [*taken, Span(datetime.max.replace(tzinfo=UTC), at)]:
         while at < start and at <= now + AHEAD:
             until = min(end_of(period, at), start)

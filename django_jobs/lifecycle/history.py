@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from django.db import DatabaseError, transaction
 from psycopg import sql
@@ -52,7 +52,10 @@ SELECT rolname::text FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner
 WHERE pg_class.oid = to_regclass(%(table)s) AND rolname <> current_user
     AND has_schema_privilege(relowner, relnamespace, 'CREATE')
 """
-LAST_IN = "SELECT max(finished_at) FROM {default} WHERE finished_at >= %(start)s"
+DAYS_IN = """
+SELECT DISTINCT date_trunc('day', finished_at, 'UTC') FROM {default}
+WHERE finished_at >= %(start)s AND finished_at < %(end)s
+"""
 
 CREATE = "CREATE TABLE {name} (LIKE {default} INCLUDING ALL)"
 ATTACH = "ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({start}) TO ({end})"
@@ -129,9 +132,9 @@ def _make_next(table: PartitionedTable, period: Period) -> bool:
     now = database_time()
     existing = [Span(one.start, one.end) for one in partitions(table)]
     spans = missing(period, existing, now)
-    if spans and (last := _last_in_default(table, spans[0].start)) is not None:
-        # Rows of its time are in the default partition, so it can begin on the next day only.
-        spans = missing(period, existing, now, not_before=end_of(Period.DAY, last))
+    if spans:  # no partition can have a day of which rows are in the default one
+        days = _days_in_default(table, Span(spans[0].start, spans[-1].end))
+        spans = missing(period, existing + days, now)
     if not spans:
         return False
     span = spans[0]
@@ -146,9 +149,9 @@ def _make_next(table: PartitionedTable, period: Period) -> bool:
     return True
 
 
-def _last_in_default(table: PartitionedTable, start: datetime) -> datetime | None:
-    ((last,),) = fetch_with_names(LAST_IN, {"start": start}, default=table.default)
-    return cast("datetime | None", last)
+def _days_in_default(table: PartitionedTable, within: Span) -> list[Span]:
+    days = fetch_with_names(DAYS_IN, within._asdict(), default=table.default)
+    return [Span(day, end_of(Period.DAY, day)) for (day,) in days]
 
 
 def in_a_moment(work: Callable[[], bool]) -> bool:

@@ -9,7 +9,11 @@ import pytest
 from django.core.management import call_command
 
 from django_jobs import registry, schedule
-from django_jobs.doctor.schedules import examine_declarations, examine_schedules
+from django_jobs.doctor.schedules import (
+    examine_declarations,
+    examine_due_times,
+    examine_schedules,
+)
 from django_jobs.lifecycle import workers
 from django_jobs.models import Schedule
 from tests.app.jobs import add, noop
@@ -62,6 +66,53 @@ def test_schedules_with_an_error_are_found() -> None:
     look()
     (broken,) = findings(examine_schedules, "D307")
     assert "schedules with an error: 1" in broken.problem
+
+
+def due_in(days: float, **rule: Any) -> Schedule:
+    row = due_schedule(**rule)
+    run_sql(
+        "UPDATE django_jobs_schedule SET next_due_at = now() + make_interval(secs => %s)"
+        " WHERE id = %s",
+        [days * 86_400, row.pk],
+    )
+    return row
+
+
+@pytest.mark.parametrize(
+    "days, rule",
+    [
+        (200, {"every": 1.0}),
+        (0.002, {"every": 1.0}),
+        (200, {"cron": "* * * * *", "every": None}),
+        (800, {"cron": "0 0 1 1 *", "every": None}),
+        (30, {"every": 86_400.0, "timezone": "Asia/Tokyo"}),
+    ],
+)
+def test_a_schedule_that_passes_over_due_times_is_found_until_it_is_resumed(
+    days: float, rule: dict[str, Any]
+) -> None:
+    schedule = due_in(days, **rule)
+    due_in(0.5, name="on time", every=86_400.0)
+    due_in(300, name="yearly", cron="0 0 1 1 *", every=None)
+    due_in(200, name="paused", every=1.0, enabled=False)
+    (found,) = findings(examine_due_times, "D313")
+    assert found.facts["schedule"] == "tick"
+    for command in found.commands:
+        call_command(*command.removeprefix("manage.py ").split(), verbosity=0)
+    look()
+    assert not findings(examine_due_times, "D313")
+    schedule.refresh_from_db()
+    assert schedule.next_due_at is not None
+
+
+def test_a_due_time_at_infinity_and_a_rule_that_nobody_reads_are_other_findings() -> None:
+    due_schedule()
+    run_sql("UPDATE django_jobs_schedule SET next_due_at = 'infinity'")
+    broken = due_in(9, name="broken", cron="* * * * *", every=None)
+    run_sql("UPDATE django_jobs_schedule SET timezone = 'Moon' WHERE id = %s", [broken.pk])
+    due_in(9, name="never", every=1.0)
+    run_sql("UPDATE django_jobs_schedule SET starts_at = 'infinity' WHERE name = 'never'")
+    assert not findings(examine_due_times, "D313")
 
 
 def test_a_declared_schedule_that_no_migrate_has_written_is_found() -> None:

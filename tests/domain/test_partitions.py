@@ -53,8 +53,12 @@ def test_a_gap_is_filled_up_to_the_next_one() -> None:
     ]
 
 
-def test_nothing_begins_before_the_given_moment() -> None:
-    assert missing(Period.MONTH, [], NOW, not_before=day(11, 23)) == [Span(day(11, 23), day(12, 1))]
+def test_days_that_are_taken_part_a_period() -> None:
+    days = [Span(day(11, number), day(11, number + 1)) for number in (5, 24)]
+    assert missing(Period.MONTH, days, NOW) == [
+        Span(day(11, 6), day(11, 24)),
+        Span(day(11, 25), day(12, 1)),
+    ]
 
 
 @given(

@@ -154,6 +154,27 @@ def test_a_write_that_finds_no_partition_is_stored_and_its_day_begins_tomorrow()
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("period", Period)
+@pytest.mark.parametrize("ahead", [3, 200])
+def test_a_row_of_a_day_ahead_stops_the_partition_of_no_other_day(
+    period: Period, ahead: int
+) -> None:
+    forget_all()
+    settle_one(enqueue_and_claim(), Succeeded())
+    far = "date_trunc('day', now(), 'UTC') + make_interval(days => %s)"
+    for table in TABLES:
+        run_sql(f"UPDATE {table.default} SET finished_at = {far}", [ahead])
+    make_partitions(period)
+    today = start_of(Period.DAY, datetime.now(UTC))
+    for table in TABLES:
+        there = partitions(table)
+        for number in range(8):
+            day = today + timedelta(days=number)
+            assert any(one.start <= day < one.end for one in there) == (number != ahead)
+    assert make_partitions(period) == 0
+
+
+@pytest.mark.django_db
 def test_a_new_partition_has_the_indexes_and_constraints_of_the_default_one() -> None:
     shape = (
         "SELECT (SELECT count(*) FROM pg_index WHERE indrelid = oid),"
