@@ -39,7 +39,8 @@ class JobsError(Exception):
 
 class EnqueueError(JobsError, ValueError):
     """The job was not enqueued. ``enqueue`` has written nothing, and the caller's transaction can
-    be committed. ``enqueue_many`` outside ``transaction.atomic()`` may have committed earlier
+    be committed. A trigger of yours that returns NULL before an INSERT, which drops the row, is such
+    an error too. ``enqueue_many`` outside ``transaction.atomic()`` may have committed earlier
     batches of 5,000 jobs."""
 
 

@@ -371,6 +371,7 @@ class JobType(Generic[P, R]):
             unique_for=self.unique_for,
             max_backlog=queue.max_backlog,
             on_full=queue.on_full,
+            is_watched=queue.is_watched,
         )
         object.__setattr__(self, "_known_request", (queue, new))
         return new

@@ -8,7 +8,9 @@ from itertools import repeat
 from typing import Any
 
 from ..domain.gates import Gates
-from ..models.database import fetch, jobs_connection
+from ..exceptions import EnqueueError
+from ..models.database import DROPPING, fetch, jobs_connection
+from .history import LIVE_TABLE
 from .job_columns import (
     COMMON_COLUMNS,
     DUE,
@@ -69,6 +71,24 @@ Meanwhile = Callable[[int], None]
 """Called while PostgreSQL writes rows, with their number. It must not use the connection."""
 
 
+class RowsDropped(EnqueueError):
+    """A trigger of the project's dropped new rows."""
+
+
+def rows_dropped(rows: int = 1, table: str = LIVE_TABLE) -> RowsDropped:
+    """The error for new rows of a table that are not there, although nothing refused them."""
+    names = [name for (name,) in fetch(DROPPING.format(table=table), {})]
+    by = f"a trigger ({', '.join(names)})" if names else "a trigger"
+    return RowsDropped(f"{by} of {table} dropped {rows} of the new rows: it returned NULL before INSERT")
+
+
+def not_written(key: str, table: str = LIVE_TABLE) -> EnqueueError:
+    """The error for a ``key`` that no row holds, although none could be written for it."""
+    if fetch(DROPPING.format(table=table), {}):
+        return rows_dropped(table=table)
+    return EnqueueError(f"{key} kept changing hands; try again")
+
+
 def nothing(rows: int) -> None:
     """There is nothing to do meanwhile."""
 
@@ -98,7 +118,8 @@ def copy_in(
     """Insert a job for each item; return their ids in order. Takes two round trips.
 
     Rows are written in the order of their keys, so that two requests for the same keys do not wait
-    for each other. Raises ``IntegrityError`` if a live job holds one of them.
+    for each other. Raises ``IntegrityError`` if a live job holds one of them, and
+    :class:`RowsDropped`.
     """
     ((ids, *values),) = fetch(ALLOCATE, {**new.parameters, "count": len(items)})
     gated = any(gates is not None for _, _, gates in items)
@@ -118,14 +139,13 @@ def copy_in(
     else:
         statement = COPY_GATED_STEPS if gated else COPY_STEPS
     # Django wraps the errors of execute() and not those of copy().
-    with (
-        connection.cursor() as cursor,
-        connection.wrap_database_errors,
-        cursor.copy(statement) as copy,
-    ):
-        for start in range(0, len(rows), PART):
-            copy.write("".join(_line(*row) for row in rows[start : start + PART]))
-            meanwhile(PART)
+    with connection.cursor() as cursor:
+        with connection.wrap_database_errors, cursor.copy(statement) as copy:
+            for start in range(0, len(rows), PART):
+                copy.write("".join(_line(*row) for row in rows[start : start + PART]))
+                meanwhile(PART)
+        if cursor.rowcount < len(rows):
+            raise rows_dropped(len(rows) - cursor.rowcount)
     return list(ids)
 
 

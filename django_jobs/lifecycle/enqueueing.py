@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -15,11 +16,10 @@ from django.db.models.signals import post_init
 
 from ..conf import conf
 from ..domain.gates import Gates
-from ..exceptions import EnqueueError
 from ..models import Job
 from ..models.database import fetch, jobs_connection
 from .backlog import within_limit
-from .bulk_insert import Item, Meanwhile, copy_in, nothing
+from .bulk_insert import Item, Meanwhile, copy_in, not_written, nothing, rows_dropped
 from .job_columns import (
     COMMON,
     DUE,
@@ -186,7 +186,7 @@ def enqueue_one(
     """Insert one job, or return the live job that holds ``key``, marked as ``deduplicated``.
 
     ``text`` is the payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each
-    of five tries.
+    of five tries, or if a trigger dropped the job.
     """
     if gates is None and key is None and not new.is_delayed and new.max_age is None:
         return _enqueue_plain(new, payload, text)
@@ -204,19 +204,23 @@ def enqueue_one(
             hint = new.queue if gates is None else blocked_hint(new.queue, gates.alone)
             notify_after_commit(hint, connection)
             return as_job(connection, new, payload, key, gates, row)
-        assert key is not None
+        if key is None:
+            raise rows_dropped()
         holder = Job.objects.using(conf().database).holding_key(new.queue, key).first()
         if holder is not None:
             holder.deduplicated = True
             return holder
-    raise EnqueueError(f"the key {key!r} in queue {new.queue!r} kept changing hands; try again")
+    raise not_written(f"the key {key!r} in queue {new.queue!r}")
 
 
 def _enqueue_plain(new: NewJobs, payload: dict[str, Any], text: str) -> Job:
     connection = jobs_connection()
     with connection.cursor() as cursor:
         cursor.execute(new.filled(ENQUEUE_PLAIN), {"payload": text})
-        id_, now = cursor.fetchone()
+        row = cursor.fetchone()
+    if row is None:
+        raise rows_dropped()
+    id_, now = row
     notify_after_commit(new.queue, connection)
     row = id_, "ready", now - new.priority * new.weight, now, None, now
     return as_job(connection, new, payload, None, None, row)
@@ -227,7 +231,8 @@ def enqueue_many(new: NewJobs, items: ReadAhead[Any, Item], rule: KeyRule) -> li
 
     Where a job holds the key by ``rule``, its id takes the place of a new one. Raises
     :class:`QueueFull` if there is no room for all jobs of a statement, and :class:`EnqueueError` if
-    keys changed hands at each of five tries.
+    keys changed hands at each of five tries, or if a trigger dropped one of the jobs; then none of
+    the statement is written.
     """
     ids: list[int] = []
     while batch := items.take(BATCH):
@@ -263,11 +268,21 @@ def _enqueue_within_limit(
     new: NewJobs, batch: Sequence[Item], rule: KeyRule, meanwhile: Meanwhile = nothing
 ) -> list[int]:
     if new.max_backlog is None:
-        return _enqueue_batch(new, batch, rule, meanwhile)
+        return _enqueue_whole(new, batch, rule, meanwhile)
     ready = 0 if new.is_delayed else sum(gates is None for _, _, gates in batch)
-    write = partial(_enqueue_batch, new, batch, rule, meanwhile)
+    write = partial(_enqueue_whole, new, batch, rule, meanwhile)
     ids, _ = within_limit(new, ready, len(batch), write)
     return ids
+
+
+def _enqueue_whole(
+    new: NewJobs, batch: Sequence[Item], rule: KeyRule, meanwhile: Meanwhile
+) -> list[int]:
+    """Write all of a batch or nothing, also if it is known only at the end that a trigger dropped
+    some of it."""
+    whole = transaction.atomic(using=jobs_connection().alias) if new.is_watched else nullcontext()
+    with whole:
+        return _enqueue_batch(new, batch, rule, meanwhile)
 
 
 def _enqueue_batch(
@@ -280,17 +295,20 @@ def _enqueue_batch(
     rows = rule.insert(new, batch)
     if len(rows) == len(batch):
         return sorted(row[0] for row in rows)
-    unkeyed = iter(sorted(row[0] for row in rows if row[1] is None))
+    unkeyed = sorted(row[0] for row in rows if row[1] is None)
+    if dropped := sum(key is None for _, key, _ in batch) - len(unkeyed):
+        raise rows_dropped(dropped)
+    next_unkeyed = iter(unkeyed).__next__
     by_key: dict[str, int] = {row[1]: row[0] for row in rows if row[1] is not None}
     for _ in range(KEY_ATTEMPTS):
         missing = {item[1]: item for item in batch if item[1] is not None and item[1] not in by_key}
         if not missing:
-            return [by_key[key] if key is not None else next(unkeyed) for _, key, _ in batch]
+            return [next_unkeyed() if key is None else by_key[key] for _, key, _ in batch]
         by_key.update(rule.holders(new.queue, list(missing)))
         gone = [item for key, item in missing.items() if key not in by_key]
         for row in rule.insert(new, gone) if gone else ():
             by_key[row[1]] = row[0]
-    raise EnqueueError(f"idempotency keys in queue {new.queue!r} kept changing hands; try again")
+    raise not_written(f"idempotency keys in queue {new.queue!r}")
 
 
 def _copy_if_free(new: NewJobs, batch: Sequence[Item], meanwhile: Meanwhile) -> list[int] | None:

@@ -98,7 +98,7 @@ class NewJobs:
 
     ``delay``, ``timeout``, ``max_age`` and ``unique_for`` are in seconds; ``backoff`` and
     ``headers`` are JSON text that was checked, ``tags`` the text of an array. ``max_backlog`` and
-    ``on_full`` are those of the queue.
+    ``on_full`` are those of the queue, and so is ``is_watched``.
     """
 
     queue: str
@@ -119,6 +119,7 @@ class NewJobs:
     unique_for: float | None = None
     max_backlog: int | None = None
     on_full: str = OnFull.RAISE
+    is_watched: bool = False
 
     @cached_property
     def is_delayed(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from ..domain.gates import Gates
 from ..domain.workflows import When
 from ..models.database import fetch, jobs_connection
-from .bulk_insert import ESCAPES
+from .bulk_insert import ESCAPES, rows_dropped
 from .job_columns import (
     AT_ITS_RUN_AT,
     COMMON_COLUMNS,
@@ -161,14 +161,13 @@ def fields_of(values: Iterable[Any]) -> str:
 
 
 def copy_rows(statement: str, rows: Iterable[str]) -> None:
-    """Write lines of COPY, if there are any."""
-    text = "".join(rows)
-    if not text:
+    """Write lines of COPY, if there are any. Raises :class:`RowsDropped`."""
+    lines = list(rows)
+    if not lines:
         return
     connection = jobs_connection()
-    with (
-        connection.cursor() as cursor,
-        connection.wrap_database_errors,
-        cursor.copy(statement) as copy,
-    ):
-        copy.write(text)
+    with connection.cursor() as cursor:
+        with connection.wrap_database_errors, cursor.copy(statement) as copy:
+            copy.write("".join(lines))
+        if cursor.rowcount < len(lines):
+            raise rows_dropped(len(lines) - cursor.rowcount, statement.split()[1])

@@ -12,10 +12,9 @@ from django.db import transaction
 
 from ..conf import conf
 from ..domain.gates import Gates
-from ..exceptions import EnqueueError
 from ..models import Job
 from ..models.database import execute, fetch, jobs_connection
-from .bulk_insert import Item
+from .bulk_insert import Item, not_written
 from .enqueueing import (
     ARRAYS_GATED,
     GATED,
@@ -122,13 +121,13 @@ def enqueue_unique(
     one, or the one for which the key is still unique.
 
     ``text`` is the payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each
-    of five tries.
+    of five tries, or if a trigger dropped the job.
     """
     for _ in range(KEY_ATTEMPTS):
         job = _insert_one(new, payload, text, key, gates) or holder_of(new.queue, key)
         if job is not None:
             return job
-    raise EnqueueError(f"the key {key!r} in queue {new.queue!r} kept changing hands; try again")
+    raise not_written(f"the key {key!r} in queue {new.queue!r}")
 
 
 def _insert_one(

@@ -18,6 +18,7 @@ from django.db import (
 
 from ..conf import conf
 from ..domain.errors import ErrorReport
+from ..lifecycle.bulk_insert import RowsDropped
 from ..lifecycle.history import WAIT_A_MOMENT
 from ..lifecycle.schedules import due as due_schedules
 from ..lifecycle.schedules import errors as schedule_errors
@@ -31,7 +32,7 @@ PARTING_SECONDS = 1.0
 Work = Callable[[Sequence[Schedule]], None]
 
 
-def work_on(take: Callable[[], list[int]], work: Work, left: list[Error]) -> int:
+def work_on(take: Callable[[], list[int]], work: Work, left: list[Exception]) -> int:
     """Lock a batch and process it in one transaction; return its size. Adds to ``left`` why some of
     it was left as it is."""
     with transaction.atomic(using=conf().database):
@@ -42,7 +43,7 @@ def work_on(take: Callable[[], list[int]], work: Work, left: list[Error]) -> int
     return len(taken)
 
 
-def _do(ids: Sequence[int], work: Work, left: list[Error], until: float) -> None:
+def _do(ids: Sequence[int], work: Work, left: list[Exception], until: float) -> None:
     """Process a batch. If it cannot be read or written as a whole, process its halves, so that a
     schedule that fails alone does not stop the others. It is marked with an error, or ``left`` if
     the cause is another one than its values, such as a lock of another session or a trigger."""
@@ -51,7 +52,7 @@ def _do(ids: Sequence[int], work: Work, left: list[Error], until: float) -> None
             work(due_schedules.read(ids))
     except Exception as refusal:
         blocker = None if isinstance(refusal, DataError | IntegrityError) else refusal
-        if not isinstance(blocker, Error):
+        if not isinstance(blocker, Error | RowsDropped):
             blocker = None
         elif _is_of_all(blocker):
             raise

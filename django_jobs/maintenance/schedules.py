@@ -61,7 +61,7 @@ class Scheduling:
             self._retried = True
         horizon = due_schedules.horizon()
         done = 0
-        left: list[Error] = []
+        left: list[Exception] = []
         if horizon.waiting:
             with transaction.atomic(using=conf().database):
                 start_next_waiting()

@@ -40,6 +40,13 @@ NO_TABLE, NO_COLUMN = "42P01", "42703"
 CONFLICTS = {"40001", "40P01"}
 """SQLSTATEs of a serialization failure and a deadlock. A retry may succeed soon."""
 
+# Of tgtype 1 is FOR EACH ROW, 2 BEFORE and 4 INSERT.
+DROPPING = """
+SELECT tgname::text FROM pg_trigger
+WHERE tgrelid = to_regclass('{table}') AND tgtype & 7 = 7 AND tgenabled <> 'D'
+"""
+"""The triggers that may drop a new row of a table by returning NULL, and say nothing."""
+
 TRIES = 5
 """How often to try. A job moves once, so a second conflict is of other jobs."""
 

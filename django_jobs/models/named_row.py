@@ -35,8 +35,9 @@ class NamedRows(models.Manager[Row]):
         cached = self._recent.get((alias, table, name))
         if cached is not None and time.monotonic() - cached[0] < RECENT_SECONDS:
             return cast(Row, cached[1])
-        committed = RawSQL(COMMITTED.format(table=table), ())  # noqa: S611 — a constant
-        row: Any = self.using(alias).filter(name=name).annotate(_committed=committed).first()
+        also = {"_committed": COMMITTED.format(table=table), **self.model.READ_WITH_RECENT}
+        read = {key: RawSQL(value, ()) for key, value in also.items()}  # noqa: S611 — constants
+        row: Any = self.using(alias).filter(name=name).annotate(**read).first()
         if row is not None and row._committed:
             self._recent[alias, table, name] = time.monotonic(), row
         return cast(Row | None, row)
@@ -63,6 +64,8 @@ class NamedRow(models.Model):
     """A row with a unique name. It adds no columns to the models that derive from it."""
 
     objects: ClassVar[NamedRows[Self]] = NamedRows()
+    READ_WITH_RECENT: ClassVar[Mapping[str, str]] = {}
+    """Attributes that :meth:`NamedRows.recent` reads with the row, each with its expression."""
 
     class Meta:
         abstract = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 from django.core.exceptions import ValidationError
@@ -13,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.ranking import AGEING_WEIGHT, STRICT_WEIGHT
+from .database import DROPPING
 from .named_row import NamedRow
 from .timestamps import TimestampField
 
@@ -25,6 +27,7 @@ SLO_TARGET = 0.99
 SLO_TARGETS = (0.01, 0.99999)
 SLO_SECONDS = (0.001, LONGEST_TIMEOUT)
 """What is allowed. At a share of 1 each late job would burn an endless budget."""
+IS_WATCHED = f"EXISTS ({DROPPING.format(table='django_jobs_job_live')})"
 A_QUEUE_NAME = f"1 to {LONGEST_NAME} letters, digits, dots, hyphens and underscores"
 
 
@@ -149,6 +152,10 @@ class Queue(NamedRow):
         help_text=_("The share of the jobs that should start in time, such as 0.99."),
     )
     created_at = TimestampField(_("created at"), auto_now_add=True)
+
+    READ_WITH_RECENT = MappingProxyType({"is_watched": IS_WATCHED})
+    is_watched = False
+    """Whether a trigger of the project's sees each new job first, and may drop it."""
 
     class Meta:
         verbose_name = _("queue")

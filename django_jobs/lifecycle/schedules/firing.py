@@ -12,6 +12,7 @@ from ...domain.gates import Gates
 from ...domain.schedules import TickState
 from ...models.database import execute, fetch
 from ..backlog import drop_lowest, drops_lowest
+from ..bulk_insert import rows_dropped
 from ..job_columns import (
     AT_THE_GATES,
     COMMON_COLUMNS,
@@ -121,7 +122,8 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
     """Write ticks, and jobs for those that fire; return these, each with the id of its job.
 
     A due time that has a tick makes no second job; a backfill makes the job of one that was
-    skipped. Notifies the queues after commit.
+    skipped. Notifies the queues after commit. Raises
+    :class:`~django_jobs.lifecycle.bulk_insert.RowsDropped`.
     """
     by_due_time = {(tick.schedule, tick.due): tick for tick in ticks}
     if not by_due_time:
@@ -132,7 +134,9 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
     made = [(by_due_time[schedule, due], job) for schedule, due, job in rows if job is not None]
     if not made:
         return []
-    execute(INSERT_JOBS, {"jobs": json.dumps(list(_jobs(made)), default=float)})
+    written = execute(INSERT_JOBS, {"jobs": json.dumps(list(_jobs(made)), default=float)})
+    if written < len(made):
+        raise rows_dropped(len(made) - written)
     by_queue = {tick.request.new.queue: tick.request.new for tick, _ in made if tick.request}
     for queue, new in by_queue.items():
         if drops_lowest(new):

@@ -18,7 +18,7 @@ from ...domain.workflows import When
 from ...exceptions import Cancel
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..backlog import within_limit
-from ..bulk_insert import Item, NumberedSteps, copy_in
+from ..bulk_insert import Item, NumberedSteps, copy_in, rows_dropped
 from ..claiming import lease_lost
 from ..job_columns import NOW, ClaimedJob, NewJobs
 from ..notifying import BLOCKED, notify_after_commit
@@ -189,7 +189,8 @@ def _lock(job: ClaimedJob, spawn: NewSpawn, waiting: Sequence[int]) -> tuple[int
             raise Cancel("cancelled while running")
         if run is None:
             run = job.workflow_run_id
-            execute(INSERT_RUN, {"run": run, "id": job.id})
+            if not execute(INSERT_RUN, {"run": run, "id": job.id}):
+                raise rows_dropped(table="django_jobs_workflowrun")
             execute(MAKE_STEP, {"run": run, "id": job.id, "step": spawn.step})
         return int(run), absent
     raise lease_lost(job)

@@ -12,12 +12,14 @@ from ...exceptions import EnqueueError
 from ...models import WorkflowRun
 from ...models.database import fetch, jobs_connection
 from ..backlog import drop_lowest, drops_lowest
+from ..bulk_insert import not_written, rows_dropped
 from ..enqueueing import KEY_ATTEMPTS
 from ..job_columns import NOW
 from ..step_insert import NewStep, ends_among, insert_steps, ready_among
 
+RUN_TABLE = "django_jobs_workflowrun"
 INSERT_RUN = f"""
-INSERT INTO django_jobs_workflowrun (
+INSERT INTO {RUN_TABLE} (
     definition_id, name, status, payload, idempotency_key, tenant, ends_left, compensations,
     started_at)
 VALUES (
@@ -51,7 +53,7 @@ def start(
     A full queue that drops its lowest jobs does it for the steps that are ready, and these may be
     among them. Returns the running run of this name that holds the idempotency key, marked as
     ``deduplicated``, if there is one. Raises :class:`EnqueueError` if the key changed hands at each
-    of five tries.
+    of five tries, or if a trigger dropped a row.
     """
     if not steps:
         raise EnqueueError(f"{new.name}: a run needs at least one step")
@@ -73,12 +75,12 @@ def start(
                     if drops_lowest(request):
                         drop_lowest(request, count)
                 return runs.get(pk=id_)
+            if new.idempotency_key is None:
+                raise rows_dropped(table=RUN_TABLE)
             holder = runs.filter(
                 name=new.name, idempotency_key=new.idempotency_key, status="running"
             ).first()
             if holder is not None:
                 holder.deduplicated = True
                 return holder
-    raise EnqueueError(
-        f"{new.name}: the key {new.idempotency_key!r} kept changing hands; try again"
-    )
+    raise not_written(f"{new.name}: the key {new.idempotency_key!r}", RUN_TABLE)
