@@ -1,5 +1,6 @@
 """Signals for the project. All but ``pre_prune_dead`` are sent with ``send_robust``, so a receiver
-that raises does not affect the job.
+that raises does not affect the job. One that exits (``sys.exit()``) has its attempt fail, if that
+has not ended.
 
 ``job_enqueued`` is sent in the caller's transaction, after the insert; ``pre_prune_dead`` in the
 transaction that deletes, before it does. The others are sent by the worker after its transaction
@@ -8,7 +9,26 @@ has committed.
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from django.dispatch import Signal
+
+logger = logging.getLogger("django.dispatch")
+
+
+class WorkerSignal(Signal):
+    """A signal of what has happened already. ``sys.exit()`` in a receiver, which Django passes on,
+    is logged as any other exception: it would end a thread of the worker, or a whole process."""
+
+    def send_robust(self, sender: Any, **named: Any) -> list[Any]:
+        """Send it. Receivers after the one that exits are not called."""
+        try:
+            return list(super().send_robust(sender, **named))
+        except (SystemExit, KeyboardInterrupt):
+            logger.exception("A receiver of a signal from %s exits", sender)
+            return []
+
 
 job_enqueued = Signal()
 """A job was enqueued by ``enqueue``. Not sent by ``enqueue_many``, nor for a deduplicated job
@@ -21,7 +41,7 @@ job_started = Signal()
 
 Sender: the name of the job type. Keywords: ``job_id``, ``queue``, ``attempt``."""
 
-job_finished = Signal()
+job_finished = WorkerSignal()
 """An attempt ended, with any outcome.
 
 Sender: the name of the job type. Keywords: ``job_id``, ``queue``, ``attempt``, ``status`` (of the
@@ -31,14 +51,14 @@ is dead or cancelled, or empty), ``traceback`` (of the error, or empty), ``excep
 handler raised; None if it succeeded, was killed or lost, or chose to be snoozed or cancelled),
 ``trace_id`` and ``span_id`` (empty without a trace)."""
 
-attempt_failed = Signal()
+attempt_failed = WorkerSignal()
 """An attempt ended with any outcome but success. Sent in addition to :data:`job_finished`, with the
 same keywords. A receiver of this signal only costs nothing for jobs that succeed."""
 
-job_dead = Signal()
+job_dead = WorkerSignal()
 """A job is dead. Sent in addition to :data:`job_finished`, with the same keywords."""
 
-workflow_finished = Signal()
+workflow_finished = WorkerSignal()
 """A run of a workflow ended.
 
 Sender: the name of the workflow. Keywords: ``run_id``, ``status`` (``"succeeded"``, ``"failed"`` or
@@ -51,14 +71,14 @@ them. If a receiver raises, they are kept; the next run of retention tries again
 Sender: the name of the job type. Keywords: ``job_ids`` (a list), ``queue``, ``reason`` (the limit
 that they exceed: ``"age"`` or ``"number"``)."""
 
-queue_pressure_changed = Signal()
+queue_pressure_changed = WorkerSignal()
 """The pressure of a queue with a ``max_backlog`` reached another level. Sent by one of the workers,
 which look every ``SWEEP_SECONDS``.
 
 Sender: the name of the queue. Keywords: ``queue``, ``level`` (``"ok"``, ``"high"`` or ``"full"``),
 ``previous`` (the level before) and ``pressure`` (a :class:`~django_jobs.Pressure`)."""
 
-worker_event = Signal()
+worker_event = WorkerSignal()
 """An event of a worker.
 
 Sender: the name of the event, such as ``worker_started``. Keywords: ``level`` (a level of

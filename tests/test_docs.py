@@ -233,7 +233,7 @@ def test_every_signal_is_on_its_page_and_has_a_docstring_to_be_shown() -> None:
     text = page("reference/signals.md")
     for name, value in vars(signals).items():
         if isinstance(value, signals.Signal):
-            assert re.search(rf'^{name} = Signal\(\)\n"""', source, re.MULTILINE), name
+            assert re.search(rf'^{name} = (Worker)?Signal\(\)\n"""', source, re.MULTILINE), name
             assert f"autodata:: django_jobs.signals.{name}\n" in text
 
 

@@ -26,6 +26,7 @@ from ..models import Dependency, Run
 from ..models.database import DATABASE_ERRORS
 from ..worker.context.attempt import StopHandler, Suspended
 from ..worker.context.run_context import current_run
+from ..worker.execution.failures import deciding
 from ..worker.handlers.query_count import not_counted
 from ..worker.ipc.pipes import before_exit
 
@@ -180,7 +181,7 @@ def _record(span: Span, error: BaseException) -> None:
 
 
 def _outcome_of(error: BaseException) -> RunState:
-    match error:
+    match deciding(error) or error:
         case Snooze() | Suspended():
             return RunState.SNOOZED
         case Cancel():

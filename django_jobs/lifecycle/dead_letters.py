@@ -147,7 +147,7 @@ def _send_signals(groups: Mapping[Group, list[int]]) -> None:
     for (job_type, queue, reason), ids in groups.items():
         try:
             pre_prune_dead.send(job_type, job_ids=ids, queue=queue, reason=reason)
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             summary = ErrorReport.of(error).summary
             raise PruningRefused(f"a receiver of pre_prune_dead raised {summary}") from error
         if _is_broken(jobs_connection()):

@@ -48,7 +48,7 @@ def send_job_signals(settled: Iterable[Settled]) -> None:
         if own is not None:
             try:
                 own(job_type, **keywords)
-            except Exception:
+            except (Exception, SystemExit, KeyboardInterrupt):  # this thread has to go on
                 fields = {"job_type": job_type, **{key: keywords[key] for key in WHICH}}
                 log_event("receiver_failed", logging.ERROR, fields, exc_info=True)
         job_finished.send_robust(job_type, **keywords)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
+from django.dispatch import Signal
 
 from django_jobs.domain.outcomes import Snoozed, Succeeded
 from django_jobs.lifecycle.signalling import (
@@ -12,7 +14,8 @@ from django_jobs.lifecycle.signalling import (
     receive_ends_of,
     send_job_signals,
 )
-from django_jobs.signals import attempt_failed, job_dead, job_finished
+from django_jobs.signals import attempt_failed, job_dead, job_finished, worker_event
+from django_jobs.worker.events import emit
 from tests.app.jobs import add, noop
 from tests.factories import enqueue_and_claim, failure, heard, settle_one
 
@@ -87,6 +90,27 @@ def test_a_receiver_that_raises_does_not_affect_others() -> None:
     finally:
         attempt_failed.disconnect(broken)
     assert len(failed) == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("leave", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("signal", [job_finished, attempt_failed, job_dead, worker_event])
+def test_a_receiver_that_exits_does_not_end_the_thread_that_sends(
+    signal: Signal, leave: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def exits(**keywords: object) -> None:
+        raise leave("a receiver")
+
+    settled = settle_one(enqueue_and_claim(), failure(final=True))
+    signal.connect(exits)
+    receive_ends_of("app.noop", exits)
+    try:
+        send_job_signals([settled])
+        emit("worker_started", logging.INFO)
+    finally:
+        signal.disconnect(exits)
+        ignore_ends_of("app.noop")
+    assert f"{leave.__name__}: a receiver" in caplog.text
 
 
 @pytest.mark.django_db

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -149,6 +150,14 @@ def test_a_page_of_each_limit_is_deleted_even_without_budget(number: None) -> No
 def test_all_pages_go_within_the_budget(number: None) -> None:
     dead(9)
     assert prune_dead_letters(page=2, budget=60) == 7
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_receiver_that_exits_keeps_the_jobs_and_ends_no_process(number: None) -> None:
+    kept = dead(4)
+    with receiving(lambda **keywords: sys.exit("disk full")):
+        assert prune_dead_letters(budget=60) == 0
+    assert there() == kept
 
 
 @pytest.mark.django_db(transaction=True)

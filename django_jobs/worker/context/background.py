@@ -64,9 +64,9 @@ class BackgroundThread:
         return future
 
     def wait_for_attempt(self, attempt: Attempt) -> None:
-        """Wait until the tasks of this attempt have ended or failed."""
+        """Wait until the tasks of this attempt have ended or failed, also by ``sys.exit()``."""
         for future in attempt.submitted:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(BaseException):
                 self.wait(future)
 
     def wait(self, future: Future[R]) -> R:

@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from traceback import walk_tb
@@ -19,7 +20,7 @@ from django.db import InterfaceError, OperationalError
 
 from ...api.job_type import JobType
 from ...domain.durations import as_seconds
-from ...domain.errors import chain, text_of
+from ...domain.errors import ErrorReport, chain, text_of
 from ...domain.numbers import is_whole
 from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
 from ...domain.ranking import is_priority
@@ -28,6 +29,7 @@ from ...exceptions import (
     Cancel,
     Discard,
     HookError,
+    LeaseLost,
     Retry,
     SignalTimeout,
     Snooze,
@@ -37,6 +39,10 @@ from ..connections import is_out_of_connections
 from ..context.attempt import StopHandler, Suspended
 from ..error_reports import report_of
 from ..ipc.messages import AttemptEnd
+
+DECIDING = LeaseLost, Cancel, Discard, StopHandler, Retry, Suspended, Snooze
+"""What decides the fate of a job, the first one first: what ends the job before what goes on with
+it, and what counts as a failure before what does not."""
 
 CANCELS = asyncio.CancelledError, futures.CancelledError
 CANCELLED_HERE = "cancelled by its own code, or by code that cancels all tasks of the event loop"
@@ -90,8 +96,37 @@ def outcome_of_exception(error: BaseException, job_type: JobType[..., Any]) -> O
         return Failed(error=report_of(error), exception=error)
 
 
+def deciding(error: BaseException) -> BaseException | None:
+    """What decides the fate of the job: ``error`` itself, or of a group, such as that of an
+    ``asyncio.TaskGroup``, what comes first in :data:`DECIDING`, also beside failures and in groups
+    of the group. Of several sleeps the shortest, otherwise the first one. None if nothing does."""
+    found = [
+        (place, leaf.outcome.seconds if isinstance(leaf, Suspended) else 0.0, leaf)
+        for leaf in _leaves(error)
+        for place, kind in enumerate(DECIDING)
+        if issubclass(type(leaf), kind)  # isinstance() asks the exception, which may raise
+    ]
+    return min(found, key=lambda one: one[:2])[-1] if found else None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    left = [error]
+    while left:
+        one = left.pop()
+        if issubclass(type(one), BaseExceptionGroup):
+            left += reversed(BaseExceptionGroup.exceptions.__get__(one))  # not what a class made it
+        else:
+            yield one
+
+
+def _report_in(error: BaseException, chosen: BaseException) -> ErrorReport:
+    """The report of what decides, with the traceback of all that was raised beside it."""
+    report = report_of(chosen)
+    return report if chosen is error else replace(report, traceback=report_of(error).traceback)
+
+
 def _chosen_by(error: BaseException) -> Outcome | None:
-    match error:
+    match chosen := deciding(error):
         case StopHandler():
             return STOPPED
         case Suspended(outcome=outcome):
@@ -101,12 +136,12 @@ def _chosen_by(error: BaseException) -> Outcome | None:
             seconds = SNOOZE_WITHOUT_TIME if usable is None else usable
             return Snoozed(seconds=seconds, reason=text_of(reason))
         case Cancel():
-            return Cancelled(reason=str(error))
+            return Cancelled(reason=str(chosen))
         case Discard():
-            return Failed(error=report_of(error), exception=error, final=True)
+            return Failed(error=_report_in(error, chosen), exception=error, final=True)
         case Retry(after=after, queue=queue, priority=priority, max_attempts=most):
             return Failed(
-                error=report_of(error),
+                error=_report_in(error, chosen),
                 exception=error,
                 retry_after=as_seconds(after),
                 queue=str(queue) if isinstance(queue, str) else None,

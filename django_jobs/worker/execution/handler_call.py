@@ -31,7 +31,7 @@ from ..context.run_context import RunContext
 from ..handlers.query_count import not_counted
 from ..timeouts.limits import Interrupted, TimeLimit
 from .conflicts import again_after_lost_races, may_not_serialize, read_single_rows
-from .failures import outcome_of_exception
+from .failures import deciding, outcome_of_exception
 from .run_hooks import acall_with_hooks, call_with_hooks, in_context
 
 
@@ -173,13 +173,12 @@ def _start_of(job: ClaimedJob) -> dict[str, Any]:
 
 def _outcome_of(error: BaseException, job_type: JobType[..., Any]) -> Outcome:
     """The outcome after this exception. :class:`LeaseLost` is raised again."""
-    match error:
-        case LeaseLost():
-            raise error
-        case Interrupted(outcome=outcome):
-            return outcome
-        case NeverRan():
-            return _refused("NeverRan", str(error))
+    if type(error) is Interrupted:
+        return error.outcome
+    if type(error) is NeverRan:
+        return _refused("NeverRan", str(error))
+    if isinstance(lost := deciding(error), LeaseLost):
+        raise lost
     return outcome_of_exception(error, job_type)
 
 

@@ -14,11 +14,12 @@ from asgiref.sync import sync_to_async
 from ...api.hooks import Hook, HookEvent, loaded, manager_of
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Outcome, TimedOut
-from ...exceptions import Fate, HookError, LeaseLost, TimeLimitExceeded
+from ...exceptions import HookError, LeaseLost, TimeLimitExceeded
 from ...lifecycle.settling import Settled
 from ...logs import log_event
 from ..context.attempt import Attempt, StopHandler
 from ..timeouts.limits import Interrupted
+from .failures import deciding
 
 
 def call_with_hooks(
@@ -26,9 +27,9 @@ def call_with_hooks(
 ) -> Outcome | Settled:
     """Enter all hooks, the first one outermost; ``call``; leave them in reverse order.
 
-    Raises :class:`HookError` if a hook fails before the call or after its success, and a
-    :class:`Fate` that it raises. What a hook raises after the call has failed, or has committed an
-    ``exactly_once`` attempt, is logged.
+    Raises :class:`HookError` if a hook fails before the call or after its success, also by
+    ``sys.exit()``, and a :class:`Fate` that it raises. What a hook raises after the call has
+    failed, or has committed an ``exactly_once`` attempt, is logged.
     """
     event = _event_of(attempt, payload)
     result: Outcome | Settled | None = None
@@ -123,20 +124,24 @@ class _RunHook(AbstractContextManager[None]):
         shown = _shown(error)
         try:
             self._manager.__exit__(type(shown), shown, shown.__traceback__)
-        except Exception as raised:
-            if isinstance(raised, Fate) and _may_be_replaced(error):
+        except BaseException as raised:  # also sys.exit()
+            if raised is shown:
+                return
+            decides = deciding(raised)
+            if isinstance(decides, StopHandler) or (decides and _may_be_replaced(error)):
                 raise
-            if raised is not shown:
-                _log_failure(self._event, self._path)
+            _log_failure(self._event, self._path)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
         """Name the hook in what it raises, unless that is the fate of the job."""
         try:
             yield
-        except (Fate, HookError):
+        except HookError:
             raise
-        except Exception as error:
+        except BaseException as error:  # also sys.exit(), which would end the job by its retry_on
+            if deciding(error) is not None:
+                raise
             raise HookError(
                 f"the hook {self._path} raised {ErrorReport.of(error).summary}"
             ) from error

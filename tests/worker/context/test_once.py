@@ -7,7 +7,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -24,6 +24,21 @@ from tests.app.models import Effect
 from tests.factories import declared, enqueue_and_claim, heard, run_sql
 from tests.patience import PATIENCE
 from tests.worker.attempts import Desk
+
+
+class Exits(dict[str, int]):
+    def items(self) -> NoReturn:
+        raise SystemExit("a lazy answer")
+
+
+def test_an_answer_that_exits_fails_the_attempt_and_not_its_thread(desk: Desk) -> None:
+    def handler() -> None:
+        this_run().once("charge", lambda: Exits(a=1))
+
+    (outcome,) = desk.run(handler)
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.type, outcome.error.message) == ("SystemExit", "a lazy answer")
+    assert not Receipt.objects.exists()
 
 
 class Remote:

@@ -17,8 +17,8 @@ from django.db import InterfaceError, OperationalError
 
 from django_jobs import Cancel, Discard, Retry, Snooze
 from django_jobs.domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
-from django_jobs.worker.context.attempt import StopHandler
-from django_jobs.worker.execution.failures import CANCELLED_HERE, outcome_of_exception
+from django_jobs.worker.context.attempt import StopHandler, Suspended
+from django_jobs.worker.execution.failures import CANCELLED_HERE, deciding, outcome_of_exception
 from tests.factories import declared
 
 
@@ -80,6 +80,49 @@ def test_a_handler_chooses_its_fate() -> None:
     assert (retry.queue, retry.priority, retry.max_attempts) == ("slow", -5, None)
     assert failed(Retry(max_attempts=3)).max_attempts == 3
     assert isinstance(fate_of(StopHandler()), Released)
+
+
+def grouped(*errors: BaseException) -> BaseException:
+    """As two nested task groups raise them, the first one outside of the inner group."""
+    inner = BaseExceptionGroup("unhandled errors in a TaskGroup", errors[1:] or errors)
+    return BaseExceptionGroup("unhandled errors in a TaskGroup", [*errors[:1], inner])
+
+
+def test_a_fate_in_a_group_is_a_fate() -> None:
+    assert fate_of(grouped(Snooze(60, "later"))) == Snoozed(seconds=60, reason="later")
+    assert fate_of(grouped(Cancel("gone"))) == Cancelled(reason="gone")
+    retry = failed(grouped(Retry(5, "busy", queue="slow")), retry_on=(OSError,))
+    assert (retry.retry_after, retry.queue, retry.final) == (5, "slow", False)
+    assert retry.error.message == "busy"
+    assert failed(grouped(Discard("hopeless"))).final
+    assert isinstance(fate_of(grouped(StopHandler())), Released)
+    assert fate_of(grouped(Suspended(Snoozed(seconds=9)))) == Snoozed(seconds=9)
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, Explosive])
+def test_a_fate_beside_a_failure_is_the_fate(kind: type[BaseException]) -> None:
+    beside = kind()
+    assert fate_of(grouped(beside, Snooze(60, "later"))) == Snoozed(seconds=60, reason="later")
+    assert fate_of(grouped(Cancel("gone"), beside)) == Cancelled(reason="gone")
+    retry = failed(grouped(beside, Retry(5, "busy")))
+    assert (retry.retry_after, retry.error.message) == (5, "busy")
+    if kind is not Explosive:  # of which nothing can be shown
+        assert kind.__name__ in retry.error.traceback
+
+
+def test_of_several_fates_the_one_decides_that_ends_more() -> None:
+    order = [Cancel("c"), Discard("d"), StopHandler(), Retry(5), Suspended(Snoozed(seconds=9))]
+    for place, error in enumerate(order):
+        assert deciding(grouped(Snooze(1), *reversed(order[place:]))) is error
+    assert deciding(grouped(first := Retry(1), Retry(2))) is first
+    sleeps = [Suspended(Snoozed(seconds=seconds)) for seconds in (9.0, 3.0)]
+    assert deciding(grouped(*sleeps)) is sleeps[1]
+    assert deciding(grouped(ValueError(), KeyError())) is None
+
+
+def test_a_group_of_failures_is_a_failure() -> None:
+    outcome = failed(grouped(ValueError("one"), KeyError("two")))
+    assert (outcome.error.type, outcome.final) == ("ExceptionGroup", False)
 
 
 def test_a_fate_that_was_changed_afterwards_is_still_usable() -> None:

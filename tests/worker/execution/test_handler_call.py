@@ -13,6 +13,7 @@ from django.db import transaction
 
 from django_jobs import JobType, LeaseLost, current_run
 from django_jobs.domain.outcomes import Failed, Outcome, Released, Succeeded
+from django_jobs.lifecycle.claiming import lease_lost
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job
@@ -131,6 +132,48 @@ def test_a_handler_that_is_stopped_is_released() -> None:
 
     with declared(stop, name="app.stopped") as job_type:
         assert isinstance(made(job_type), Released)
+
+
+async def lose_in_a_group() -> None:
+    async def lose() -> NoReturn:
+        raise lease_lost(HELD)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(lose())
+
+
+def test_a_lease_that_was_lost_in_a_group_is_lost() -> None:
+    with declared(lose_in_a_group, name="app.losing") as job_type, pytest.raises(LeaseLost):
+        made(job_type)
+
+
+class Exits(dict[str, int]):
+    def items(self) -> NoReturn:
+        sys.exit("a lazy value")
+
+
+def test_a_result_that_exits_fails_its_attempt() -> None:
+    def answer() -> Any:
+        return Exits(a=1)
+
+    with declared(answer, name="app.exits") as job_type:
+        outcome = made(job_type)
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.type, outcome.error.message) == ("SystemExit", "a lazy value")
+
+
+def test_an_exception_that_exits_when_inspected_fails_its_attempt() -> None:
+    class Explosive(Exception):
+        def __getattribute__(self, name: str) -> NoReturn:
+            raise SystemExit(name)
+
+    def explode() -> NoReturn:
+        raise Explosive
+
+    with declared(explode, name="app.explodes") as job_type:
+        outcome = made(job_type)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.type.endswith("Explosive")
 
 
 def test_a_receiver_that_exits_ends_the_attempt_only() -> None:

@@ -234,6 +234,40 @@ def leave_python(event: Any) -> None:
         sys.exit("a client of the hook gave up")
 
 
+def press_a_key(event: Any) -> None:
+    if event.kind == "run":
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("raises", [leave_python, press_a_key])
+def test_a_hook_that_exits_has_failed(
+    desk: Desk, hooked: Callable[..., None], raises: Callable[..., None], when: str
+) -> None:
+    hooked("changing")
+    with declared(look_around, name="app.looker", retry_on=(OSError,)) as job_type:
+        held = enqueue_and_claim(job_type)
+        hooks.changes[when] = raises
+        outcome = failed(desk.make(held))
+    assert (outcome.error.type, outcome.final) == ("django_jobs.exceptions.HookError", False)
+    assert "the hook tests.app.hooks.changing raised" in outcome.error.message
+
+
+@pytest.mark.parametrize("raises", [leave_python, press_a_key])
+def test_a_hook_that_exits_after_its_handler_failed_changes_nothing(
+    desk: Desk,
+    hooked: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+    raises: Callable[..., None],
+) -> None:
+    hooked("failing_after")
+    hooks.changes["after"] = raises
+    with declared(broken, name="app.broken") as job_type:
+        outcome = failed(desk.make(enqueue_and_claim(job_type)))
+    assert outcome.error.type == "ConnectionError"
+    assert "event=hook_failed" in caplog.text
+
+
 @pytest.mark.parametrize("raises", [raise_value, raise_stop, leave_python])
 def test_what_has_committed_stands(
     desk: Desk,
