@@ -133,6 +133,18 @@ class FairShares:
         self._waiting: dict[Share, float] = {}
         self._seen: set[Share] = set()
 
+    def copy(self) -> FairShares:
+        """The same shares, to be charged for what may be rolled back."""
+        copied = FairShares()
+        copied._times, copied._waiting = self._times.copy(), self._waiting.copy()
+        copied._now, copied._latest = self._now.copy(), self._latest.copy()
+        copied._seen = self._seen.copy()
+        return copied
+
+    def take_over(self, charged: FairShares) -> None:
+        """Become what a copy is: its charges are committed."""
+        self.__dict__.update(charged.__dict__)
+
     def time_of(self, queue: str, tenant: str) -> float:
         """The virtual time of a tenant that waits."""
         waited = self._waiting.get((queue, tenant))

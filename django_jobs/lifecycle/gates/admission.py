@@ -156,7 +156,7 @@ def admit(
     admission, looked_at = _admit(room, shares, after, lines, wary)
     for change in admission.changes:
         change.send()
-    resolve(looked_at)
+    resolve(looked_at, are_all=after == admission.last == "")
     return admission
 
 
@@ -164,7 +164,7 @@ def admit(
 def _admit(
     room: Mapping[str, int], shares: FairShares, after: str, most: int, wary: bool
 ) -> tuple[Admission, list[Line]]:
-    connection = jobs_connection()
+    connection, charged = jobs_connection(), shares.copy()  # what is rolled back charges nobody
     alone = not connection.in_atomic_block
     with transaction.atomic(using=connection.alias):
         parameters = {"after": after, "lines": most, "alone": alone, "own": list(room)}
@@ -177,10 +177,11 @@ def _admit(
         lines, opened, limits = _read(rows, locked)
         if opened and room:
             is_whole = after == admission.last == ""
-            _share_out_to(opened, limits, room, shares, admission, is_whole=is_whole)
+            _share_out_to(opened, limits, room, charged, admission, is_whole=is_whole)
         else:  # it was called because a job ended, perhaps the last one that tried
             admission.changes = breakers.change_all(locked)
-        return admission, lines
+    shares.take_over(charged)
+    return admission, lines
 
 
 def _read(rows: Iterable[Any], locked: Set[str]) -> tuple[list[Line], list[Line], Limits]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from django.db import transaction
 
 from ...domain.admission import Line
-from ...domain.gates import Gates, OnConflict
+from ...domain.gates import Gates, OnConflict, parse
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ..job_columns import DROPPED
 from ..opening import follow_dropped
@@ -47,30 +48,63 @@ SELECT count(*) FROM django_jobs_job_live
 WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
   AND concurrency_key = %(key)s
 """
-# The newest jobs of the key keep its slots, or get them.
+# The newest jobs of each type keep the slots that other types leave, or get them. At least one
+# stays, which waits for the others.
 OLDER = """
 WITH job AS MATERIALIZED (
-    SELECT id FROM django_jobs_job_live
+    SELECT id, job_type, false AS taken FROM django_jobs_job_live
     WHERE status = 'blocked' AND gates IS NOT NULL AND gates = ANY(%(gates)s::text[])
     UNION ALL
-    SELECT id FROM django_jobs_job_live
+    SELECT id, job_type, true FROM django_jobs_job_live
     WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running')
       AND concurrency_key = %(key)s AND cancel_requested_at IS NULL
+), placed AS (
+    SELECT id, row_number() OVER (PARTITION BY job_type ORDER BY id DESC) AS place,
+        bool_or(NOT taken) OVER (PARTITION BY job_type) AS waits,
+        count(*) FILTER (WHERE taken) OVER ()
+            - count(*) FILTER (WHERE taken) OVER (PARTITION BY job_type) AS of_others
+    FROM job
 )
-SELECT id FROM job ORDER BY id DESC
-OFFSET %(limit)s LIMIT %(most)s
+SELECT id FROM placed WHERE waits AND place > greatest(%(limit)s - of_others, 1)
+ORDER BY id DESC LIMIT %(most)s
+"""
+# From one line to the next in the index, as an admission, which may look at some of them alone.
+LINES_OF_KEYS = """
+WITH RECURSIVE line AS (
+    SELECT ''::text AS gates, NULL::text AS key
+    UNION ALL
+    SELECT next.* FROM line CROSS JOIN LATERAL (
+        SELECT job.gates, job.concurrency_key FROM django_jobs_job_live AS job
+        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates > line.gates
+        ORDER BY job.gates, job.rank, job.id LIMIT 1
+    ) AS next
+)
+SELECT gates FROM line WHERE key = ANY(%(keys)s::text[])
 """
 
 
-def resolve(lines: Iterable[Line]) -> None:
+def resolve(lines: Iterable[Line], *, are_all: bool) -> None:
     """End what the ``on_conflict`` of these lines says, after those of their jobs that had room
-    were admitted. Lines that differ in their queue alone are one."""
+    were admitted. Lines of one key and policy are one, whatever else their jobs wait for, also if
+    the lines are not ``all`` and others of the key are behind them."""
+    texts = {line.text for line in lines if _ends_jobs(line.gates)}
+    if texts and not are_all:
+        keys = sorted({str(parse(text).key) for text in texts})
+        with suppress(ValueError):  # a row that this package did not write
+            found = [text for (text,) in fetch(LINES_OF_KEYS, {"keys": keys})]
+            texts = {text for text in found if _ends_jobs(parse(text))}
     alike: dict[Gates, list[str]] = defaultdict(list)
-    for line in lines:
-        if line.gates.key is not None and line.gates.on_conflict != OnConflict.WAIT:
-            alike[line.gates.in_queue("")].append(line.text)
-    for gates, texts in alike.items():
-        _resolve(gates, texts)
+    for text in sorted(texts):
+        gates = parse(text)
+        limit = 1 if gates.on_conflict == OnConflict.REPLACE_WAITING else gates.limit
+        alone = Gates(queue="", key=gates.key, limit=limit, on_conflict=gates.on_conflict)
+        alike[alone].append(text)
+    for gates, lines_of_key in alike.items():
+        _resolve(gates, lines_of_key)
+
+
+def _ends_jobs(gates: Gates) -> bool:
+    return gates.key is not None and gates.on_conflict != OnConflict.WAIT
 
 
 def _resolve(gates: Gates, lines: list[str]) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
+from typing import Any
 
+import psycopg
 import pytest
+from django.db import OperationalError
 
 from django_jobs import Concurrency, enqueue_many
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle.gates import admission
 from django_jobs.lifecycle.gates.admission import LINES_AT_ONCE, admit
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Tenant
@@ -96,3 +101,24 @@ def test_two_tenants_with_many_lines_get_no_larger_share_than_those_with_one(roo
     counts = Counter(order[begin : begin + 100])
     large = counts["large-a"] + counts["large-b"]
     assert large == pytest.approx(20, abs=4)
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
+def test_an_admission_that_is_rolled_back_charges_nobody(
+    monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """The first two are repeated at once, with the same shares."""
+    done = admission._share_out_to
+
+    def then_fail(*given: Any, **options: Any) -> None:
+        done(*given, **options)
+        monkeypatch.setattr(admission, "_share_out_to", done)
+        raise OperationalError from psycopg.errors.lookup(state)()
+
+    monkeypatch.setattr(admission, "_share_out_to", then_fail)
+    shares = FairShares()
+    enqueue(acme=3)
+    repeated = pytest.raises(OperationalError) if state == "55P03" else nullcontext()
+    with repeated:
+        admit({"default": 2}, shares)
+    assert shares.time_of("default", "acme") == (0.0 if state == "55P03" else 2.0)
