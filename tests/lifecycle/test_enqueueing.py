@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -290,6 +291,17 @@ def test_a_key_that_is_taken_during_a_copy_costs_the_callers_transaction_nothing
     assert [ids[100]] == holders
     assert Job.objects.filter(pk=first.pk).exists()
     assert Job.objects.count() == 201
+
+
+@pytest.mark.django_db
+def test_the_keys_of_a_dict_come_in_the_order_that_the_docs_name() -> None:
+    """Shorter ones first, then as text; in payloads and in results."""
+    keys = {"zeta": 1, "alpha": 2, "b": {"yy": 1, "x": 2, "aa": 3}}
+    settle_one(enqueue_and_claim(add, keys), Succeeded(result=json.dumps(keys)))
+    job = Job.objects.get()
+    for stored in (job.payload["first"], job.result):
+        assert [*stored] == ["b", "zeta", "alpha"]
+        assert [*stored["b"]] == ["x", "aa", "yy"]
 
 
 @pytest.mark.django_db(transaction=True)
