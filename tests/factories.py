@@ -243,6 +243,24 @@ def end_own_session(alias: str) -> int:
 
 
 @contextmanager
+def rows_in(zone: str) -> Iterator[None]:
+    """As with ``TIME_ZONE`` in ``DATABASES``: Django reads the times of rows in this zone."""
+    before = connection.settings_dict["TIME_ZONE"]
+
+    def use(zone: str | None) -> None:
+        connection.settings_dict["TIME_ZONE"] = zone
+        for name in ("timezone", "timezone_name"):
+            vars(connection).pop(name, None)
+        connection.ensure_timezone()
+
+    use(zone)
+    try:
+        yield
+    finally:
+        use(before)
+
+
+@contextmanager
 def listening() -> Iterator[Callable[[], list[str]]]:
     """Another session that listens; calling what it gives tells what came since the last call.
 

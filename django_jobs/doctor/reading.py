@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..models.database import fetch_named, jobs_connection
+from ..models.database import fetch_named, jobs_connection, jobs_cursor
 
 Rows = list[dict[str, Any]]
 
@@ -40,7 +40,7 @@ class Reader:
             connection.ops.compose_sql(statement.sql, statement.parameters())
             for statement in statements
         ]
-        with connection.cursor() as cursor:
+        with jobs_cursor() as cursor:
             cursor.execute(f";\n{between};\n".join(texts))
             for statement in statements:
                 while cursor.description is None:  # of what ran between them

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 
-from .schedules import INSTANT, ON_TIME_SECONDS, CatchUp, Rule
+from .schedules import INSTANT, ON_TIME_SECONDS, CatchUp, Rule, in_utc
 
 MOST_AT_ONCE = 100
 """Jobs that a schedule makes at one time, at most, by any policy."""
@@ -40,6 +40,7 @@ def plan(
     ``limit`` is a number of jobs for ``at_most`` and seconds for ``window``. The work is bounded: a
     rule that is due every second is planned as fast after a year as after a minute.
     """
+    first, now = in_utc(first), in_utc(now)
     if catch_up == CatchUp.WINDOW:
         return _in_window(rule, first, now, limit or 0.0)
     count = 1

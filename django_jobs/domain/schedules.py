@@ -28,6 +28,16 @@ INSTANT = timedelta(microseconds=1)
 SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 
 
+def in_utc(at: datetime) -> datetime:
+    """The same instant in UTC. Within another zone, differences and comparisons ignore which pass
+    of a repeated hour is meant (PEP 495). A naive time stays as it is, and so does one that Python
+    cannot represent in UTC."""
+    try:
+        return at if at.utcoffset() is None else at.astimezone(UTC)
+    except OverflowError:
+        return at
+
+
 class TooManyDates(ValueError):
     """The rule excludes too many dates."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -369,7 +369,7 @@ def as_job(
     values.update(zip(RETURNED, row, strict=True))
     for name in TIMES:
         if values[name] is not None:
-            values[name] = datetime.fromtimestamp(values[name], connection.timezone)
+            values[name] = datetime.fromtimestamp(values[name], UTC)
     values["payload"], values["idempotency_key"] = payload, key
     if gates is not None:
         values.update(gate_values(gates), resources=list(gates.resources) or None)

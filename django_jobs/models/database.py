@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter, methodcaller
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -22,6 +22,7 @@ from django.db import (
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
+from psycopg.types.datetime import TimestamptzLoader
 
 from ..conf import conf
 from ..exceptions import NotMigrated
@@ -62,6 +63,24 @@ class ChangedMeanwhile(OperationalError):
 def jobs_connection() -> BaseDatabaseWrapper:
     """This thread's connection to the jobs' database."""
     return connections[conf().database]
+
+
+class UtcLoader(TimestamptzLoader):
+    """Reads times in UTC."""
+
+    def load(self, data: Any) -> datetime:
+        return super().load(data).astimezone(UTC)
+
+
+def jobs_cursor() -> Any:
+    """A cursor of :func:`jobs_connection` that reads times in UTC, whatever zone ``DATABASES`` has
+    for the alias. A time in a repeated hour of another zone equals none in UTC, and its distance to
+    others of the same zone may be an hour off (PEP 495)."""
+    connection = jobs_connection()
+    cursor = connection.cursor()
+    if connection.timezone is not UTC:
+        cursor.adapters.register_loader("timestamptz", UtcLoader)
+    return cursor
 
 
 def is_of_a_test(connection: Any) -> bool:
@@ -162,7 +181,7 @@ def _fetch_in_savepoint(sql: str, parameters: Parameters) -> list[tuple[Any, ...
 
 def fetch_named(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run one statement and return its rows as dicts by column name."""
-    with jobs_connection().cursor() as cursor:
+    with jobs_cursor() as cursor:
         cursor.execute(sql, parameters)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -174,7 +193,7 @@ def execute(sql: str, parameters: Parameters) -> int:
 
 
 def _run_once(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> Any:
-    with jobs_connection().cursor() as cursor:
+    with jobs_cursor() as cursor:
         cursor.execute(sql, parameters)
         return read(cursor)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from django.db import models
 from django.db.models.expressions import Col, Subquery
+from django.db.models.functions import Now
 
 if TYPE_CHECKING:
     Expression = models.Expression
@@ -44,7 +45,8 @@ class DistantTime(datetime):
 
 class ReadableTime(Expression):
     """Mixed into an expression that yields a timestamp. It is selected as text, so that one row
-    that psycopg cannot read does not fail the whole query."""
+    that psycopg cannot read does not fail the whole query. It is read in UTC, as by
+    :func:`~django_jobs.models.database.jobs_cursor`."""
 
     def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
         # Within another statement the type matters, and DISTINCT compares it with the ORDER BY.
@@ -63,6 +65,10 @@ class TimestampColumn(ReadableTime, Col):
 
 class TimestampSubquery(ReadableTime, Subquery):
     """A subquery that yields a timestamp."""
+
+
+class TimestampNow(ReadableTime, Now):
+    """The time of the database's clock."""
 
 
 class TimestampMax(ReadableTime, models.Max):
@@ -89,11 +95,11 @@ if not TYPE_CHECKING:
 
 def _as_time(value: Any, expression: Any, connection: Any) -> Any:
     if not isinstance(value, str):
-        return value
+        return value.astimezone(UTC) if getattr(value, "tzinfo", None) else value
     try:
         read = datetime.fromisoformat(value)
     except ValueError:
         return DistantTime.of(value)
     if read.date() in (FIRST_DAY, LAST_DAY):
         return DistantTime.of(value)
-    return read.astimezone(connection.timezone)
+    return read.astimezone(UTC)

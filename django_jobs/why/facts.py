@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
@@ -105,9 +105,11 @@ class Facts:
 def moment(text: Any) -> datetime | None:
     """A time of a part; None if there is none, or none that Python can represent."""
     try:
-        return datetime.fromisoformat(text).astimezone(timezone.get_current_timezone())
+        at = datetime.fromisoformat(text).astimezone(UTC)
+        timezone.localtime(at)  # as clock() shows it
     except (TypeError, ValueError, OverflowError):
         return None
+    return at
 
 
 def clock(at: datetime) -> str:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from django_jobs.domain.due_times import stretches
 from django_jobs.domain.missed_due_times import MOST_AT_ONCE, MOST_MISSED_TICKS, Plan, plan
 from django_jobs.domain.schedules import Rule
 from tests.calls import calls_of
@@ -213,3 +214,40 @@ def test_any_sequence_of_looks_fires_each_due_time_at_most_once(
     assert start is not None
     if policy[0] == "window" and policy[1] > 8 * 200_000:
         assert fired == between(rule, start, now)
+
+
+# Repeated hours
+
+BACK = [
+    (zone, change.begin)
+    for zone in (
+        *("Europe/Berlin", "America/New_York", "America/St_Johns", "America/Santiago"),
+        *("Australia/Lord_Howe", "Antarctica/Troll", "Africa/Casablanca", "Africa/Cairo"),
+    )
+    for change in stretches(zone, NOON - YEAR, NOON + YEAR)
+    if change.offset < change.before
+]
+
+
+@given(
+    rule=rules,
+    back=st.sampled_from(BACK),
+    before=st.integers(-200, 400).map(lambda minutes: timedelta(minutes=minutes)),
+    passed=st.integers(0, 400).map(lambda minutes: timedelta(minutes=minutes)),
+    policy=policies,
+)
+@settings(max_examples=300, deadline=None)
+def test_a_plan_is_the_same_in_each_zone(
+    rule: Rule,
+    back: tuple[str, datetime],
+    before: timedelta,
+    passed: timedelta,
+    policy: tuple[str, Any],
+) -> None:
+    zone, change = ZoneInfo(back[0]), back[1]
+    first = rule.next(change - before)
+    assert first is not None
+    now = first + passed
+    in_zone = plan(rule, first.astimezone(zone), now.astimezone(zone), *policy)
+    assert in_zone == plan(rule, first, now, *policy)
+    assert all(due.tzinfo is UTC for due in in_zone.late + in_zone.fire)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from django_jobs.domain.due_times import stretches
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.schedules.due import take_due
 from django_jobs.maintenance.schedules import BATCH, Scheduling
@@ -22,6 +23,7 @@ from tests.factories import (
     look,
     overdue,
     register_worker,
+    rows_in,
     run_sql,
 )
 from tests.moments import moment
@@ -30,6 +32,7 @@ from tests.worker.attempts import Desk
 pytestmark = pytest.mark.django_db
 
 HOUR = dt.timedelta(hours=1)
+YEAR = dt.datetime(2025, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 def outcomes(schedule: Schedule) -> list[str]:
@@ -87,6 +90,25 @@ def test_a_due_time_makes_one_job_and_one_tick_and_moves_on() -> None:
     assert schedule.next_due_at == was_due + HOUR
     assert 0.0 < Scheduling().look() <= 3600.0
     assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("rule", [{"cron": "*/15 * * * *"}, {"every": 900.0}])
+def test_due_times_in_a_repeated_hour_of_the_rows_fire(zone: str, rule: dict[str, Any]) -> None:
+    changes = stretches(zone, *YEAR)
+    (back,) = [change.begin for change in changes if change.offset < change.before]
+    bounds = {"starts_at": back - HOUR, "ends_at": back + HOUR}
+    schedule = due_schedule(
+        **bounds, **{"every": None, **rule}, catch_up="at_most", catch_up_limit=100, overlap="allow"
+    )
+    first = {"next_due_at": back - HOUR, "stale": False}
+    Schedule.objects.filter(pk=schedule.pk).update(**first)
+    with rows_in(zone):
+        look()
+    schedule.refresh_from_db()
+    assert (schedule.error, outcomes(schedule)) == ("", ["fired ready"] * 9)
+    due = [back - HOUR + number * HOUR / 4 for number in range(9)]
+    assert list(Tick.objects.order_by("due_at").values_list("due_at", flat=True)) == due
 
 
 def test_a_fired_job_has_the_options_of_its_type_queue_and_schedule() -> None:

@@ -11,10 +11,13 @@ from django.db.models import F, Max
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
+from django_jobs.doctor.reading import Reader, Statement
 from django_jobs.models import Job
-from django_jobs.models.timestamps import DistantTime
+from django_jobs.models.database import database_time, fetch_named
+from django_jobs.models.timestamps import DistantTime, TimestampNow
+from django_jobs.why.facts import moment as why_moment
 from tests.app.jobs import noop
-from tests.factories import run_sql
+from tests.factories import rows_in, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -79,3 +82,39 @@ def test_all_kinds_of_queries_work_with_the_column() -> None:
     assert [year.month for year in jobs.datetimes(column, "year")] == [1]
     assert jobs.raw("SELECT * FROM django_jobs_job ORDER BY id")[0].available_at == wanted[0]
     assert [job.available_at for job in jobs.iterator()] == wanted
+
+
+REPEATED = [  # a first and a second pass of a repeated hour
+    ("Europe/Berlin", datetime(2026, 10, 25, 0, 30, tzinfo=UTC)),
+    ("Europe/Berlin", datetime(2026, 10, 25, 1, 30, tzinfo=UTC)),
+    ("Australia/Lord_Howe", datetime(2026, 4, 4, 14, 45, tzinfo=UTC)),
+    ("America/New_York", datetime(2026, 11, 1, 6, 30, tzinfo=UTC)),
+]
+
+
+@pytest.mark.parametrize(("zone", "at"), REPEATED)
+def test_times_are_read_in_utc_whatever_zone_the_database_has(zone: str, at: datetime) -> None:
+    with rows_in(zone):
+        job = noop.enqueue()
+        assert job.created_at.tzinfo is UTC
+        jobs = Job.objects.filter(pk=job.pk)
+        jobs.update(available_at=at)
+        column = jobs.values_list("available_at", flat=True)
+        reader, statement = Reader(), Statement("SELECT available_at AS at FROM django_jobs_job")
+        reader.read_together([statement], "SELECT 1")
+        read = [
+            *(jobs.get().available_at, column.get(), column.distinct()[0]),
+            jobs.raw("SELECT * FROM django_jobs_job")[0].available_at,
+            fetch_named(statement.sql, {})[0]["at"],
+            reader(statement)[0]["at"],
+        ]
+        assert [(one, one.tzinfo) for one in read] == [(at, UTC)] * len(read)
+        clocks = [database_time(), jobs.annotate(now=TimestampNow()).get().now]
+        assert [now.tzinfo for now in clocks] == [UTC, UTC]
+
+
+@pytest.mark.parametrize(("zone", "at"), REPEATED)
+def test_the_parts_of_an_explanation_are_in_utc_too(zone: str, at: datetime) -> None:
+    with timezone.override(zone):
+        read = why_moment(at.isoformat())
+    assert (read, read and read.tzinfo) == (at, UTC)

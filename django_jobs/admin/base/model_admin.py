@@ -11,13 +11,13 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...lifecycle.scope import scope_of
+from ...models.timestamps import TimestampNow
 from ..layout.console_page import is_unconfirmed, timed_out
 from ..layout.time_limit import limited, time_limit
 from ..lists.change_list import ConsoleList
@@ -114,7 +114,7 @@ class ConsoleAdmin(ModelAdmin):
             rows = (
                 rows.none() if self.scoped_by is None else rows.filter(scope.of(**self.scoped_by))
             )
-        rows = rows.defer(*self.unread).annotate(read_at=Now(), **self.annotations())
+        rows = rows.defer(*self.unread).annotate(read_at=TimestampNow(), **self.annotations())
         return rows
 
     def annotations(self) -> dict[str, Any]:

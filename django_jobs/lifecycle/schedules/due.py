@@ -14,7 +14,7 @@ from ...conf import conf
 from ...models import Schedule
 from ...models.database import fetch, fetch_named
 from ...models.querysets import ScheduleQuerySet
-from ...models.timestamps import DistantTime
+from ...models.timestamps import DistantTime, TimestampNow
 
 # Reads the head of each partial index, so a million schedules cost no more: those that will not
 # come due are in none of them. min() and not EXISTS, for which the planner would read the table
@@ -59,7 +59,7 @@ FROM json_to_recordset(%(rows)s::json) AS input (schedule bigint, since timestam
     ) AS ended
 """
 
-DATABASE_TIME: dict[str, Any] = {"now": Now()}
+DATABASE_TIME: dict[str, Any] = {"now": TimestampNow()}
 """The annotation that sets ``Schedule.now``."""
 
 

@@ -6,7 +6,6 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db.models.functions import Now
 
 from ... import registry
 from ...conf import conf
@@ -14,6 +13,7 @@ from ...domain.hints import did_you_mean
 from ...lifecycle.operations import quarantines
 from ...metrics.quarantines import take_quarantines
 from ...models import Quarantine
+from ...models.timestamps import TimestampNow
 from ..arguments import add_subcommand
 from ..base import OperatorCommand, demand_job_type, operator, table
 from ..status_text import age
@@ -65,7 +65,9 @@ class Command(OperatorCommand):
         for job_type in made:
             self.stdout.write(f"{job_type}: quarantined. Running jobs are not stopped.")
         rows = Quarantine.objects.using(conf().database).filter(job_type__in=registry.family(name))
-        for row in rows.exclude(job_type__in=made).order_by("job_type").annotate(now=Now()):
+        for row in (
+            rows.exclude(job_type__in=made).order_by("job_type").annotate(now=TimestampNow())
+        ):
             since = age((row.now - row.since).total_seconds())
             why = f": {row.reason}" if row.reason else ""
             self.stdout.write(
