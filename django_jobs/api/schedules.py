@@ -16,7 +16,7 @@ from .. import registry
 from ..conf import conf
 from ..domain.cron import DST_POLICIES
 from ..domain.payload import encode
-from ..domain.schedules import CatchUp, Overlap, check_every
+from ..domain.schedules import CatchUp, Overlap, check_every, in_utc
 from ..lifecycle.operations.schedules import changed
 from ..models import Schedule
 from ..models.database import has_todays_columns
@@ -131,6 +131,10 @@ def columns_of(
             job_type.bind(**given["payload"])
         if every is not None:
             given["every"] = check_every(every)
+        # As they are read back: else they may equal no time of a row, and migrate writes each time.
+        for bound in ("starts_at", "ends_at"):
+            if given.get(bound) is not None:
+                given[bound] = in_utc(given[bound])
         given["excluded_dates"] = sorted(set(given.get("excluded_dates", ())))
         row = Schedule(**given)
         row.full_clean(validate_unique=False, validate_constraints=False)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from .cron import LocalTimes, check_timezone, local_times
-from .schedules import DAY, EPOCH, INSTANT, SECOND, Rule, next_interval
+from .schedules import DAY, EPOCH, INSTANT, SECOND, Rule, in_utc, next_interval
 
 MINUTE = timedelta(minutes=1)
 
@@ -58,6 +58,7 @@ def due_between(
 
     Raises ``ValueError`` for an invalid rule, and ``OverflowError`` past the year 9999.
     """
+    begin, end = in_utc(begin), in_utc(end)
     if rule.starts_at is not None:
         begin = max(begin, rule.starts_at)
     if rule.ends_at is not None and rule.ends_at < end:

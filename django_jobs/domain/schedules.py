@@ -84,7 +84,7 @@ class Rule:
     """When a schedule is due: by ``cron`` in ``timezone``, or ``every`` n seconds from
     ``starts_at`` or else from 1970. Both bounds are included. It is not due on
     ``excluded_dates``, which are dates in ``timezone``. ``H`` in a cron expression is computed from
-    ``name``."""
+    ``name``. The bounds are kept in UTC."""
 
     name: str = ""
     cron: str = ""
@@ -94,6 +94,11 @@ class Rule:
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     excluded_dates: frozenset[date] = frozenset()
+
+    def __post_init__(self) -> None:
+        for name in ("starts_at", "ends_at"):
+            if (bound := getattr(self, name)) is not None:
+                object.__setattr__(self, name, in_utc(bound))
 
     def check(self) -> None:
         """Raise ``ValueError`` for a rule that is invalid or never due."""
@@ -116,6 +121,7 @@ class Rule:
 
     def due_times(self, after: datetime) -> Iterator[datetime]:
         """The due times after ``after``, in UTC. Raises ``ValueError`` for an invalid rule."""
+        after = in_utc(after)
         if self.starts_at is not None:
             after = max(after, self.starts_at - INSTANT)
         due_times = self._not_excluded(after) if self.excluded_dates else self._all(after)

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from ..domain.cron import UnknownTimezone
 from ..domain.missed_due_times import LIMITS
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates
+from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates, in_utc
 from .querysets import ScheduleQuerySet
 from .queue import QUEUE_NAME
 from .schedule_fields import CountField, DatesField
@@ -287,7 +287,7 @@ class Schedule(models.Model):
         """The values of those ``fields`` that belong to the rule and are loaded."""
         loaded = self.__dict__
         values = {
-            field: loaded[field]
+            field: in_utc(loaded[field]) if isinstance(loaded[field], datetime) else loaded[field]
             for field in self.RULE_FIELDS
             if field in fields and field in loaded
         }

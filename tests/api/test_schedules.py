@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import call_command
@@ -423,3 +424,31 @@ def test_schedules_of_another_project_in_the_same_table_are_not_changed() -> Non
 def test_a_start_before_the_epoch_is_refused() -> None:
     with pytest.raises(ValueError, match="it starts before 1970"):
         declare(starts_at=dt.datetime(1, 1, 1, tzinfo=dt.UTC))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("fold", [0, 1])
+def test_a_bound_in_a_repeated_hour_is_the_instant_that_it_names(fold: int) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    half_past = dt.datetime(2026, 10, 25, 2, 30, fold=fold, tzinfo=berlin)
+    declare(
+        "from then on", every=None, cron="50 2 * * *", timezone="Europe/Berlin", starts_at=half_past
+    )
+    starts_at = half_past.astimezone(dt.UTC)
+    assert table()["from then on"].starts_at == starts_at
+    Schedule.objects.update(stale=False, next_due_at=starts_at)
+    assert not table()["from then on"].stale, "not written again: nothing has changed"
+    row = table()["from then on"]
+    row.starts_at = half_past
+    row.save()
+    assert not row.stale
+    ends_at = starts_at + dt.timedelta(minutes=10)
+    with pytest.raises(ValueError, match="never comes due between its start and its end"):
+        declare(
+            "never",
+            every=None,
+            cron="50 2 * * *",
+            timezone="Europe/Berlin",
+            starts_at=half_past,
+            ends_at=ends_at,
+        )

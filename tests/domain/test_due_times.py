@@ -152,3 +152,48 @@ def test_an_invalid_rule_is_refused(rule: Rule) -> None:
     begin = datetime(2026, 11, 23, tzinfo=UTC)
     with pytest.raises(ValueError, match=r"."):
         due_between(rule, begin, begin + DAY, MOST)
+
+
+BACK = [
+    ("Europe/Berlin", datetime(2026, 10, 25, 1)),
+    ("America/New_York", datetime(2026, 11, 1, 6)),
+    ("Australia/Lord_Howe", datetime(2026, 4, 4, 15)),
+    ("Africa/Cairo", datetime(2026, 10, 29, 21)),
+]
+
+
+@pytest.mark.parametrize(("zone", "change"), BACK)
+@pytest.mark.parametrize("minutes", range(-75, 76, 15))
+def test_a_bound_in_either_pass_of_a_repeated_hour_is_that_instant(
+    zone: str, change: datetime, minutes: int
+) -> None:
+    bound = change.replace(tzinfo=UTC) + timedelta(minutes=minutes)
+    local = bound.astimezone(ZoneInfo(zone))
+    for limits in (
+        {"starts_at": bound},
+        {"ends_at": bound},
+        {"starts_at": bound, "ends_at": bound},
+    ):
+        in_zone = dict.fromkeys(limits, local)
+        for options in ({"cron": "*/15 * * * *"}, {"cron": "0,45 * * * *"}, {"every": 900.0}):
+            here, there = Rule(**options, **limits), Rule(**options, **in_zone)  # type: ignore[arg-type]
+            assert here == there
+            begin, end = bound - DAY, bound + DAY
+            assert visited(there, begin, end) == visited(here, begin, end)
+    rule = Rule(cron="*/15 * * * *")
+    assert next(rule.due_times(local)) == next(rule.due_times(bound))
+    for span in ((bound, bound + DAY / 12), (bound - DAY / 12, bound)):
+        there = due_between(rule, *(at.astimezone(ZoneInfo(zone)) for at in span), 99)
+        assert there == due_between(rule, *span, 99)
+
+
+def test_bounds_out_of_reach_in_utc_and_naive_ones_stay_as_they_are() -> None:
+    far = datetime.max.replace(tzinfo=ZoneInfo("America/New_York"))
+    rule = Rule(cron="0 0 1 1 *", ends_at=far)
+    rule.check()
+    assert rule.ends_at is far
+    assert rule.next(datetime(2026, 5, 1, tzinfo=UTC)) == datetime(2027, 1, 1, tzinfo=UTC)
+    with pytest.raises(TypeError):
+        Rule(cron="0 0 1 1 *", starts_at=datetime(2026, 1, 1)).next(
+            datetime(2026, 5, 1, tzinfo=UTC)
+        )

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_noop
 
 from ...conf import conf
-from ...domain.schedules import EPOCH, TickState
+from ...domain.schedules import EPOCH, INSTANT, TickState, in_utc
 from ...exceptions import OperationRefused
 from ...models import Backfill, Schedule, Tick
 from ...models.database import database_time, fetch
@@ -134,6 +134,7 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
     """
     if begin.utcoffset() is None or end.utcoffset() is None:
         raise OperationRefused(gettext_noop("both times of the range need a time zone"))
+    begin, end = in_utc(begin), in_utc(end)
     now = database_time()
     if end > now:
         raise OperationRefused(gettext_noop("the range of a backfill must be in the past"))
@@ -141,7 +142,7 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
         raise OperationRefused(f"the range must begin in {EPOCH.year} or later")
     if end < begin:
         raise OperationRefused(gettext_noop("the range ends before it begins"))
-    due_times = schedule.rule.due_times(begin - timedelta(microseconds=1))
+    due_times = schedule.rule.due_times(begin - INSTANT)
     due = list(islice(takewhile(lambda moment: moment <= end, due_times), 2 * MOST_BACKFILLED))
     ticks = Tick.objects.using(conf().database).filter(schedule=schedule, outcome="fired")
     fired: set[datetime] = set()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.exceptions import PermissionDenied
@@ -326,3 +327,14 @@ def test_a_backfill_of_a_deleted_schedule_or_a_full_queue_makes_nothing() -> Non
         schedule_operations.backfill(gone, *due_times(gone, 2), request_of)
     assert not Backfill.objects.exists()
     assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize("minutes", [-30, 0, 30])
+def test_the_range_of_a_backfill_may_begin_or_end_in_a_repeated_hour(minutes: int) -> None:
+    change = dt.datetime(2024, 10, 27, 1, tzinfo=dt.UTC)
+    schedule = due_schedule(every=None, cron="*/30 * * * *", starts_at=None)
+    bound, zone = change + dt.timedelta(minutes=minutes), ZoneInfo("Europe/Berlin")
+    for span in ((bound, change + HOUR), (change - HOUR, bound), (bound, bound)):
+        begin, end = (at.astimezone(zone) for at in span)
+        found = schedule_operations.backfill_times(schedule, begin, end)
+        assert found == schedule_operations.backfill_times(schedule, *span)
