@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
+from typing import Any
 
 from django.conf import settings
 from django.core.checks import ERROR, WARNING
@@ -11,10 +13,13 @@ from django.core.checks.registry import registry as system_checks
 
 from .. import registry
 from ..conf import BEATS_OF_A_LEASE, conf
-from ..models.database import fetch, jobs_connection
+from ..models import Queue, Resource, Tenant
+from ..models.database import fetch, jobs_connection, migrate_command
+from ..models.named_row import NamedRow
 from ..worker.connections import IDLE_SECONDS, TRANSPORT
 from .findings import Finding, Severity, found
 from .reading import Reader, Statement
+from .work import MOST_LISTED
 
 SILENCE_SECONDS = TRANSPORT["keepalives_idle"] + (
     TRANSPORT["keepalives_interval"] * TRANSPORT["keepalives_count"]
@@ -44,6 +49,22 @@ WHERE unit = 'ms' AND reset_val <> '0' AND name = ANY(ARRAY[
 ORDER BY name
 """
 )
+
+MODELS: Mapping[str, type[Queue | Resource | Tenant]] = {
+    "QUEUES": Queue,
+    "RESOURCES": Resource,
+    "TENANTS": Tenant,
+}
+ROWS = Statement(
+    "\nUNION ALL\n".join(
+        f"SELECT '{setting}' AS setting, name, to_jsonb(row) AS columns "  # noqa: S608 — constants
+        f"FROM {model._meta.db_table} AS row WHERE name = ANY(%({setting})s::text[])"
+        for setting, model in MODELS.items()
+    ),
+    lambda: {setting: list(entries) for setting, entries in _entries().items()},
+)
+COLUMNS = {"strict": ("priority_weight",), "rate": ("rate", "rate_seconds")}
+"""Of the options that are not the name of a column."""
 
 
 def examine_lease(read: Reader) -> Iterator[Finding]:
@@ -129,3 +150,53 @@ def examine_checks() -> Iterator[Finding]:
 def _role() -> str:
     ((role,),) = fetch("SELECT quote_ident(session_user)", {})
     return str(role)
+
+
+def examine_rows(read: Reader) -> Iterator[Finding]:
+    """Rows without what their entry of a setting says: ``migrate`` changes none that exists. What
+    the entry leaves out is edited in the admin alone."""
+    rows = {(row["setting"], row["name"]): json.loads(row["columns"]) for row in read(ROWS)}
+    yield from islice(_differing(rows), MOST_LISTED)
+
+
+def _differing(rows: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Finding]:
+    for setting, entries in _entries().items():
+        for name, options in sorted(entries.items()):
+            what, row = MODELS[setting]._meta.verbose_name, rows.get((setting, name))
+            if row is None:
+                yield found(
+                    "D314",
+                    f"The {what} {name!r} of {setting} has no row.",
+                    "Run migrate, which makes it:",
+                    migrate_command(),
+                    setting=setting,
+                    name=name,
+                    changed=[],
+                )
+            elif changed := _changed(MODELS[setting].configured(name, options), options, row):
+                yield found(
+                    "D314",
+                    f"The {what} {name!r} does not have what {setting} says. Other values have: "
+                    f"{', '.join(changed)}.",
+                    "migrate changes no row that exists. Edit the row in the admin, or the "
+                    "setting, so that both say the same.",
+                    setting=setting,
+                    name=name,
+                    changed=changed,
+                )
+
+
+def _entries() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    return {"QUEUES": conf().queues, "RESOURCES": conf().resources, "TENANTS": conf().tenants}
+
+
+def _changed(configured: NamedRow, options: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """The columns that the options decide, and that are others in the row."""
+    given = {
+        option: value
+        for option, value in options.items()
+        if value is not None and value is not False
+    }
+    columns = {f"breaker_{option}" for option in given.pop("breaker", ())}
+    columns.update(*(COLUMNS.get(option, (option,)) for option in given))
+    return sorted(name for name in columns & row.keys() if getattr(configured, name) != row[name])

@@ -93,6 +93,7 @@ EXAMINATIONS = (
         (schedules.UNWRITTEN, schedules.UNDECLARED),
     ),
     Examination(schedules.examine_due_times, ("D313",), (schedules.FAR_AHEAD,)),
+    Examination(configuration.examine_rows, ("D314",), (configuration.ROWS,)),
     Examination(incidents.examine_keys, ("D321",), (incidents.KEYS,)),
     Examination(
         incidents.examine_pauses,

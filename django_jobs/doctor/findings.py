@@ -61,6 +61,7 @@ KINDS: Mapping[str, Kind] = {
         (Severity.WARNING, "D311", "schedule not as declared"),
         (Severity.WARNING, "D312", "schedule no longer declared"),
         (Severity.WARNING, "D313", "schedule due too far ahead"),
+        (Severity.WARNING, "D314", "setting not in effect"),
         (Severity.WARNING, "D321", "concurrency key held"),
         (Severity.WARNING, "D322", "pause with a backlog"),
         (Severity.WARNING, "D323", "breaker open"),

@@ -8,16 +8,21 @@ from typing import Any
 import pytest
 from django.core.checks import CheckMessage, Tags, register
 from django.core.checks.registry import registry
+from django.core.management import call_command
 from django.db import connection
 from pytest_django import Settings
 
+from django_jobs import Backoff
 from django_jobs.doctor.configuration import (
     exactly_once_for,
     examine_checks,
     examine_lease,
+    examine_rows,
     examine_time_outs,
     time_out_problems,
 )
+from django_jobs.lifecycle.operations import limits
+from django_jobs.models import Queue, Resource, Tenant
 from tests.factories import declared, register_worker, run_sql
 
 from .finding import diagnosis_of, findings
@@ -117,3 +122,69 @@ def test_a_database_check_of_another_app_is_not_run(settings: Settings) -> None:
         registry.registered_checks.remove(theirs)
     assert [one.id for one in diagnosis.findings] == ["django_jobs.E003"]
     assert not diagnosis.not_examined
+
+
+ENTRIES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("QUEUES", {"max_concurrency": 20}, {"max_concurrency": 10}),
+    ("QUEUES", {"strict": True}, {"priority_weight": 60.0}),
+    ("QUEUES", {"priority_weight": 5}, {"priority_weight": 1e8}),
+    ("QUEUES", {"backoff": Backoff.fixed(5)}, {"backoff": None}),
+    ("QUEUES", {"retention": {"dead": "30d"}}, {"retention": {"dead": "3d"}}),
+    ("QUEUES", {"on_full": "drop_lowest"}, {"on_full": "raise"}),
+    ("RESOURCES", {"rate": "50/m"}, {"rate": 50.0, "rate_seconds": 1.0}),
+    ("RESOURCES", {"breaker": {"failures": 20}}, {"breaker_failures": None}),
+    ("RESOURCES", {"retry_budget": 0.2}, {"retry_budget": 0.3}),
+    ("TENANTS", {"weight": 5, "max_concurrency": 2}, {"max_concurrency": None}),
+]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("setting", "options", "row"), ENTRIES)
+def test_a_row_that_differs_from_its_entry_of_a_setting_is_found(
+    settings: Settings, setting: str, options: dict[str, Any], row: dict[str, Any]
+) -> None:
+    model: Any = {"QUEUES": Queue, "RESOURCES": Resource, "TENANTS": Tenant}[setting]
+    settings.DJANGO_JOBS = {"QUEUES": {"default": {}}, setting: {"one": options, "none": {}}}
+    call_command("migrate", verbosity=0)
+    assert not findings(examine_rows, "D314")
+    model.objects.filter(name="one").update(**row)
+    (differs,) = findings(examine_rows, "D314")
+    assert differs.facts["setting"] == setting
+    assert differs.facts["name"] == "one"
+    assert set(differs.facts["changed"]) <= row.keys()
+    model.objects.filter(name="one").delete()
+    (missing,) = findings(examine_rows, "D314")
+    assert missing.facts == {"setting": setting, "name": "one", "changed": []}
+    assert missing.commands == ("manage.py migrate",)
+
+
+@pytest.mark.django_db
+def test_what_an_entry_of_a_setting_leaves_out_is_edited_in_the_admin(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {
+        "QUEUES": {"default": {"max_attempts": 3, "strict": False, "timeout": None}},
+        "RESOURCES": {"stripe": {"rate": "50/s", "breaker": {"failures": 20}}},
+        "TENANTS": {"acme": {"weight": 1}},
+    }
+    call_command("migrate", verbosity=0)
+    Queue.objects.filter(name="default").update(
+        max_attempts=3, max_concurrency=7, priority_weight=1e8, timeout=9
+    )
+    Resource.objects.update(max_concurrency=3, burst=9, breaker_window=5)
+    Tenant.objects.update(max_concurrency=3)
+    assert not findings(examine_rows, "D314")
+
+
+@pytest.mark.django_db
+def test_a_tenant_that_was_paused_before_its_setting_is_found(settings: Settings) -> None:
+    limits.pause_tenants(["newt"])
+    settings.DJANGO_JOBS = {
+        "QUEUES": {"default": {}},
+        "TENANTS": {"newt": {"weight": 5, "max_concurrency": 2}},
+    }
+    call_command("migrate", verbosity=0)
+    (differs,) = findings(examine_rows, "D314")
+    assert differs.facts["changed"] == ["max_concurrency", "weight"]
+    limits.resume_tenants(["newt"])
+    (missing,) = findings(examine_rows, "D314")
+    call_command(*missing.commands[0].split()[1:], verbosity=0)
+    assert not findings(examine_rows, "D314")

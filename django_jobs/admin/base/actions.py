@@ -145,9 +145,11 @@ def run_action(
         return _question(page, request, choice, action, form)
     _act(page, request, choice, action, form.cleaned_data)
     if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
-        # A replayed job is no longer a dead letter, so its page there is gone.
+        # A replayed job is no longer a dead letter, so its page there is gone. Of a tenant that was
+        # resumed, the row may be.
         pk = [*choice.ids, *choice.gone][0]
-        return HttpResponseRedirect(change_url(page.admin_site, _concrete(page), pk))
+        if _rows(page, [pk]).exists():
+            return HttpResponseRedirect(change_url(page.admin_site, _concrete(page), pk))
     return None
 
 
@@ -265,6 +267,8 @@ def _act(
     given: Mapping[str, Any],
 ) -> None:
     result = OperationResult(refused={id_: _("it no longer exists") for id_ in choice.gone})
+    rows = _rows(page, choice.ids).only(*action.named_by.split())
+    named = list(rows) if len(choice.ids) <= LOGGED_ONE_BY_ONE else []  # some may be deleted
     try:
         for start in range(0, len(choice.ids), CHUNK):
             ids = list(choice.ids[start : start + CHUNK])
@@ -283,7 +287,7 @@ def _act(
     finally:
         # If a later chunk fails, the earlier ones stay done, so they are logged in any case.
         if result.done:
-            _log(page, request, action, result.done, given)
+            _log(page, request, action, result.done, given, named)
     _show_result(page, request, action, result)
     if choice.missed:
         text = ngettext(
@@ -363,6 +367,7 @@ def _log(
     action: OperatorAction,
     done: Sequence[int],
     given: Mapping[str, Any],
+    named: Sequence[Model],
 ) -> None:
     details = [
         str(value)
@@ -374,8 +379,9 @@ def _log(
     user = request.user.pk
     assert user is not None
     if len(done) <= LOGGED_ONE_BY_ONE:
-        rows = model._default_manager.using(conf().database).filter(pk__in=done)
-        LogEntry.objects.log_actions(user, rows.only(*action.named_by.split()), CHANGE, message)
+        rows: Any = [row for row in named if row.pk in done]
+        rows = rows or _rows(page, done).only(*action.named_by.split())
+        LogEntry.objects.log_actions(user, rows, CHANGE, message)
         return
     LogEntry.objects.create(
         user_id=user,
@@ -384,6 +390,10 @@ def _log(
         action_flag=CHANGE,
         change_message=message,
     )
+
+
+def _rows(page: ModelAdmin, ids: Sequence[int]) -> QuerySet[Any]:
+    return _concrete(page)._default_manager.using(conf().database).filter(pk__in=ids)
 
 
 def _concrete(page: ModelAdmin) -> type[Model]:

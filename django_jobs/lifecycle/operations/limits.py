@@ -32,12 +32,13 @@ UPDATE django_jobs_resource SET paused_at = NULL, paused_reason = '', paused_by 
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
 RETURNING name
 """
-# A tenant without a row gets one with the defaults.
+# A tenant without a row gets one with the defaults, made at the moment of the pause.
 PAUSE_TENANTS = """
 INSERT INTO django_jobs_tenant AS known
     (name, weight, paused_at, paused_reason, paused_by, created_at)
-SELECT input.name, 1.0, clock_timestamp(), %(reason)s, %(by)s, clock_timestamp()
-FROM unnest(%(names)s::text[]) AS input (name)
+SELECT input.name, 1.0, clock.now, %(reason)s, %(by)s, clock.now
+FROM unnest(%(names)s::text[]) AS input (name),
+    (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 ORDER BY input.name
 ON CONFLICT (name) DO UPDATE
     SET paused_at = excluded.paused_at, paused_reason = excluded.paused_reason,
@@ -45,10 +46,20 @@ ON CONFLICT (name) DO UPDATE
     WHERE known.paused_at IS NULL
 RETURNING name
 """
-RESUME_TENANTS = """
-UPDATE django_jobs_tenant SET paused_at = NULL, paused_reason = '', paused_by = ''
-WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
-RETURNING name
+# A row that the pause made and nobody edited says nothing. It would stay in the way of the setting:
+# ``migrate`` changes no row that exists.
+OF_THE_PAUSE = "created_at = paused_at AND weight = 1.0 AND max_concurrency IS NULL"
+RESUME_TENANTS = f"""
+WITH gone AS (
+    DELETE FROM django_jobs_tenant
+    WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL AND {OF_THE_PAUSE}
+    RETURNING name
+), resumed AS (
+    UPDATE django_jobs_tenant SET paused_at = NULL, paused_reason = '', paused_by = ''
+    WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL AND NOT ({OF_THE_PAUSE})
+    RETURNING name
+)
+SELECT name FROM gone UNION ALL SELECT name FROM resumed
 """
 SET_BREAKER = """
 UPDATE django_jobs_resource
@@ -96,8 +107,9 @@ def pause_tenants(
 
 
 def resume_tenants(names: Iterable[str], *, actor: Actor = None) -> list[str]:
-    """Start jobs of these tenants again. Returns the names of those that were paused. Raises
-    ``PermissionDenied`` if ``actor`` may not."""
+    """Start jobs of these tenants again. A row that the pause made, and that nobody edited, is
+    deleted. Returns the names of those that were paused. Raises ``PermissionDenied`` if ``actor``
+    may not."""
     demand(actor, "django_jobs.pause_tenant")
     return _change(RESUME_TENANTS, names)
 

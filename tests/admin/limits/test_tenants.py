@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from django_jobs.lifecycle.operations import limits
 from django_jobs.models import Tenant
 from tests.admin.walking import Live, Page, change_url, list_url, message_of
 from tests.app.gate_jobs import bill_tenant
@@ -48,6 +49,16 @@ def test_pausing_and_resuming_is_confirmed_and_logged(page: Page) -> None:
     assert 'value="pause_tenants"' not in text
     assert page.act(Tenant, "resume_tenants", row.pk) == "1 tenant was resumed."
     assert "it is not paused" in page.act(Tenant, "resume_tenants", row.pk)
+
+
+def test_the_page_of_a_row_that_goes_when_it_is_resumed_leads_to_the_list(page: Page) -> None:
+    limits.pause_tenants(["acme"])
+    row = Tenant.objects.get()
+    done = page.confirm(Tenant, "resume_tenants", row.pk, from_page=1)
+    assert done.url == list_url(Tenant)
+    assert not Tenant.objects.exists()
+    entry = LogEntry.objects.get()
+    assert (entry.change_message, entry.object_repr) == ("resumed", "acme")
 
 
 def test_each_button_needs_its_permission(page_of: Callable[..., Page]) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from django.core.management import call_command
+from pytest_django import Settings
 
 from django_jobs.exceptions import OperationRefused
 from django_jobs.lifecycle.notifying import GATES
@@ -77,6 +79,36 @@ def test_a_tenant_with_a_row_keeps_its_settings() -> None:
     assert limits.resume_tenants(["acme", "nobody"]) == ["acme"]
     acme = Tenant.objects.get()
     assert (acme.weight, acme.max_concurrency, acme.paused) == (3.0, 7, False)
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [
+        ({}, 0),
+        ({"weight": 1.0, "max_concurrency": None}, 0),
+        ({"weight": 2.0}, 1),
+        ({"max_concurrency": 7}, 1),
+    ],
+)
+def test_a_row_that_the_pause_made_goes_when_the_tenant_is_resumed(
+    choice: dict[str, Any], left: int, settings: Settings
+) -> None:
+    Tenant.objects.create(name="added")
+    limits.pause_tenants(["acme", "added"])
+    if choice:
+        Tenant.objects.filter(name="acme").update(**choice)
+    assert limits.resume_tenants(["acme", "added", "nobody"]) == ["acme", "added"]
+    assert not Tenant.objects.exclude(paused_at=None).exists()
+    assert list(Tenant.objects.names()) == ["acme", "added"][1 - left :]
+    assert limits.resume_tenants(["acme", "added"]) == []
+    settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
+        "TENANTS": {"acme": {"weight": 5, "max_concurrency": 2}},
+    }
+    call_command("migrate", verbosity=0)
+    acme = Tenant.objects.get(name="acme")
+    if not left:
+        assert (acme.weight, acme.max_concurrency) == (5.0, 2)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 101, "a\0b"])
