@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .domain.pressure import Pressure
     from .exceptions import (
         Cancel,
+        Cancelled,
         Discard,
         DuplicateJob,
         EnqueueError,
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Backoff",
     "Cancel",
+    "Cancelled",
     "Concurrency",
     "Discard",
     "DuplicateJob",

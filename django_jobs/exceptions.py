@@ -20,6 +20,8 @@ JobsError
     ├── Snooze
     ├── Discard
     └── Cancel
+
+Cancelled                   a BaseException: the cancel of the job, raised in its handler
 """
 
 from __future__ import annotations
@@ -201,6 +203,18 @@ class Cancel(Fate):
     def __init__(self, reason: Any = "") -> None:
         self.reason = _text_of(reason)
         super().__init__(self.reason or "cancelled by its handler")
+
+
+class Cancelled(BaseException):
+    """The cancel of the job was asked for, and its worker knows of it. Raised in the handler by the
+    methods of its run that report or make a call, unless its job type has ``on_cancel="ask"``.
+
+    No ``except Exception`` of the handler catches it. A handler that catches it may clean up, and
+    should raise it again: if it returns, it has succeeded.
+    """
+
+    def __init__(self, reason: str = "cancelled while running") -> None:
+        super().__init__(reason)
 
 
 def _text_of(reason: Any) -> str:

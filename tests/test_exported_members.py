@@ -12,6 +12,7 @@ import django_jobs
 PUBLIC = {
     "Backoff",
     "Cancel",
+    "Cancelled",
     "Concurrency",
     "Discard",
     "DuplicateJob",

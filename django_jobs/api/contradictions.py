@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..exceptions import Fate, LeaseLost, TimeLimitExceeded
+from ..exceptions import Cancelled, Fate, LeaseLost, TimeLimitExceeded
 from ..models.database import DATABASE_ERRORS
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SMALLEST_RSS = 40
 """Megabytes. A process with Python and Django alone holds 45 to 60."""
-HANDLED_BEFORE = (Fate, LeaseLost, TimeLimitExceeded)
+HANDLED_BEFORE = (Fate, Cancelled, LeaseLost, TimeLimitExceeded)
 """Exceptions with a fixed effect on the attempt. The options of a job type cannot change it."""
 
 

@@ -73,6 +73,7 @@ class JobType(Generic[P, R]):
     error_budgets: Mapping[type[BaseException], int] = field(default_factory=dict, hash=False)
     isolated: bool = False
     delivery: Delivery = "at_least_once"
+    on_cancel: Literal["raise", "ask"] = "raise"
     schedulable: bool = False
     version: int = 1
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict, hash=False)

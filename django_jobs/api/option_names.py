@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 JOB_OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
     *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
-    *("delivery", "schedulable", "version", "upgrades", "aliases", "retention"),
+    *("delivery", "on_cancel", "schedulable", "version", "upgrades", "aliases", "retention"),
     *("resources", "concurrency", "tenant", "tags"),
 )
 USING_OPTIONS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from django.utils.translation import gettext_noop
 
@@ -61,6 +61,7 @@ def job(
     error_budgets: Mapping[type[BaseException], int] | None = None,
     isolated: bool = False,
     delivery: Delivery = "at_least_once",
+    on_cancel: Literal["raise", "ask"] = "raise",
     schedulable: bool = False,
     version: int = 1,
     upgrades: Mapping[int, Upgrade] | None = None,
@@ -110,6 +111,9 @@ def job(
     - ``delivery``: with ``"at_most_once"`` a failed or lost attempt is never retried. With
       ``"exactly_once"`` the handler's writes to the jobs' database and the success of the job
       commit in one transaction. The default is ``"at_least_once"``.
+    - ``on_cancel``: with ``"raise"``, the default, a cancel is raised in a running handler: as
+      :class:`Cancelled` by the methods of its run, and at each ``await``. With ``"ask"`` only its
+      ``should_stop()`` says so.
     - ``schedulable``: schedules and jobs that are created in the admin may use the job type.
     - ``version``: the version of its payloads. ``upgrades``: a dict of older versions and
       functions, each of which returns a payload in the next version. ``aliases``: earlier names,

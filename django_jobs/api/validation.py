@@ -107,6 +107,8 @@ def check_declaration(declared: JobType[..., Any]) -> None:
             f"{where}: delivery is 'at_least_once', 'at_most_once' or 'exactly_once', "
             f"not {declared.delivery!r}"
         )
+    if declared.on_cancel not in ("raise", "ask"):
+        raise ValueError(f"{where}: on_cancel is 'raise' or 'ask', not {declared.on_cancel!r}")
     if declared.delivery == "exactly_once" and declared.is_async:
         raise ValueError(
             f"{where}: exactly_once needs a plain function, not async def: "

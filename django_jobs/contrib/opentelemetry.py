@@ -21,7 +21,7 @@ from ..api.hooks import HookEvent
 from ..conf import conf
 from ..domain.errors import ErrorReport
 from ..domain.states import RunState
-from ..exceptions import Cancel, LeaseLost, Snooze, TimeLimitExceeded
+from ..exceptions import Cancel, Cancelled, LeaseLost, Snooze, TimeLimitExceeded
 from ..models import Dependency, Run
 from ..models.database import DATABASE_ERRORS
 from ..worker.context.attempt import StopHandler, Suspended
@@ -184,7 +184,7 @@ def _outcome_of(error: BaseException) -> RunState:
     match deciding(error) or error:
         case Snooze() | Suspended():
             return RunState.SNOOZED
-        case Cancel():
+        case Cancel() | Cancelled():
             return RunState.CANCELLED
         case StopHandler():
             return RunState.RELEASED

@@ -13,6 +13,7 @@ from django.db import transaction
 from ..api.validation import known_queue
 from ..conf import conf
 from ..domain.states import RunState
+from ..exceptions import Cancelled
 from ..lifecycle.job_columns import ClaimedJob
 from ..lifecycle.schedules.waiting import start_next_waiting
 from ..lifecycle.settling import Settled
@@ -28,7 +29,9 @@ MOST_ATTEMPTS = 10_000
 
 FAILED = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
 
-OF_HANDLERS = (Exception, SystemExit, CancelledError, StopHandler, Suspended, ProcessDied)
+OF_HANDLERS = (
+    *(Exception, SystemExit, Cancelled, CancelledError, StopHandler, Suspended, ProcessDied),
+)
 """What ends the attempt in which it is raised. Anything else is for the test: a key that was
 pressed, or what ``pytest.fail()`` raises in a mock."""
 

@@ -79,6 +79,7 @@ def test_a_handler_that_could_not_run_is_refused(handler: Any, problem: str) -> 
         ({"max_crashes": "3"}, "max_crashes is a whole number"),
         ({"retry_on": ["ValueError"]}, "retry_on takes exception classes"),
         ({"discard_on": [int]}, "discard_on takes exception classes"),
+        ({"on_cancel": "kill"}, "on_cancel is 'raise' or 'ask', not 'kill'"),
         ({"delivery": "twice"}, "delivery is 'at_least_once', 'at_most_once' or 'exactly_once'"),
         ({"priority": 1000}, "from -100 to 100"),
         ({"max_attempts": 0}, "whole number from 1 to 2,147,483,647, not 0"),

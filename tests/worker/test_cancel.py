@@ -101,6 +101,22 @@ def test_a_plain_handler_is_asked_to_stop_and_not_interrupted(
     assert Effect.objects.filter(job_id=second.pk).count() == 1
 
 
+def test_a_plain_handler_that_reports_ends(start_worker: Start, tmp_path: Path) -> None:
+    path, other = tmp_path / "job", tmp_path / "other"
+    neighbour = jobs.hold.enqueue(str(other))
+    job = limit_jobs.report_for_ever.enqueue(str(path))
+    start_worker(TEST_DJANGO_JOBS=NO_GRACE)
+    until_marked(path)
+    until_marked(other)
+    assert cancel(job.pk)
+    assert until_status(job, "cancelled").reason == "cancelled while running"
+    assert outcomes(job) == ["cancelled"]
+    assert Path(f"{path}.cleaned").exists()
+    let_go(other)
+    until_status(neighbour, "succeeded")
+    assert Worker.objects.count() == 1
+
+
 def test_a_job_that_fails_after_a_cancel_is_not_tried_again(
     start_worker: Start, tmp_path: Path
 ) -> None:

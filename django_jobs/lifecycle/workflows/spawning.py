@@ -15,7 +15,7 @@ from django.db import transaction
 
 from ...domain.states import JobState
 from ...domain.workflows import When
-from ...exceptions import Cancel
+from ...exceptions import Cancelled
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..backlog import within_limit
 from ..bulk_insert import Item, NumberedSteps, copy_in, rows_dropped
@@ -138,9 +138,9 @@ def write_batch(
     """Insert the children with the numbers from ``so_far`` on, in a separate transaction, unless
     they are there already; return how far the spawn has come.
 
-    Raises :class:`LeaseLost` if the job is no longer its worker's, and :class:`Cancel` if it is to
-    be cancelled. The first batch inserts ``then``, and the run of a job that is no step yet, with
-    the id ``job.workflow_run_id``.
+    Raises :class:`LeaseLost` if the job is no longer its worker's, and :class:`Cancelled` if it is
+    to be cancelled. The first batch inserts ``then``, and the run of a job that is no step yet,
+    with the id ``job.workflow_run_id``.
     """
     with transaction.atomic(using=jobs_connection().alias, durable=True):
         waiting, has_edges = _waiting_for(job)
@@ -186,7 +186,7 @@ def _lock(job: ClaimedJob, spawn: NewSpawn, waiting: Sequence[int]) -> tuple[int
         if (id_, attempt, worker) != job.fence:
             continue
         if cancelled:
-            raise Cancel("cancelled while running")
+            raise Cancelled
         if run is None:
             run = job.workflow_run_id
             if not execute(INSERT_RUN, {"run": run, "id": job.id}):

@@ -148,12 +148,21 @@ class Attempt:
 
     def should_stop(self) -> bool:
         """Whether the handler should end as soon as possible."""
+        return self.entry.cancel_asked or self.has_to_stop()
+
+    def has_to_stop(self) -> bool:
+        """Whether what the handler calls of its run may end it."""
         return (
             not self.is_live
             or self.stopping()
-            or self.entry.cancel_asked
+            or self.raises_cancel()
             or self.slot.worker != self.job.worker
         )
+
+    def raises_cancel(self) -> bool:
+        """Whether its cancel was asked for and is to be raised in its handler."""
+        job_type = self.job_type
+        return self.entry.cancel_asked and (job_type is None or job_type.on_cancel == "raise")
 
     def ending(self, outcome: Outcome, finished: float | None = None) -> Ending:
         """Its end, with what was measured, logged and traced. ``finished`` is now by default."""

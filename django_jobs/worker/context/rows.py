@@ -86,7 +86,7 @@ class Rows(Generic[M]):
         self._in_hand = False
         self._done += 1
         total = max(self._total or 0, self._done)
-        self._run.progress(self._done / total, f"{self._done:,} of {total:,}")
+        self._run._report(self._done / total, f"{self._done:,} of {total:,}")
         self._run._keep(
             {STATE: {"by": self._by, "after": self._position, "done": self._done, "total": total}}
         )

@@ -17,7 +17,7 @@ from ...domain.durations import Duration
 from ...domain.errors import text_of
 from ...domain.gates import parse
 from ...domain.payload import NotStorable, encode
-from ...exceptions import Cancel, PayloadError
+from ...exceptions import Cancelled, PayloadError
 from ...logs.context import current
 from ...models.database import jobs_connection
 from . import once, suspending
@@ -34,7 +34,9 @@ class RunContext:
 
     It is valid only while the handler runs. If it is used later, for example in a thread that the
     handler started, :meth:`should_stop` returns True, and what reports, makes a call or reads other
-    steps raises ``RuntimeError``.
+    steps raises ``RuntimeError``. Once the worker knows of a cancel of the job, what reports or
+    makes a call raises :class:`Cancelled`, after what was reported is noted and before a call is
+    made, unless the job type has ``on_cancel="ask"``.
     """
 
     __slots__ = ("_attempt", "_results", "_spawned")
@@ -133,9 +135,8 @@ class RunContext:
             share = nan
         if not 0.0 <= share <= 1.0:  # false for NaN too
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
-        note_text = "" if note is None else note if type(note) is str else text_of(note)
-        self._note_progress()
-        self._attempt.reporter.progress(self._attempt, share, note_text)
+        self._report(share, "" if note is None else note if type(note) is str else text_of(note))
+        self._raise_cancel()
 
     def checkpoint(self, data: Any) -> None:
         """Save where the next attempt can continue, as JSON.
@@ -149,6 +150,7 @@ class RunContext:
         if self._attempt.reporter.of(self._attempt).walked:
             raise ValueError("iterate() saves the checkpoint of this job")
         self._keep(data)
+        self._raise_cancel()
 
     @property
     def saved_checkpoint(self) -> Any:
@@ -184,13 +186,13 @@ class RunContext:
         of 1 to 200 characters, ``TypeError`` if ``call`` is async or cannot be called, and
         :class:`LeaseLost`, before the call, if the attempt no longer belongs to this worker.
         """
-        self._note_progress()
+        self._note_call()
         return once.once(self._attempt, key, call)
 
     async def aonce(self, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """:meth:`once` for async code: awaits the result of ``call``. A plain function works too,
         but blocks the event loop."""
-        self._note_progress()
+        self._note_call()
         return await once.aonce(self._attempt, key, call)
 
     def sleep(self, key: str, duration: Duration) -> None:
@@ -201,12 +203,12 @@ class RunContext:
         once. Raises ``ValueError`` if ``key`` is not text of 1 to 200 characters, ``duration`` is
         not a time, or the job is delivered at most once.
         """
-        self._note_progress()
+        self._note_call()
         suspending.sleep(self._attempt, key, duration)
 
     async def asleep(self, key: str, duration: Duration) -> None:
         """:meth:`sleep` for async code."""
-        self._note_progress()
+        self._note_call()
         await suspending.asleep(self._attempt, key, duration)
 
     def wait_for(self, name: str, timeout: Duration | None = None) -> Any:
@@ -218,12 +220,12 @@ class RunContext:
         here); this call then raises :class:`SignalTimeout`, in later attempts too. Raises
         ``ValueError`` as :meth:`sleep` does.
         """
-        self._note_progress()
+        self._note_call()
         return suspending.wait_for(self._attempt, name, timeout)
 
     async def await_for(self, name: str, timeout: Duration | None = None) -> Any:
         """:meth:`wait_for` for async code."""
-        self._note_progress()
+        self._note_call()
         return await suspending.await_for(self._attempt, name, timeout)
 
     @property
@@ -269,7 +271,7 @@ class RunContext:
         Raises what :meth:`JobType.enqueue_many` raises, :class:`EnqueueError` inside a transaction
         and for a key that an earlier call of this handler had, and :class:`LeaseLost`.
         """
-        self._note_progress()
+        self._note_call()
         call = Call(job_type, payloads, then, key, when)
         key = spawn(self._attempt, call, self._spawned, self._between_batches)
         self._spawned.append(key)
@@ -293,13 +295,28 @@ class RunContext:
 
     def _has_to_stop(self) -> bool:
         """Whether a handler that can continue in the next attempt should stop now."""
-        return self.should_stop() or (self.draining() and self._can_go_on_elsewhere())
+        stops = self._attempt.has_to_stop()
+        return stops or (self.draining() and self._can_go_on_elsewhere())
 
     def _stop_handler(self) -> NoReturn:
         self._confirm()
+        self._raise_cancel()
         if self.draining():
             raise StopHandler
-        raise Cancel("cancelled while running")
+        raise Cancelled
+
+    def _raise_cancel(self) -> None:
+        if self._attempt.raises_cancel():
+            raise Cancelled
+
+    def _note_call(self) -> None:
+        """Note that the handler makes a call, which it does not once it is cancelled."""
+        self._note_progress()
+        self._raise_cancel()
+
+    def _report(self, share: float, note: str) -> None:
+        self._note_progress()
+        self._attempt.reporter.progress(self._attempt, share, note)
 
     def _note_progress(self) -> None:
         """Reset the silence: the handler has reported something."""

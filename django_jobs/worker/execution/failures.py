@@ -18,6 +18,7 @@ import psycopg
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import InterfaceError, OperationalError
 
+from ... import exceptions
 from ...api.job_type import JobType
 from ...domain.durations import as_seconds
 from ...domain.errors import ErrorReport, chain, text_of
@@ -40,7 +41,10 @@ from ..context.attempt import StopHandler, Suspended
 from ..error_reports import report_of
 from ..ipc.messages import AttemptEnd
 
-DECIDING = LeaseLost, Cancel, Discard, StopHandler, Retry, Suspended, Snooze
+DECIDING = (
+    *(LeaseLost, exceptions.Cancelled, Cancel, Discard, StopHandler),
+    *(Retry, Suspended, Snooze),
+)
 """What decides the fate of a job, the first one first: what ends the job before what goes on with
 it, and what counts as a failure before what does not."""
 
@@ -135,7 +139,7 @@ def _chosen_by(error: BaseException) -> Outcome | None:
             usable = as_seconds(seconds)
             seconds = SNOOZE_WITHOUT_TIME if usable is None else usable
             return Snoozed(seconds=seconds, reason=text_of(reason))
-        case Cancel():
+        case Cancel() | exceptions.Cancelled():
             return Cancelled(reason=str(chosen))
         case Discard():
             return Failed(error=_report_in(error, chosen), exception=error, final=True)

@@ -8,7 +8,6 @@ from functools import partial
 
 from ...domain.outcomes import Outcome, TimedOut
 from ..context.attempt import Attempt
-from ..ipc.scoreboard import StartedJob
 from ..timeouts.limits import TimeLimit, TimeoutSource, never
 from .event_loop import HandlerLoop
 from .failures import CANCELLED, STOPPED
@@ -49,7 +48,7 @@ def bound_on_loop(
     attempt: Attempt, loop: HandlerLoop, stopping: Callable[[], bool] = never
 ) -> None:
     """:func:`bound` for an async handler."""
-    asked = _asked(attempt.entry, _watched_silence(attempt), stopping)
+    asked = _asked(attempt, _watched_silence(attempt), stopping)
     attempt.run_async = partial(loop.run, asked=asked)
     attempt.await_async = partial(loop.bounded, asked=asked)
 
@@ -63,13 +62,13 @@ def _watched_silence(attempt: Attempt) -> float | None:
 
 
 def _asked(
-    entry: StartedJob, silence: float | None, stopping: Callable[[], bool]
+    attempt: Attempt, silence: float | None, stopping: Callable[[], bool]
 ) -> Callable[[], Outcome | None]:
     def asked() -> Outcome | None:
         """How the handler has to end now, or None."""
-        if entry.cancel_asked:
+        if attempt.raises_cancel():
             return CANCELLED
-        if silence is not None and time.monotonic() >= entry.progress_at + silence:
+        if silence is not None and time.monotonic() >= attempt.entry.progress_at + silence:
             return TimedOut(seconds=silence, silent=True)
         return STOPPED if stopping() else None
 

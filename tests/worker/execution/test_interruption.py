@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,6 +89,18 @@ def test_an_async_handler_that_succeeds_in_spite_of_a_cancel_has_succeeded(
     slot: WorkerSlot,
 ) -> None:
     assert ended(slot, swallow, cancel=True) == "went on"
+
+
+@pytest.mark.parametrize("on_cancel, outcome", [("raise", CANCELLED), ("ask", None)])
+def test_an_async_handler_that_is_only_asked_is_not_cancelled(
+    slot: WorkerSlot, on_cancel: str, outcome: Cancelled | None
+) -> None:
+    with declared(wait, name="app.waiting", on_cancel=on_cancel) as job_type:
+        attempt = begun(slot, job_type)
+    attempt.entry.cancel_asked = True
+    assert isinstance(attempt.run_async, partial)
+    assert attempt.run_async.keywords["asked"]() == outcome
+    assert attempt.should_stop()
 
 
 @pytest.mark.parametrize("handler", [wait, swallow, fail_instead])
