@@ -145,8 +145,7 @@ def run_action(
         return _question(page, request, choice, action, form)
     _act(page, request, choice, action, form.cleaned_data)
     if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
-        # A replayed job is no longer a dead letter, so its page there is gone. Of a tenant that was
-        # resumed, the row may be.
+        # The page of a replayed dead letter is gone, and so may be the row of a resumed tenant.
         pk = [*choice.ids, *choice.gone][0]
         if _rows(page, [pk]).exists():
             return HttpResponseRedirect(change_url(page.admin_site, _concrete(page), pk))
@@ -379,8 +378,7 @@ def _log(
     user = request.user.pk
     assert user is not None
     if len(done) <= LOGGED_ONE_BY_ONE:
-        rows: Any = [row for row in named if row.pk in done]
-        rows = rows or _rows(page, done).only(*action.named_by.split())
+        rows: Any = [row for row in named if row.pk in done] or _rows(page, done)
         LogEntry.objects.log_actions(user, rows, CHANGE, message)
         return
     LogEntry.objects.create(
