@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar, cast
 
 from django.core.checks import CheckMessage
 
-from .interface import BaseTaskBackend, Task, TaskResult
+from .interface import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist
 from .job_task import JobTask
 from .registration import declare
 
@@ -35,7 +36,8 @@ class JobsBackend(BaseTaskBackend):
     def enqueue(
         self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> TaskResult[P, R]:
-        """Write a job in the caller's transaction.
+        """Write a job in the caller's transaction. If it runs at once, as in tests with
+        ``IMMEDIATE``, return its finished result.
 
         If another job holds the idempotency key, its result is returned, with its own Task.
 
@@ -43,6 +45,19 @@ class JobsBackend(BaseTaskBackend):
         or that cannot be stored, :class:`DuplicateJob` if the job that holds the key is of no Task,
         and what :meth:`JobType.enqueue` raises.
         """
+        from ..lifecycle.notifying import run_at_once
+
+        if run_at_once is None:
+            return self._enqueue(task, args, kwargs)
+        with run_at_once.holding():  # task_enqueued comes first
+            result = self._enqueue(task, args, kwargs)
+        with suppress(TaskResultDoesNotExist):  # kept for no time, it is gone
+            result.refresh()
+        return result
+
+    def _enqueue(
+        self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> TaskResult[P, R]:
         from .announcing import announce_enqueue
         from .enqueueing import insert
         from .results import bare_result, result_of_holder

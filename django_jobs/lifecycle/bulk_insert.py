@@ -79,7 +79,9 @@ def rows_dropped(rows: int = 1, table: str = LIVE_TABLE) -> RowsDropped:
     """The error for new rows of a table that are not there, although nothing refused them."""
     names = [name for (name,) in fetch(DROPPING.format(table=table), {})]
     by = f"a trigger ({', '.join(names)})" if names else "a trigger"
-    return RowsDropped(f"{by} of {table} dropped {rows} of the new rows: it returned NULL before INSERT")
+    return RowsDropped(
+        f"{by} of {table} dropped {rows} of the new rows: it returned NULL before INSERT"
+    )
 
 
 def not_written(key: str, table: str = LIVE_TABLE) -> EnqueueError:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 from django.db import DatabaseError, InterfaceError
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -77,7 +79,17 @@ _last_sent: dict[str, float] = {}
 _lock = threading.Lock()
 
 
-run_at_once: Callable[[str, BaseDatabaseWrapper], None] | None = None
+class RunsAtOnce(Protocol):
+    """What runs jobs in the process that enqueues them."""
+
+    def __call__(self, hint: str, connection: BaseDatabaseWrapper) -> None:
+        """A queue has jobs."""
+
+    def holding(self) -> AbstractContextManager[None]:
+        """Run no job in the block, but after it."""
+
+
+run_at_once: RunsAtOnce | None = None
 """Called in place of a NOTIFY, in a process that runs its jobs itself: see
 :mod:`django_jobs.testing.at_once`."""
 

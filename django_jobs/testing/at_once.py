@@ -66,7 +66,21 @@ class AtOnce:
         queues: dict[str, None] = self._noted.queues
         return queues
 
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Jobs that would run in the block run at its end."""
+        self._noted.is_held, self._noted.is_due = True, False
+        try:
+            yield
+        finally:
+            self._noted.is_held = False
+        if self._noted.is_due:
+            self._run()
+
     def _run(self) -> None:
+        if getattr(self._noted, "is_held", False):
+            self._noted.is_due = True
+            return
         while self._queues and not is_at_work():
             queue = next(iter(self._queues))
             del self._queues[queue]

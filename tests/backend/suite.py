@@ -13,11 +13,8 @@ import django
 
 VERSION = django.__version__ if django.VERSION >= (6, 0) else "6.0.10"
 
-BACKENDS = "tests.backend.suite_backends"
-CHANGES = {
-    r"\bSimpleTestCase\b": "TestCase",
-    r"django\.tasks\.backends\.(dummy|immediate)\b": BACKENDS,
-}
+CHANGES = {r"\bSimpleTestCase\b": "TestCase"}
+BACKENDS = r"django\.tasks\.backends\.(dummy|immediate)\b"
 OF_DJANGO_TASKS = {
     r"\bdjango\.tasks import Task\b": "django_tasks.base import Task",
     r"(?s)\bfrom django\.tasks import \((.*?)    Task,\n(.*?)\)": (
@@ -31,16 +28,17 @@ OF_DJANGO_TASKS = {
 }
 
 
-def unpack(source: Path, folder: Path) -> None:
-    """Write the package ``tasks`` into ``folder``: Django's tests in ``source``, changed."""
+def unpack(source: Path, folder: Path, backends: str) -> None:
+    """Write the package ``tasks`` into ``folder``: Django's tests in ``source``, changed. They run
+    with the classes of the module ``backends``."""
     package = folder / "tasks"
     package.mkdir()
     for path in source.glob("*.py"):
-        (package / path.name).write_text(_changed(path.read_text()))
+        (package / path.name).write_text(_changed(path.read_text(), backends))
 
 
-def _changed(text: str) -> str:
-    changes = dict(CHANGES)
+def _changed(text: str, backends: str) -> str:
+    changes = {**CHANGES, BACKENDS: backends}
     if django.VERSION < (6, 0):
         changes |= OF_DJANGO_TASKS
     for pattern, new in changes.items():
