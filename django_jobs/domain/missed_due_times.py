@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from math import inf
 
 from .schedules import INSTANT, ON_TIME_SECONDS, CatchUp, Rule, in_utc
@@ -16,6 +19,16 @@ LIMITS = {CatchUp.AT_MOST: (1, MOST_AT_ONCE), CatchUp.WINDOW: (ON_TIME_SECONDS, 
 
 MOST_MISSED_TICKS = 25
 """Missed due times that get separate ticks when a schedule is planned. The others share one."""
+
+
+MOST_MOVED = timedelta(hours=12)
+"""How far back to look for a due time that is earlier by other time zone tables. They have moved
+clocks by up to three hours, and by a day where the date line moved. In half a day a daily rule that
+was edited since has no due time of before."""
+
+MOST_MOVED_OF_TICKS = timedelta(hours=3)
+"""How far a tick is from the due time of today's tables that it stands for, at most. A rule that
+was edited leaves ticks beside its due times too, and mostly further away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +64,59 @@ def plan(
     if catch_up == CatchUp.SKIP and fire and (now - fire[-1]).total_seconds() > ON_TIME_SECONDS:
         fire, late = [], missed
     return Plan(fire=fire, late=late, more_missed=more_missed, next_due=next_due)
+
+
+def first_due(
+    rule: Rule,
+    stored: datetime | None,
+    now: datetime,
+    *,
+    last: datetime | None,
+    since: datetime | None,
+) -> datetime | None:
+    """The due time to plan from: ``stored``, or an earlier one, if ``stored`` was computed with
+    other time zone tables than those of this process. The earlier one may have passed.
+
+    ``last`` is the due time before, and ``since`` when the schedule began or went on. By the tables
+    of ``stored`` there is no due time between these and ``stored``. What is nearer to ``last`` than
+    to ``stored`` is ``last``, moved: it has been dealt with.
+    """
+    if not rule.depends_on_tables:
+        return stored
+    if stored is None:
+        return _after_its_end(rule, now, last)
+    begin = stored - MOST_MOVED
+    if since is not None and since < stored:
+        begin = max(begin, since)
+    if last is not None and last < stored:
+        begin = max(begin, last + (stored - last) / 2)
+    ahead = rule.next(max(begin, now)) if now < stored else None
+    if rule.next(stored - INSTANT) == stored and (ahead is None or ahead >= stored):
+        return stored
+    return min(rule.next(begin) or stored, stored)
+
+
+def _after_its_end(rule: Rule, now: datetime, last: datetime | None) -> datetime | None:
+    """The due time of a rule that had none left by other tables, up to its end."""
+    if last is not None and rule.ends_at is not None:
+        following = list(islice(replace(rule, ends_at=None).due_times(last), 2))
+        if len(following) == 2 and following[0] - last < (following[1] - following[0]) / 2:
+            now = max(now, following[0])  # it is ``last``, moved
+    return rule.next(now)
+
+
+def made_of(due: Sequence[datetime], fired: Iterable[datetime]) -> set[datetime]:
+    """Those of the ascending due times that have been fired. What was fired at another time is the
+    nearest of them, moved by other time zone tables."""
+    moments = set(fired)
+    made = moments.intersection(due)
+    for moment in sorted(moments - made):
+        place = bisect(due, moment)
+        beside = [at for at in due[max(place - 1, 0) : place + 1] if at not in made]
+        nearest = min(beside, key=lambda at: abs(at - moment), default=None)
+        if nearest is not None and abs(nearest - moment) <= MOST_MOVED_OF_TICKS:
+            made.add(nearest)
+    return made
 
 
 def _in_window(rule: Rule, first: datetime, now: datetime, seconds: float) -> Plan:

@@ -100,6 +100,11 @@ class Rule:
             if (bound := getattr(self, name)) is not None:
                 object.__setattr__(self, name, in_utc(bound))
 
+    @property
+    def depends_on_tables(self) -> bool:
+        """Whether other time zone tables may give it other due times."""
+        return self.timezone != "UTC" and (self.every is None or bool(self.excluded_dates))
+
     def check(self) -> None:
         """Raise ``ValueError`` for a rule that is invalid or never due."""
         if bool(self.cron) == (self.every is not None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from ..api.schedule_requests import Requests
 from ..conf import conf
 from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
-from ..domain.missed_due_times import plan
+from ..domain.missed_due_times import first_due, plan
 from ..domain.schedules import Admission, Overlap, TickState, admit
 from ..exceptions import HookError, QueueFull
 from ..lifecycle.operations import jobs as job_operations
@@ -35,6 +36,10 @@ MOST_TICKS = 2_000
 """After this many ticks a transaction adds no further schedule, so that due times missed in an
 outage are written in steps. Each step begins with the schedules that are on time."""
 
+COMPARE_SECONDS = 3600.0
+"""How often the next due times are compared with the time zone tables of this process: another one
+with other tables may have computed them since."""
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
 """Seconds between looks while due schedules are locked by another session: a worker's or an
 editor's."""
@@ -47,21 +52,27 @@ class Scheduling:
         self._pause = FIRST_PAUSE
         self._retried = False
         self._shuffled = False
+        self._compare_at = 0.0
+        self._compared = 0
 
     def look(self) -> float:
         """Fire up to 500 due schedules. Return the seconds to the next due time, at most; 0 if
         there may be more to do.
 
-        The first look also clears the errors of schedules whose job types this process has. Raises
-        what the database raises. If that is of some schedules, the others are fired before.
+        The first look also clears the errors of schedules whose job types this process has. It
+        begins to compare the next due times with the time zone tables of this process, 500 in a
+        look, and so does one an hour later. Raises what the database raises. If that is of some
+        schedules, the others are fired before.
         """
         versions = registry.versions()
         if not self._retried:
             schedule_errors.retry_errors(list(versions))
             self._retried = True
-        horizon = due_schedules.horizon()
         done = 0
         left: list[Exception] = []
+        if time.monotonic() >= self._compare_at:
+            self._compare(left)
+        horizon = due_schedules.horizon()
         if horizon.waiting:
             with transaction.atomic(using=conf().database):
                 start_next_waiting()
@@ -76,12 +87,47 @@ class Scheduling:
         if left:
             raise left[0]
         if next_due_in > 0:
-            return 0.0 if done else next_due_in
+            return 0.0 if done or self._compared else next_due_in
         self._pause = FIRST_PAUSE if done else min(2 * self._pause, LONGEST_PAUSE)
-        if done:
+        if done or self._compared:
             return 0.0
         behind_in = NEVER if horizon.behind_in is None else horizon.behind_in
         return min(self._pause, max(behind_in, FIRST_PAUSE))
+
+    def _compare(self, left: list[Exception]) -> None:
+        """Compare the next 500 due times; after the last ones, begin again in an hour."""
+        schedules = due_schedules.in_zones(self._compared, BATCH)
+        if moved := [schedule.pk for schedule in schedules if _is_moved(schedule)]:
+            work_on(partial(due_schedules.take_armed, moved), bring_forward, left)
+        if len(schedules) == BATCH:
+            self._compared = schedules[-1].pk
+        else:
+            self._compared, self._compare_at = 0, time.monotonic() + COMPARE_SECONDS
+
+
+def bring_forward(schedules: Sequence[Schedule]) -> None:
+    """Write the next due times that are earlier by the time zone tables of this process."""
+    batch = _Batch()
+    for schedule in schedules:
+        if _is_moved(schedule):
+            batch.moves[schedule.pk] = _first_due(schedule), None
+    batch.write()
+
+
+def _is_moved(schedule: Schedule) -> bool:
+    try:
+        return _first_due(schedule) != schedule.next_due_at
+    except (ValueError, OverflowError):
+        return False  # it gets an error when it is due
+
+
+def _first_due(schedule: Schedule) -> datetime | None:
+    if schedule.jobs_left == 0:
+        return schedule.next_due_at
+    last, since = schedule.last_due_at, schedule.resumed_at
+    if last is None and since is None:
+        since = schedule.created_at
+    return first_due(schedule.rule, schedule.next_due_at, schedule.now, last=last, since=since)
 
 
 def arm(schedules: Sequence[Schedule]) -> None:
@@ -170,7 +216,7 @@ def _dies(schedule: Schedule, ends: Sequence[str], batch: _Batch) -> bool:
 
 
 def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch) -> None:
-    first = _due(schedule)
+    first = _first_due(schedule) or _due(schedule)
     due = plan(
         schedule.rule,
         first,

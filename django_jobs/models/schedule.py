@@ -286,7 +286,7 @@ class Schedule(models.Model):
     def _rule(self, fields: Collection[str]) -> dict[str, Any]:
         """The values of those ``fields`` that belong to the rule and are loaded."""
         loaded = self.__dict__
-        values = {
+        values: dict[str, Any] = {
             field: in_utc(loaded[field]) if isinstance(loaded[field], datetime) else loaded[field]
             for field in self.RULE_FIELDS
             if field in fields and field in loaded

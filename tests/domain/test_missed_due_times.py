@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_jobs.domain.due_times import stretches
-from django_jobs.domain.missed_due_times import MOST_AT_ONCE, MOST_MISSED_TICKS, Plan, plan
+from django_jobs.domain.missed_due_times import (
+    MOST_AT_ONCE,
+    MOST_MISSED_TICKS,
+    Plan,
+    first_due,
+    made_of,
+    plan,
+)
 from django_jobs.domain.schedules import Rule
 from tests.calls import calls_of
 
@@ -251,3 +258,154 @@ def test_a_plan_is_the_same_in_each_zone(
     in_zone = plan(rule, first.astimezone(zone), now.astimezone(zone), *policy)
     assert in_zone == plan(rule, first, now, *policy)
     assert all(due.tzinfo is UTC for due in in_zone.late + in_zone.fire)
+
+
+# Other time zone tables
+
+
+TABLES = {  # by how much a clock is ahead
+    zone: datetime(2026, 1, 1, tzinfo=ZoneInfo(zone)).utcoffset() or timedelta()
+    for zone in ("Etc/GMT-4", "Asia/Karachi", "Asia/Kolkata", "Asia/Kathmandu", "Etc/GMT-7")
+}
+tables = st.sampled_from(sorted(TABLES))
+
+
+class Row:
+    """A schedule in its table, and the workers that look at it: each with tables of its own."""
+
+    def __init__(self, rule: Rule, zone: str, now: datetime) -> None:
+        self.rule, self.since = rule, now
+        self.next, self.last = self.by(zone).next(now), None
+        self.made: list[datetime] = []
+
+    def by(self, zone: str) -> Rule:
+        return replace(self.rule, timezone=zone)
+
+    def first(self, zone: str, now: datetime) -> datetime | None:
+        return first_due(self.by(zone), self.next, now, last=self.last, since=self.since)
+
+    def compare(self, zone: str, now: datetime) -> None:
+        if self.next is None or self.next > now:
+            self.next = self.first(zone, now)
+
+    def look(self, zone: str, now: datetime) -> None:
+        if self.next is not None and self.next <= now:
+            seen = plan(self.by(zone), self.first(zone, now) or self.next, now, "at_most", 100)
+            self.made += seen.fire
+            self.next = seen.next_due
+            self.last = seen.fire[-1] if seen.fire else self.last
+
+
+def days_of(made: list[datetime]) -> list[int]:
+    """The days since :data:`NOON` of due times at 12:00, by whatever clock of ours."""
+    return [(due - NOON + timedelta(hours=18)).days for due in made]
+
+
+@given(
+    begin=tables,
+    shift=st.sampled_from([0, 30, 90, 300]),
+    before=st.integers(0, 7 * 24 * 4),
+    after=tables,
+)
+@settings(max_examples=200, deadline=None)
+def test_a_worker_with_other_tables_makes_each_due_time_once(
+    begin: str, shift: int, before: int, after: str
+) -> None:
+    quarter = timedelta(minutes=15)
+    for cron in ("0 12 * * *", "0 12 * * 1,4"):
+        now = NOON - timedelta(hours=16) + timedelta(minutes=shift)
+        row = Row(Rule(cron=cron), begin, now)
+        for _ in range(before):
+            now += quarter
+            row.look(begin, now)
+        row.compare(after, now)
+        for _ in range(8 * 24 * 4):
+            now += quarter
+            row.look(after, now)
+        days = days_of(row.made)
+        wanted = list(range(days[0], days[-1] + 1))
+        if cron != "0 12 * * *":
+            wanted = [day for day in wanted if (NOON + timedelta(days=day)).weekday() in (0, 3)]
+        assert days == wanted
+        assert timedelta() <= now - row.made[-1] < timedelta(days=4)
+
+
+@given(looks=st.lists(st.tuples(tables, st.booleans()), min_size=400, max_size=400))
+@settings(max_examples=40, deadline=None)
+def test_workers_with_different_tables_make_each_due_time_once(
+    looks: list[tuple[str, bool]],
+) -> None:
+    now = NOON - timedelta(hours=16)
+    row = Row(Rule(cron="0 12 * * *"), "Asia/Karachi", now)
+    for zone, compares in looks:
+        now += timedelta(minutes=30)
+        if compares:
+            row.compare(zone, now)
+        row.look(zone, now)
+    days = days_of(row.made)
+    assert days == list(range(days[0], days[0] + len(days)))
+    assert len(days) in (8, 9)
+
+
+def test_what_is_due_earlier_by_todays_tables_is_made_late() -> None:
+    rule = Rule(cron="0 7 1 * *", timezone="America/Vancouver")
+    right = rule.next(NOON)
+    assert right is not None
+    last, stored, since = right - timedelta(days=31), right + timedelta(hours=1), NOON - YEAR
+    for now in (NOON, right - timedelta(minutes=1), right, right + timedelta(minutes=59), stored):
+        assert first_due(rule, stored, now, last=last, since=since) == right, now
+        assert first_due(rule, stored, now, last=None, since=since) == right, now
+        assert first_due(rule, right, now, last=last, since=since) == right, now
+    later = right - timedelta(hours=1)
+    assert first_due(rule, later, NOON, last=last, since=since) == later
+    assert plan(rule, later, later, "latest") == Plan(next_due=right)
+
+
+def test_nothing_from_before_a_schedule_began_or_went_on_is_made() -> None:
+    rule = Rule(cron="0 7 1 * *", timezone="America/Vancouver")
+    right = rule.next(NOON)
+    assert right is not None
+    stored = right + timedelta(hours=1)
+    for last in (None, right - timedelta(days=31)):
+        since = right + timedelta(minutes=1)
+        assert first_due(rule, stored, stored, last=last, since=since) == stored
+
+
+def test_a_rule_that_ended_by_other_tables_goes_on() -> None:
+    last = datetime(2026, 3, 2, 15, tzinfo=UTC)
+    rule = Rule(cron="0 7 * * *", timezone="Etc/GMT+7", ends_at=last + timedelta(hours=23.5))
+    for day in (last, last - timedelta(hours=1)):
+        found = first_due(rule, None, last + timedelta(minutes=1), last=day, since=None)
+        assert found == last + timedelta(hours=23)
+    ended = replace(rule, ends_at=last + timedelta(hours=22))
+    assert first_due(ended, None, last, last=last - timedelta(hours=1), since=None) is None
+    moved, early = replace(rule, ends_at=last), last - timedelta(hours=2)
+    assert first_due(moved, None, early, last=early, since=None) is None
+
+
+@given(
+    rule=rules, missed=spans, ahead=st.integers(0, 500_000), last=st.none() | st.just(NOON - YEAR)
+)
+@settings(max_examples=200, deadline=None)
+def test_a_due_time_of_the_same_tables_stays(
+    rule: Rule, missed: timedelta, ahead: int, last: datetime | None
+) -> None:
+    """Also of a rule that was changed, which has due times before it was."""
+    now = NOON - missed
+    stored = rule.next(now)
+    now += timedelta(seconds=ahead)
+    if stored is not None and now < stored:
+        assert first_due(rule, stored, now, last=last, since=None) == stored
+    if stored is not None:
+        assert first_due(rule, stored, stored + missed, last=last, since=None) == stored
+
+
+def test_a_time_that_was_fired_by_other_tables_is_the_nearest_due_time() -> None:
+    due = [NOON + timedelta(days=day) for day in range(5)]
+    hour = timedelta(hours=1)
+    assert made_of(due, []) == set()
+    assert made_of(due, [due[0], due[1] - hour, due[3] + hour]) == {due[0], due[1], due[3]}
+    assert made_of(due, [due[0] + hour, due[0]]) == {due[0]}
+    assert made_of(due, [due[0] - 4 * hour, due[4] + 4 * hour]) == set()
+    assert made_of(due, [due[0] - hour, due[4] + hour]) == {due[0], due[4]}
+    assert made_of([], due) == set()

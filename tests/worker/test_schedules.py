@@ -23,6 +23,7 @@ from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Job, Schedule, Tick, Worker
 from tests.factories import another_connection, in_threads, run_sql
+from tests.zones import TOWN, tables, write_tables
 
 from .firing import (
     database_time,
@@ -311,3 +312,23 @@ def test_a_schedule_pauses_itself_after_dead_jobs_in_a_row(start_worker: Start) 
     paused = Job.objects.count()
     schedule_operations.resume([schedule.pk])
     until(lambda: Job.objects.count() > paused, what="what was before the resume is forgiven")
+
+
+def test_a_worker_with_newer_time_zone_tables_loses_no_due_time(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    ((now,),) = run_sql("SELECT date_trunc('minute', now())")
+    due = {name: now + timedelta(minutes=minutes) for name, minutes in (("was", 30), ("is", -30))}
+    rule = {"cron": f"{due['was'].minute} {due['was'].hour} * * *", "timezone": TOWN}
+    with tables(tmp_path / "old", timedelta()):
+        armed = Schedule.objects.create(name="town", job_type="app.noop", **rule)
+        Schedule.objects.update(created_at=now - timedelta(hours=1))
+        Scheduling().look()
+        armed.refresh_from_db()
+    assert (armed.next_due_at, Tick.objects.count()) == (due["was"], 0)
+    start_worker(PYTHONTZPATH=write_tables(tmp_path / "new", timedelta(hours=1)))
+    until(lambda: Tick.objects.exists())
+    tick = Tick.objects.get()
+    assert (tick.outcome, tick.due_at) == ("fired", due["is"])
+    armed.refresh_from_db()
+    assert armed.next_due_at == due["is"] + timedelta(days=1)

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_noop
 
 from ...conf import conf
+from ...domain.missed_due_times import MOST_MOVED_OF_TICKS, made_of
 from ...domain.schedules import EPOCH, INSTANT, TickState, in_utc
 from ...exceptions import OperationRefused
 from ...models import Backfill, Schedule, Tick
@@ -30,6 +31,9 @@ SAME_FORM = timedelta(hours=1)
 """For how long a form makes no other job of its schedule."""
 TICKS = 10_000
 """Ticks that one statement deletes."""
+
+RUN_NOW = "run now by"
+"""The begin of the reason of a tick that is at no due time."""
 
 Request = Callable[[Schedule], JobRequest]
 """Returns what a schedule enqueues. Raises what an enqueue raises."""
@@ -102,7 +106,7 @@ def run_now(
     ``form`` in the last hour makes no other. Raises ``PermissionDenied`` if ``actor`` may not, and
     what an enqueue raises; then no job is made."""
     demand(actor, "django_jobs.run_schedule")
-    reason = f"run now by {name_of(actor) or by or 'the command line'}"
+    reason = f"{RUN_NOW} {name_of(actor) or by or 'the command line'}"
     if form:
         reason += f", form {form[:FORM_DIGITS]}"
     with transaction.atomic(using=conf().database):
@@ -142,13 +146,19 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
         raise OperationRefused(f"the range must begin in {EPOCH.year} or later")
     if end < begin:
         raise OperationRefused(gettext_noop("the range ends before it begins"))
-    due_times = schedule.rule.due_times(begin - INSTANT)
-    due = list(islice(takewhile(lambda moment: moment <= end, due_times), 2 * MOST_BACKFILLED))
+    rule = schedule.rule
+    beside = MOST_MOVED_OF_TICKS if rule.depends_on_tables else timedelta()
+    first, last = begin - beside, end + beside
+    due_times = rule.due_times(first - INSTANT)
+    due = list(islice(takewhile(lambda moment: moment <= last, due_times), 2 * MOST_BACKFILLED))
     ticks = Tick.objects.using(conf().database).filter(schedule=schedule, outcome="fired")
-    fired: set[datetime] = set()
+    fired: Iterable[datetime] = ()
     if len(due) < 2 * MOST_BACKFILLED:
-        fired.update(ticks.filter(due_at__range=(begin, end)).values_list("due_at", flat=True))
-    missing = [moment for moment in due if moment not in fired]
+        if beside:
+            ticks = ticks.exclude(reason__startswith=RUN_NOW)
+        fired = ticks.filter(due_at__range=(first, last)).values_list("due_at", flat=True)
+    made = made_of(due, fired) if beside else set(fired)
+    missing = [moment for moment in due if moment not in made and begin <= moment <= end]
     if len(missing) > MOST_BACKFILLED:
         raise OperationRefused(f"more than {MOST_BACKFILLED:,} due times; divide the range")
     return missing

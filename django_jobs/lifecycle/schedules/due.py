@@ -103,6 +103,24 @@ def take_due(job_types: Mapping[str, int], limit: int, *, shuffled: bool = False
     return _locked(due.order_by("?" if shuffled else "-next_due_at"), limit)
 
 
+def take_armed(ids: Collection[int]) -> list[int]:
+    """Lock those of these schedules that can be due until the transaction ends; return their ids.
+    Skips rows that are locked, and those whose rule has changed."""
+    armed = Schedule.objects.armed().filter(pk__in=ids, stale=False)
+    return _locked(armed.order_by("id"), len(ids))
+
+
+def in_zones(after: int, limit: int) -> list[Schedule]:
+    """Up to ``limit`` schedules with a time zone that are to come due, or have ended by their
+    bound, in the order of their ids from behind ``after``. They are not locked."""
+    armed = Schedule.objects.using(conf().database).armed().filter(pk__gt=after, stale=False)
+    armed = armed.exclude(timezone="UTC").filter(
+        Q(next_due_at__gt=Now()) | Q(next_due_at=None, ends_at__gt=Now())
+    )
+    # A payload may be one that Python cannot read.
+    return list(armed.defer("payload").annotate(**DATABASE_TIME).order_by("id")[:limit])
+
+
 def take_stale(limit: int, *, shuffled: bool = False) -> list[int]:
     """Lock up to ``limit`` schedules whose rule has changed until the transaction ends; return
     their ids. Skips rows that are locked."""
