@@ -41,8 +41,9 @@ class JobsError(Exception):
 
 class EnqueueError(JobsError, ValueError):
     """The job was not enqueued. ``enqueue`` has written nothing, and the caller's transaction can
-    be committed. So it is if a trigger of yours drops the row, as it returned NULL before an INSERT.
-    ``enqueue_many`` outside ``transaction.atomic()`` may have committed earlier batches of 5,000 jobs."""
+    be committed. A trigger of yours may be the cause, which drops the row with NULL before INSERT.
+    ``enqueue_many`` outside ``transaction.atomic()`` may have committed earlier batches of 5,000
+    jobs."""
 
 
 class UnknownQueue(EnqueueError):

@@ -20,7 +20,18 @@ from ..models.database import (
     migration_problem,
     needing_tables,
 )
-from . import configuration, history, incidents, indexes, schedules, server, snapshots, tables, work
+from . import (
+    configuration,
+    history,
+    incidents,
+    indexes,
+    schedules,
+    server,
+    snapshots,
+    tables,
+    work,
+    zones,
+)
 from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Severity
 from .reading import Reader, Statement
 
@@ -94,6 +105,7 @@ EXAMINATIONS = (
     ),
     Examination(schedules.examine_due_times, ("D313",), (schedules.FAR_AHEAD,)),
     Examination(configuration.examine_rows, ("D314",), (configuration.ROWS,)),
+    Examination(zones.examine_zones, ("D315",), (zones.ZONES,)),
     Examination(incidents.examine_keys, ("D321",), (incidents.KEYS,)),
     Examination(
         incidents.examine_pauses,

@@ -62,6 +62,7 @@ KINDS: Mapping[str, Kind] = {
         (Severity.WARNING, "D312", "schedule no longer declared"),
         (Severity.WARNING, "D313", "schedule due too far ahead"),
         (Severity.WARNING, "D314", "setting not in effect"),
+        (Severity.WARNING, "D315", "time zone tables differ"),
         (Severity.WARNING, "D321", "concurrency key held"),
         (Severity.WARNING, "D322", "pause with a backlog"),
         (Severity.WARNING, "D323", "breaker open"),
