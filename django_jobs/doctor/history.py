@@ -122,7 +122,8 @@ def _missing(
             "D131",
             f"{table.name} has no partitions from {first:%Y-%m-%d} to {last:%Y-%m-%d}. Rows of "
             f"that time are stored in {table.default}, which retention cannot drop.",
-            "Workers make partitions if their role owns the tables. So does migrate:",
+            "Workers make partitions if their role owns the tables and has the right CREATE on the "
+            "schema. So does migrate:",
             migrate_command(),
             table=table.name,
             first=first,

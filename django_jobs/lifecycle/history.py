@@ -43,9 +43,11 @@ ORDER BY 2
 """
 # An index of ids alone, so nothing of the rows is read.
 END_OF_NEWEST = "(SELECT id FROM {table} ORDER BY id DESC OFFSET %(number)s LIMIT 1)"
+# CREATE TABLE makes a table in the first schema of the search_path.
 OWNS = """
-SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), false) FROM pg_class
-WHERE oid IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_run'))
+SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), false),
+    coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)
+FROM pg_class WHERE oid IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_run'))
 """
 OTHER_OWNER = """
 SELECT rolname::text FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner
@@ -107,17 +109,26 @@ def ends_of_newest(tables: Sequence[str], number: int) -> list[int | None]:
 
 
 def owns_tables() -> bool:
-    """Whether the role of this connection may make and drop partitions: it owns the tables."""
-    ((owns,),) = fetch(OWNS, {})
-    return bool(owns)
+    """Whether the role of this connection may drop partitions: it owns the tables."""
+    return _rights()[0]
+
+
+def may_make_partitions() -> bool:
+    """Whether it may make some: it owns the tables, and may create others in their schema."""
+    return all(_rights())
+
+
+def _rights() -> tuple[bool, bool]:
+    ((owns, creates),) = fetch(OWNS, {})
+    return owns, creates
 
 
 def make_partitions(period: Period) -> int:
     """Make the missing partitions up to a week ahead; return how many. Those whose lock is not free
-    are left to the next call.
-
-    Raises the database's error if its role may not make tables, or does not own these.
-    """
+    are left to the next call. A role that may not make tables here, or does not own these, makes
+    none."""
+    if not may_make_partitions():
+        return 0
     return sum(_make_all(table, period) for table in TABLES)
 
 

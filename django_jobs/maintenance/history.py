@@ -49,7 +49,7 @@ class Partitions:
         budget is spent; return how many partitions and rows changed.
 
         A role that does not own the tables may do neither: then the owner makes partitions by
-        ``migrate``, and retention deletes rows.
+        ``migrate``, and retention deletes rows. One without CREATE on the schema only drops.
         """
         if not history.owns_tables():
             return 0

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.core.management import call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -22,6 +23,7 @@ from django_jobs.lifecycle.history import (
     Partition,
     ends_of_newest,
     make_partitions,
+    may_make_partitions,
     owns_tables,
     partitions,
 )
@@ -272,6 +274,31 @@ def test_only_the_owner_of_the_tables_makes_and_drops_partitions() -> None:
     assert owns_tables()
     run_sql("SET LOCAL ROLE pg_read_all_data")
     assert not owns_tables()
+    run_sql("RESET ROLE")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("owner", ["itself", "a group"])
+def test_an_owner_without_create_on_the_schema_makes_none_and_drops_them(owner: str) -> None:
+    run_sql("CREATE ROLE worker")
+    name = "worker" if owner == "itself" else "jobs_owner"
+    if owner == "a group":
+        run_sql("CREATE ROLE jobs_owner; GRANT jobs_owner TO worker")
+    run_sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    names = (one.name for table in TABLES for one in (table, *partitions(table)))
+    for each in [*names, *(table.default for table in TABLES)]:
+        run_sql(f"ALTER TABLE {each} OWNER TO {name}")
+    run_sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO worker")
+    run_sql("SET LOCAL ROLE worker")
+    first = [partitions(table)[0] for table in TABLES]
+    assert owns_tables()
+    assert not may_make_partitions()
+    assert [drop(one) for one in first] == [DropResult.DROPPED] * 2
+    assert make_partitions(Period.DAY) == 0
+    call_command("migrate", verbosity=0)
+    run_sql(f"RESET ROLE; GRANT CREATE ON SCHEMA public TO {name}; SET LOCAL ROLE worker")
+    assert may_make_partitions()
+    assert make_partitions(Period.DAY) == 2
     run_sql("RESET ROLE")
 
 
