@@ -66,6 +66,23 @@ ROWS = Statement(
 COLUMNS = {"strict": ("priority_weight",), "rate": ("rate", "rate_seconds")}
 """Of the options that are not the name of a column."""
 
+DATE_STYLE = Statement("SELECT current_setting('DateStyle') AS style")
+
+
+def examine_date_style(read: Reader) -> Iterator[Finding]:
+    """Whether psycopg can read the server's times."""
+    ((style,),) = (row.values() for row in read(DATE_STYLE))
+    if not style.startswith("ISO"):
+        yield found(
+            "D213",
+            f"The server's DateStyle is {style}, in which psycopg reads no times: no schedule "
+            "fires, and Django reads no DateTimeField.",
+            "Set it for the role and the database, and start workers again:",
+            f"ALTER ROLE {_role()} SET DateStyle = ISO;",
+            setting="DateStyle",
+            style=style,
+        )
+
 
 def examine_lease(read: Reader) -> Iterator[Finding]:
     """Leases that a short loss of packets outlasts."""

@@ -91,6 +91,7 @@ EXAMINATIONS = (
     Examination(server.examine_connections, ("D204", "D205"), (server.LIMITS, server.FLEET)),
     Examination(configuration.examine_lease, ("D211",), (configuration.LEASES,)),
     Examination(configuration.examine_time_outs, ("D212",), (configuration.TIME_OUTS,)),
+    Examination(configuration.examine_date_style, ("D213",), (configuration.DATE_STYLE,)),
     Examination(configuration.examine_checks, ()),
     Examination(work.examine_queues, ("D301", "D302"), (work.READY_QUEUES, work.OVERDUE_QUEUES)),
     Examination(work.examine_types, ("D303", "D304"), (work.UNCLAIMABLE, work.QUEUES)),
@@ -145,6 +146,9 @@ def diagnose(examinations: Sequence[Examination] | None = None) -> Diagnosis:
             if problem := migration_problem(error):
                 raise NotMigrated(problem) from error
             not_examined.append(NotExamined(ids=examination.ids, reason=_reason(error)))
+        except NotImplementedError:
+            reason = "psycopg reads no times in this DateStyle (D213)"
+            not_examined.append(NotExamined(ids=examination.ids, reason=reason))
         except Exception as error:  # of the code of the project. Its message may quote values
             reason = f"raised {ErrorReport.of(error).type}"
             not_examined.append(NotExamined(ids=examination.ids, reason=reason))

@@ -18,6 +18,7 @@ from ..conf import conf
 from ..domain.gates import Gates
 from ..models import Job
 from ..models.database import fetch, jobs_connection
+from ..models.floats import read_floats
 from .backlog import within_limit
 from .bulk_insert import Item, Meanwhile, copy_in, not_written, nothing, rows_dropped
 from .job_columns import (
@@ -198,6 +199,7 @@ def enqueue_one(
     connection = jobs_connection()
     for _ in range(KEY_ATTEMPTS):
         with connection.cursor() as cursor:
+            read_floats(cursor)
             cursor.execute(statement, parameters)
             row = cursor.fetchone()
         if row is not None:
@@ -216,6 +218,7 @@ def enqueue_one(
 def _enqueue_plain(new: NewJobs, payload: dict[str, Any], text: str) -> Job:
     connection = jobs_connection()
     with connection.cursor() as cursor:
+        read_floats(cursor)
         cursor.execute(new.filled(ENQUEUE_PLAIN), {"payload": text})
         row = cursor.fetchone()
     if row is None:

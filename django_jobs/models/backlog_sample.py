@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .floats import FloatField
 from .queue import LONGEST_NAME
 from .timestamps import TimestampField
 
@@ -21,7 +22,7 @@ class BacklogSample(models.Model):
     runs = models.BigIntegerField(
         _("runs"), help_text=_("Attempts of this queue that had ended since the beginning.")
     )
-    drain_seconds = models.FloatField(_("seconds until it is drained"), null=True)
+    drain_seconds = FloatField(_("seconds until it is drained"), null=True)
     drained_at = TimestampField(_("drained at"), null=True)
 
     class Meta:

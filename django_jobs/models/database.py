@@ -26,6 +26,7 @@ from psycopg.types.datetime import TimestamptzLoader
 
 from ..conf import conf
 from ..exceptions import NotMigrated
+from .floats import read_floats
 
 DATABASE_ERRORS = (DatabaseError, InterfaceError, psycopg.Error)
 """Django does not translate the errors that psycopg raises outside a cursor, such as in a pool."""
@@ -73,13 +74,14 @@ class UtcLoader(TimestamptzLoader):
 
 
 def jobs_cursor() -> Any:
-    """A cursor of :func:`jobs_connection` that reads times in UTC, whatever zone ``DATABASES`` has
-    for the alias. A time in a repeated hour of another zone equals none in UTC, and its distance to
+    """A cursor of :func:`jobs_connection` that reads numbers as ``float``, and times in UTC,
+    whatever zone ``DATABASES`` has for the alias. A time in a repeated hour of another zone equals none in UTC, and its distance to
     others of the same zone may be an hour off (PEP 495)."""
     connection = jobs_connection()
     cursor = connection.cursor()
     if connection.timezone is not UTC:
         cursor.adapters.register_loader("timestamptz", UtcLoader)
+    read_floats(cursor)
     return cursor
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .floats import FloatField
 from .timestamps import TimestampField
 
 
@@ -21,7 +22,7 @@ class Inspection(models.Model):
     answered_at = TimestampField(_("answered at"), null=True)
     process = models.IntegerField(_("process"), null=True)
     thread = models.CharField(_("thread"), max_length=200, blank=True, default="")
-    ran_seconds = models.FloatField(_("ran for seconds"), null=True)
+    ran_seconds = FloatField(_("ran for seconds"), null=True)
     stack = models.TextField(_("stack"), blank=True, default="")
 
     class Meta:

@@ -13,6 +13,7 @@ from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
 from ..model_methods import JobChanges, call
+from .floats import FloatField
 from .missing_attributes import NotOfAJob
 from .permissions import JOB_PERMISSIONS
 from .querysets import DeadLetterManager, JobQuerySet
@@ -57,7 +58,7 @@ class Job(models.Model):
     payload_version = models.PositiveSmallIntegerField(_("payload version"), default=1)
     status = models.CharField(_("status"), max_length=9, choices=JobStatus)
     priority = models.SmallIntegerField(_("priority"), default=0)
-    rank = models.FloatField(
+    rank = FloatField(
         _("rank"), help_text=_("Due time in epoch seconds minus the weight of the priority.")
     )
     available_at = TimestampField(_("due at"))
@@ -67,7 +68,7 @@ class Job(models.Model):
     max_attempts = models.PositiveIntegerField(_("maximum attempts"), default=5)
     max_crashes = models.PositiveSmallIntegerField(_("maximum crashes"), default=3)
     backoff = models.JSONField(_("backoff"), null=True, blank=True)
-    timeout = models.FloatField(_("time-out"), null=True, blank=True)
+    timeout = FloatField(_("time-out"), null=True, blank=True)
     at_most_once = models.BooleanField(
         _("at most once"),
         default=False,

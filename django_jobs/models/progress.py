@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .floats import FloatField
 from .job import Job
 from .timestamps import TimestampField
 
@@ -22,7 +23,7 @@ class Progress(models.Model):
         db_constraint=False,
     )
     attempt = models.PositiveIntegerField(_("attempt"))
-    fraction = models.FloatField(_("fraction"), null=True, help_text=_("From 0 to 1."))
+    fraction = FloatField(_("fraction"), null=True, help_text=_("From 0 to 1."))
     note = models.CharField(_("note"), max_length=200, blank=True, default="")
     checkpoint = models.JSONField(
         _("checkpoint"), null=True, help_text=_("Where the next attempt begins.")

@@ -15,6 +15,7 @@ from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.ranking import AGEING_WEIGHT, STRICT_WEIGHT
 from .database import DROPPING
+from .floats import FloatField
 from .named_row import NamedRow
 from .timestamps import TimestampField
 
@@ -100,7 +101,7 @@ class Queue(NamedRow):
         editable=False,
         help_text=_("The level when a worker last looked."),
     )
-    priority_weight = models.FloatField(
+    priority_weight = FloatField(
         _("priority weight"),
         default=AGEING_WEIGHT,
         validators=[MinValueValidator(0.0)],
@@ -122,7 +123,7 @@ class Queue(NamedRow):
         blank=True,
         help_text=_("For job types without a backoff, as returned by Backoff.as_json()."),
     )
-    timeout = models.FloatField(
+    timeout = FloatField(
         _("time-out"),
         null=True,
         blank=True,
@@ -137,14 +138,14 @@ class Queue(NamedRow):
         blank=True,
         help_text=_('Overrides the setting RETENTION, such as {"succeeded": "1d", "dead": "30d"}.'),
     )
-    slo_seconds = models.FloatField(
+    slo_seconds = FloatField(
         _("start within"),
         null=True,
         blank=True,
         validators=[MinValueValidator(SLO_SECONDS[0]), MaxValueValidator(SLO_SECONDS[1])],
         help_text=_("Seconds after its due time within which a job should start. Empty: none."),
     )
-    slo_target = models.FloatField(
+    slo_target = FloatField(
         _("share of jobs"),
         default=SLO_TARGET,
         db_default=SLO_TARGET,

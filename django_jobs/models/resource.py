@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.rates import LOWEST_RATE, SHORTEST_PERIOD, rate_of
 from ..domain.retry_budget import WINDOW_SECONDS
+from .floats import FloatField
 from .named_row import NamedRow
 from .queue import LONGEST_NAME, QUEUE_NAME
 from .timestamps import TimestampField
@@ -71,14 +72,14 @@ class Resource(NamedRow):
         validators=[MinValueValidator(1)],
         help_text=_("Jobs that may use it at once. Empty: no limit."),
     )
-    rate = models.FloatField(
+    rate = FloatField(
         _("rate"),
         null=True,
         blank=True,
         validators=[MinValueValidator(LOWEST_RATE)],
         help_text=_("Jobs that may start in each period. Empty: no limit."),
     )
-    rate_seconds = models.FloatField(
+    rate_seconds = FloatField(
         _("period"),
         default=1.0,
         validators=[MinValueValidator(SHORTEST_PERIOD)],
@@ -98,10 +99,10 @@ class Resource(NamedRow):
         validators=[MinValueValidator(1)],
         help_text=_("Failures in the window at which the breaker opens. Empty: it never does."),
     )
-    breaker_window = models.FloatField(
+    breaker_window = FloatField(
         _("window"), default=60.0, validators=[MinValueValidator(1.0)], help_text=_("Seconds.")
     )
-    breaker_open_for = models.FloatField(
+    breaker_open_for = FloatField(
         _("open for"),
         default=30.0,
         validators=[MinValueValidator(1.0)],
@@ -120,21 +121,21 @@ class Resource(NamedRow):
     breaker_reason = models.CharField(
         _("reason of the breaker"), max_length=300, blank=True, default="", editable=False
     )
-    retry_budget = models.FloatField(
+    retry_budget = FloatField(
         _("retry budget"),
         null=True,
         blank=True,
         validators=[MinValueValidator(0.0), MaxValueValidator(1.0)],
         help_text=_("The share of starts that may be retries, from 0 to 1. Empty: no limit."),
     )
-    recent_starts = models.FloatField(
+    recent_starts = FloatField(
         _("recent starts"), null=True, editable=False, help_text=_("For the retry budget.")
     )
-    recent_retries = models.FloatField(
+    recent_retries = FloatField(
         _("recent retries"), null=True, editable=False, help_text=_("For the retry budget.")
     )
     counted_at = TimestampField(_("counted at"), null=True, editable=False)
-    tokens = models.FloatField(
+    tokens = FloatField(
         _("tokens"), null=True, blank=True, editable=False, help_text=_("At the last refill.")
     )
     refilled_at = TimestampField(_("refilled at"), null=True, blank=True, editable=False)

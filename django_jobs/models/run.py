@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.decisions import CRASHED
 from ..domain.states import RunState
+from .floats import FloatField
 from .job import Job
 from .timestamps import TimestampField
 from .worker import Worker
@@ -66,10 +67,10 @@ class Run(models.Model):
     error_message = models.TextField(_("error message"), blank=True, default="")
     traceback = models.TextField(_("traceback"), blank=True, default="")
     fingerprint = models.CharField(_("fingerprint"), max_length=16, blank=True, default="")
-    cpu_seconds = models.FloatField(_("CPU seconds"), null=True)
+    cpu_seconds = FloatField(_("CPU seconds"), null=True)
     max_rss_kb = models.IntegerField(_("memory in kB"), null=True)
     queries = models.IntegerField(_("queries"), null=True)
-    query_seconds = models.FloatField(_("seconds of queries"), null=True)
+    query_seconds = FloatField(_("seconds of queries"), null=True)
     traceparent = models.CharField(
         _("traceparent"), max_length=55, blank=True, default="", db_default=""
     )

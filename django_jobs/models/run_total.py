@@ -7,6 +7,7 @@ from typing import Any
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .floats import FloatField
 from .queue import LONGEST_NAME
 from .run import RunOutcome
 from .timestamps import TimestampField
@@ -37,11 +38,11 @@ class RunTotal(models.Model):
     outcome = models.CharField(_("outcome"), max_length=9, choices=RunOutcome)
     runs = models.BigIntegerField(_("runs"))
     waiting_buckets = BucketsField(_("waiting"))
-    waiting_seconds = models.FloatField(_("seconds of waiting"))
+    waiting_seconds = FloatField(_("seconds of waiting"))
     start_lag_buckets = BucketsField(_("start lag"))
-    start_lag_seconds = models.FloatField(_("seconds of start lag"))
+    start_lag_seconds = FloatField(_("seconds of start lag"))
     runtime_buckets = BucketsField(_("runtime"))
-    runtime_seconds = models.FloatField(_("seconds of runtime"))
+    runtime_seconds = FloatField(_("seconds of runtime"))
     slo_runs = models.BigIntegerField(_("runs with an objective"))
     slo_met = models.BigIntegerField(_("runs that met it"))
     retries = models.BigIntegerField(_("Retries"), default=0, db_default=0)

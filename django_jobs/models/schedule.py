@@ -17,6 +17,7 @@ from ..domain.cron import UnknownTimezone
 from ..domain.missed_due_times import LIMITS
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates, in_utc
+from .floats import FloatField
 from .querysets import ScheduleQuerySet
 from .queue import QUEUE_NAME
 from .schedule_fields import CountField, DatesField
@@ -93,7 +94,7 @@ class Schedule(models.Model):
         default="",
         help_text=_("Minute, hour, day of the month, month, day of the week."),
     )
-    every = models.FloatField(
+    every = FloatField(
         _("interval"),
         null=True,
         blank=True,
@@ -126,7 +127,7 @@ class Schedule(models.Model):
         help_text=_("The number of jobs that its due times made."),
     )
     enabled = models.BooleanField(_("enabled"), default=True)
-    jitter_seconds = models.FloatField(
+    jitter_seconds = FloatField(
         _("jitter"),
         default=0.0,
         validators=[MinValueValidator(0.0), MaxValueValidator(LONGEST_JITTER)],
@@ -146,7 +147,7 @@ class Schedule(models.Model):
     catch_up = models.CharField(
         _("missed due times"), max_length=7, choices=CatchUps, default=CatchUps.LATEST
     )
-    catch_up_limit = models.FloatField(
+    catch_up_limit = FloatField(
         _("limit of missed due times"),
         null=True,
         blank=True,

@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
+from .floats import FloatField
 from .timestamps import TimestampField
 
 
@@ -17,7 +18,7 @@ class StoredMetrics(models.Model):
     taken_at = TimestampField(_("taken at"))
     # As text, which PostgreSQL makes faster than jsonb, and is never asked for a part of.
     values = models.TextField(_("values"), help_text=_("JSON: lists of rows, by part."))
-    seconds = models.FloatField(_("seconds"), help_text=_("What it took to read them."))
+    seconds = FloatField(_("seconds"), help_text=_("What it took to read them."))
 
     class Meta:
         verbose_name = _("stored metrics")

@@ -9,6 +9,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .floats import FloatField
 from .named_row import NamedRow
 from .timestamps import TimestampField
 
@@ -20,7 +21,7 @@ class Tenant(NamedRow):
     """A tenant that differs from the others. One without a row has a weight of 1 and no limit."""
 
     name = models.CharField(_("name"), max_length=LONGEST_TENANT, unique=True)
-    weight = models.FloatField(
+    weight = FloatField(
         _("weight"),
         default=1.0,
         validators=[MinValueValidator(LOWEST_WEIGHT), MaxValueValidator(HIGHEST_WEIGHT)],

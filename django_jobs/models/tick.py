@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.schedules import TickState
+from .floats import FloatField
 from .job import Job
 from .schedule import Schedule
 from .timestamps import TimestampField
@@ -68,7 +69,7 @@ class Tick(models.Model):
         db_constraint=False,
         db_index=False,
     )
-    late_seconds = models.FloatField(_("late by"), help_text=_("Seconds."))
+    late_seconds = FloatField(_("late by"), help_text=_("Seconds."))
     backfill = models.ForeignKey(
         Backfill,
         verbose_name=_("backfill"),

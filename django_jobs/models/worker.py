@@ -9,6 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..separators import number_text
+from .floats import FloatField
 from .timestamps import TimestampField
 
 
@@ -74,7 +75,7 @@ class Worker(models.Model):
             "of its process if it has one."
         ),
     )
-    clock_skew = models.FloatField(null=True, blank=True)
+    clock_skew = FloatField(null=True, blank=True)
     drain_requested_at = TimestampField(_("drain requested at"), null=True, blank=True)
     stopped_at = TimestampField(_("stopped at"), null=True, blank=True)
     stop_reason = models.CharField(_("reason for stopping"), max_length=300, blank=True, default="")

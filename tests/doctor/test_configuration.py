@@ -16,11 +16,13 @@ from django_jobs import Backoff
 from django_jobs.doctor.configuration import (
     exactly_once_for,
     examine_checks,
+    examine_date_style,
     examine_lease,
     examine_rows,
     examine_time_outs,
     time_out_problems,
 )
+from django_jobs.doctor.examination import diagnose
 from django_jobs.lifecycle.operations import limits
 from django_jobs.models import Queue, Resource, Tenant
 from tests.factories import declared, register_worker, run_sql
@@ -188,3 +190,15 @@ def test_a_tenant_that_was_paused_before_its_setting_is_found(settings: Settings
     (missing,) = findings(examine_rows, "D314")
     call_command(*missing.commands[0].split()[1:], verbosity=0)
     assert not findings(examine_rows, "D314")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres, MDY"])
+def test_a_date_style_that_psycopg_cannot_read_is_one_finding(style: str) -> None:
+    assert not findings(examine_date_style, "D213")
+    run_sql("SELECT set_config('DateStyle', %s, true)", [style])
+    diagnosis = diagnose()
+    (found,) = (one for one in diagnosis.findings if one.id == "django_jobs.D213")
+    assert found.facts["setting"] == "DateStyle"
+    assert found.facts["style"].startswith(style.partition(",")[0])
+    assert not [one for one in diagnosis.not_examined if "NotImplemented" in one.reason]
