@@ -53,6 +53,24 @@ SELECT coalesce(jsonb_exists(ours.signals, %(name)s), false), ours.signals -> %(
 FROM begun, ours
 """
 
+# An operator gives jobs another due time, by default now. Handlers that sleep are to wake then. A
+# job whose handler sleeps is due when that is over. One that is tried again before that sleeps
+# on. The jobs are locked.
+WAKE = f"""
+WITH sleeping AS MATERIALIZED (
+    SELECT id, available_at FROM django_jobs_job
+    WHERE id = ANY(%(ids)s::bigint[]) AND status = 'scheduled' AND attempt > 0
+)
+UPDATE django_jobs_receipt AS receipt
+SET answer = jsonb_set(receipt.answer, '{{until}}',
+    to_jsonb(coalesce(%(run_at)s::timestamptz, clock_timestamp())))
+FROM sleeping
+WHERE receipt.job_id = ANY(ARRAY(SELECT id FROM sleeping)) AND receipt.job_id = sleeping.id
+  AND starts_with(receipt.key, '{SLEEP_KEY}')
+  AND (receipt.answer ->> 'until')::timestamptz > clock_timestamp()
+  AND (receipt.answer ->> 'until')::timestamptz <= sleeping.available_at + interval '1 second'
+"""
+
 # A part of the replay of jobs whose last error was the time-out of a wait, which would be over at
 # once. Those that the handler has caught stay over.
 TIMEOUT = f"{SignalTimeout.__module__}.{SignalTimeout.__qualname__}: {SignalTimeout.TEXT}"

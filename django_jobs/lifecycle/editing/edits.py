@@ -30,6 +30,7 @@ from ..notifying import BLOCKED, notify_after_commit
 from ..operations.jobs import Actor, OperationResult, demand, name_of, replay_one
 from ..operations.signals import demand_of_step
 from ..scope import OUTSIDE, Scope, scope_of
+from ..waits import WAKE
 
 MOST_EDITS = 20
 """Edits that the headers of a job remember: the latest."""
@@ -290,6 +291,8 @@ def _write(id_: int, stored: StoredJob, edited: Edited, who: str, why: str, scop
     alias = jobs_connection().alias
     try:
         with transaction.atomic(using=alias):  # a savepoint: the holder is looked up afterwards
+            if edited.run_at is not None:
+                execute(WAKE, {"ids": [id_], "run_at": edited.run_at})
             ((status,),) = fetch(EDIT, parameters)
             if stored.idempotency_key and edited.queue != stored.queue:
                 key = {"key": stored.idempotency_key, "old": stored.queue}

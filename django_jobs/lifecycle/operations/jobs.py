@@ -6,7 +6,7 @@ back the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +20,13 @@ from ...domain.errors import ErrorReport
 from ...domain.ranking import is_priority
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
-from ...models.database import fetch, jobs_connection, repeat_conflicts
+from ...models.database import fetch, fetch_last, jobs_connection, repeat_conflicts
 from ..job_columns import AT_THE_GATES, IN_LIVE, REPLAYED
 from ..notifying import CANCELLED, GATES, notify_after_commit
 from ..opening import follow_cancelled
 from ..pausing import give_up_slots
 from ..scope import LIMITED, Scope, limited, scope_of
-from ..waits import FORGET_TIMEOUTS
+from ..waits import FORGET_TIMEOUTS, WAKE
 from ..workflows.restarting import KEY_TAKEN, is_key_of_run, restart, restart_problem, see_run
 
 Actor = Any
@@ -160,15 +160,16 @@ def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> O
     if not is_priority(priority):
         raise OperationRefused(f"a priority is from -100 to 100, not {priority}")
     wanted = list(ids)
-    return _moved(wanted, REPRIORITIZE, {"ids": wanted, "priority": priority})
+    return _moved(wanted, [REPRIORITIZE], {"ids": wanted, "priority": priority})
 
 
 @limited
 def run_now(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
-    """Make scheduled jobs ready at once. Raises ``PermissionDenied`` if ``actor`` may not."""
+    """Make scheduled jobs ready at once; a handler that sleeps wakes. Raises ``PermissionDenied``
+    if ``actor`` may not."""
     demand(actor, "django_jobs.run_job")
     wanted = list(ids)
-    return _moved(wanted, RUN_NOW, {"ids": wanted})
+    return _moved(wanted, [WAKE, RUN_NOW], {"ids": wanted, "run_at": None})
 
 
 @limited
@@ -302,10 +303,12 @@ def _replay_step(job: Job, run_id: int, by: str, reason: str) -> str | None:
 
 
 @repeat_conflicts
-def _moved(wanted: list[int], sql: str, parameters: dict[str, Any]) -> OperationResult:
+def _moved(
+    wanted: list[int], statements: Sequence[str], parameters: dict[str, Any]
+) -> OperationResult:
     with transaction.atomic(using=jobs_connection().alias):
         fetch(LOCK_JOBS, {"ids": wanted})
-        rows = fetch(sql, parameters)
+        rows = fetch_last(statements, parameters)
         for queue in {queue for _, queue in rows}:
             notify_after_commit(queue)
         return result_of(wanted, [id_ for id_, _ in rows])

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from django.db import OperationalError, transaction
 
-from django_jobs import LeaseLost, SignalTimeout
+from django_jobs import LeaseLost, SignalTimeout, enqueue
 from django_jobs.api import replay_problem
+from django_jobs.api.editing import edit_job
 from django_jobs.domain.outcomes import Failed, Outcome, Snoozed, Succeeded
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job, Receipt
+from django_jobs.models.database import database_time
 from django_jobs.worker.context import suspending
 from django_jobs.worker.context.attempt import Attempt, Suspended
 from tests.app.long_jobs import this_run
@@ -26,6 +28,7 @@ from tests.factories import (
     claim_ready,
     declared,
     enqueue_and_claim,
+    failure,
     register_worker,
     run_sql,
     settle_one,
@@ -96,6 +99,87 @@ def test_a_sleep_ends_the_attempt_and_the_next_one_passes_it(desk: Desk) -> None
     assert passed == [0, 0, 0, 1, 0, 1, 2]
     assert until_of("sleep:first") != until
     assert Receipt.objects.count() == 2
+
+
+def sleeper() -> str:
+    this_run().sleep("first", 3600)
+    this_run().sleep("second", 3600)
+    return "awake"
+
+
+async def async_sleeper() -> str:
+    await this_run().asleep("first", 3600)
+    await this_run().asleep("second", 3600)
+    return "awake"
+
+
+def act_at_once(job: Job, seconds: float = -1) -> bool:
+    return bool(edit_job(job.pk, run_at=database_time() + timedelta(seconds=seconds)).done)
+
+
+VERBS: dict[str, Callable[[Job], bool]] = {
+    "run now": lambda job: bool(job_operations.run_now([job.pk]).done),
+    "edit": act_at_once,
+}
+
+
+@pytest.mark.parametrize("handler", [sleeper, async_sleeper])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_person_wakes_a_sleeper_from_the_sleep_that_it_is_in(
+    desk: Desk, verb: str, handler: Callable[[], Any]
+) -> None:
+    worker = register_worker()
+    with declared(handler, name="app.sleeper") as job_type:
+        job = job_type.enqueue()
+        for _ in range(2):
+            (held,) = claim_ready(worker)
+            outcome = desk.make(held)
+            assert snoozed(outcome) == (3600, None)
+            settle_one(held, outcome)
+            assert VERBS[verb](job)
+        (held,) = claim_ready(worker)
+        assert desk.make(held) == Succeeded(result='"awake"')
+
+
+def test_an_edit_of_the_due_time_moves_the_sleep(desk: Desk) -> None:
+    worker = register_worker()
+    with declared(sleeper, name="app.sleeper") as job_type:
+        job = job_type.enqueue()
+        (held,) = claim_ready(worker)
+        settle_one(held, desk.make(held))
+        assert act_at_once(job, 7200)
+        run_sql("UPDATE django_jobs_job SET status = 'ready'")
+        (held,) = claim_ready(worker)
+        assert snoozed(desk.make(held)) == (7200, None)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_is_tried_again_at_once_sleeps_on(desk: Desk, verb: str) -> None:
+    """It failed before it came to the sleep."""
+    worker = register_worker()
+    with declared(sleeper, name="app.sleeper") as job_type:
+        job, other = job_type.enqueue(), job_type.enqueue()
+        for held in claim_ready(worker):
+            settle_one(held, desk.make(held))
+        run_sql("UPDATE django_jobs_job SET status = 'ready' WHERE id = %s", [job.pk])
+        (held,) = claim_ready(worker)
+        settle_one(held, failure())
+        assert VERBS[verb](job)
+        (held,) = claim_ready(worker)
+        assert snoozed(desk.make(held)) == (3600, None)
+        assert not VERBS[verb](job)  # it runs
+    assert Job.objects.get(pk=other.pk).status == "scheduled"
+    assert Receipt.objects.get(job=other.pk).answer["until"] > str(database_time())
+
+
+def test_a_person_wakes_a_sleep_step(desk: Desk) -> None:
+    worker = register_worker()
+    step = enqueue("django_jobs.sleep", {"seconds": 3600})
+    (held,) = claim_ready(worker)
+    settle_one(held, desk.make(held))
+    assert job_operations.run_now([step.pk]).done == [step.pk]
+    (held,) = claim_ready(worker)
+    assert desk.make(held) == Succeeded()
 
 
 def test_a_sleep_that_is_over_at_once_does_not_end_the_attempt(desk: Desk) -> None:
