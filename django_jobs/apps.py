@@ -80,8 +80,8 @@ def seed(*, using: str, **kwargs: Any) -> None:
     if has_todays_columns(Queue, using):
         Queue.objects.seed(conf().queues, using)
     if has_todays_columns(Resource, using):
+        celery.seed()  # first: their rates hold if the setting names none
         Resource.objects.seed(conf().resources, using)
-        celery.seed()
     if has_todays_columns(Tenant, using):
         Tenant.objects.seed(conf().tenants, using)
 

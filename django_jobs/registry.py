@@ -25,6 +25,7 @@ _schedules: dict[str, dict[str, Any]] = {}
 _schedule_clashes: set[str] = set()
 _workflows: dict[str, dict[int, Workflow]] = {}
 _workflow_copies: list[Workflow] = []
+_rates: dict[str, str] = {}
 
 
 def register(job_type: JobType[..., Any]) -> None:
@@ -51,8 +52,20 @@ def unregister(name: str) -> None:
     _drop_aliases(name)
     gone = _job_types.pop(name, None)
     _by_chance.discard(name)
+    for resource in () if gone is None else gone.resources:
+        _rates.pop(resource, None)
     forgotten = {name, *(gone.aliases if gone is not None else ())}
     _clashes[:] = [clash for clash in _clashes if clash[0] not in forgotten]
+
+
+def note_rate(resource: str, rate: str) -> None:
+    """Note that a job type declares the rate of a resource itself, which is made with it."""
+    _rates[resource] = rate
+
+
+def rates() -> dict[str, str]:
+    """The rates that job types declare, by the name of the resource."""
+    return dict(_rates)
 
 
 def find(name: str) -> JobType[..., Any] | None:

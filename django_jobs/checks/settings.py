@@ -230,7 +230,7 @@ def _unconfigured() -> Iterator[CheckMessage]:
     for name in registry.names():
         job_type = registry.get(name)
         queues[job_type.queue]["job type"].append(name)
-        for resource in job_type.resources:
+        for resource in set(job_type.resources) - registry.rates().keys():  # which makes these
             resources[resource]["job type"].append(name)
     for name, fields in sorted(registry.schedules().items()):
         if fields["queue"]:

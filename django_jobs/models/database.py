@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter, methodcaller
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import psycopg
@@ -39,6 +40,7 @@ ROW_ERRORS = (*REFUSALS, ProgrammingError)
 """The classes of the errors that :func:`is_of_a_row` tells from others."""
 
 NO_TABLE, NO_COLUMN = "42P01", "42703"
+MIGRATIONS, FIRST = Path(__file__).parents[1] / "migrations", "0001_initial"
 CONFLICTS = {"40001", "40P01"}
 """SQLSTATEs of a serialization failure and a deadlock. A retry may succeed soon."""
 
@@ -75,8 +77,8 @@ class UtcLoader(TimestamptzLoader):
 
 def jobs_cursor() -> Any:
     """A cursor of :func:`jobs_connection` that reads numbers as ``float``, and times in UTC,
-    whatever zone ``DATABASES`` has for the alias. A time in a repeated hour of another zone equals none in UTC, and its distance to
-    others of the same zone may be an hour off (PEP 495)."""
+    whatever zone ``DATABASES`` has for the alias. A time in a repeated hour of another zone equals
+    none in UTC, and its distance to others of the same zone may be an hour off (PEP 495)."""
     connection = jobs_connection()
     cursor = connection.cursor()
     if connection.timezone is not UTC:
@@ -260,7 +262,9 @@ class NeedingTables:
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if isinstance(error, ProgrammingError) and (problem := migration_problem(error)):
-            raise NotMigrated(problem) from error
+            newest = max((path.stem for path in MIGRATIONS.glob("[0-9]*.py")), default=FIRST)
+            hint = f'a migration that enqueues needs the dependency ("django_jobs", "{newest}")'
+            raise NotMigrated(f"{problem}; {hint}") from error
 
 
 needing_tables = NeedingTables()

@@ -26,19 +26,21 @@ class NamedRows(models.Manager[Row]):
 
     _recent: ClassVar[dict[tuple[str, str, str], tuple[float, Any]]] = {}
 
-    def recent(self, name: str, alias: str) -> Row | None:
-        """The row, from a cache of two seconds, so that an enqueue costs one statement.
+    def recent(self, name: str, alias: str, *, or_none: bool = False) -> Row | None:
+        """The row, from a cache of two seconds, so that an enqueue costs one statement. ``or_none``
+        if there may well be none, and one that was just made may be missed.
 
         Settings that apply at once, such as a pause, are read by the claim or the admission itself.
         """
         table = self.model._meta.db_table
         cached = self._recent.get((alias, table, name))
-        if cached is not None and time.monotonic() - cached[0] < RECENT_SECONDS:
-            return cast(Row, cached[1])
+        is_known = cached is not None and (or_none or cached[1] is not None)
+        if cached is not None and is_known and time.monotonic() - cached[0] < RECENT_SECONDS:
+            return cast(Row | None, cached[1])
         also = {"_committed": COMMITTED.format(table=table), **self.model.READ_WITH_RECENT}
         read = {key: RawSQL(value, ()) for key, value in also.items()}  # noqa: S611 — constants
         row: Any = self.using(alias).filter(name=name).annotate(**read).first()
-        if row is not None and row._committed:
+        if or_none if row is None else row._committed:
             self._recent[alias, table, name] = time.monotonic(), row
         return cast(Row | None, row)
 
@@ -58,6 +60,7 @@ class NamedRows(models.Manager[Row]):
         """
         rows = [self.model.configured(name, options) for name, options in configured.items()]
         self.using(alias).bulk_create(rows, ignore_conflicts=True)
+        self.forget_recent()
 
 
 class NamedRow(models.Model):

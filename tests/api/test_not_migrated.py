@@ -38,7 +38,10 @@ def test_before_migrate_the_error_says_what_to_run(call: str, queue_is_known: bo
     if queue_is_known:  # looked up less than two seconds ago
         Queue.objects.recent("default", "default")
     run_sql("DROP TABLE django_jobs_run, django_jobs_job, django_jobs_queue CASCADE")
-    wanted = "^django_jobs has no tables in 'default': run manage.py migrate$"
+    wanted = (
+        "^django_jobs has no tables in 'default': run manage.py migrate; a migration that enqueues "
+        r'needs the dependency \("django_jobs", "0001_initial"\)$'
+    )
     with pytest.raises(NotMigrated, match=wanted) as caught:
         CALLS[call]()
     assert isinstance(caught.value, JobsError)

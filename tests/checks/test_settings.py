@@ -204,6 +204,17 @@ def test_an_unconfigured_queue_of_schedules_is_a_warning(
     assert found(settings, QUEUES={**configured, "nightly": {}}) == []
 
 
+def test_a_resource_whose_rate_a_job_type_declares_is_no_warning(settings: Settings) -> None:
+    def handler() -> None: ...
+
+    configured = resources()
+    with declared(handler, name="app.limited", resources="app.limited"):
+        registry.note_rate("app.limited", "6/m")
+        assert found(settings, RESOURCES=configured) == []
+    with declared(handler, name="app.limited", resources="app.limited"):  # of another project
+        assert ids(found(settings, RESOURCES=configured)) == ["W002"]
+
+
 def test_an_unconfigured_resource_of_handlers_is_a_warning(settings: Settings) -> None:
     def handler() -> None: ...
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 pytest.importorskip("celery")
 
-from celery import signals
+from celery import group, signals
 from celery.app.routes import prepare
 from celery.exceptions import Ignore, TaskRevokedError
+from django.core.checks import run_checks
+from django.db import transaction
 
-from django_jobs import EnqueueError, UnknownJobType, UnknownQueue
+from django_jobs import EnqueueError, NotMigrated, PayloadError, UnknownJobType, UnknownQueue
+from django_jobs.apps import seed
 from django_jobs.contrib.celery.messages.places import queue_of
 from django_jobs.contrib.celery.running.job_types import job_type_of
-from django_jobs.models import Job, Queue, Resource
+from django_jobs.models import Job, Queue, Resource, named_row
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import celery_app, tasks
 from tests.contrib.celery.running import run_all
+from tests.factories import run_sql
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
@@ -214,3 +220,102 @@ def test_a_task_is_sent_by_its_name() -> None:
 def test_remote_control_names_what_to_use() -> None:
     with pytest.raises(AttributeError, match=r"use manage\.py jobstatus"):
         celery_app.control.inspect()
+
+
+def starred(*ids: Any) -> None: ...
+
+
+@pytest.mark.parametrize("args", ["7", "ab", b"7", {"order_id": 7}, {7}, range(1), iter([7])])
+def test_arguments_that_are_no_list_are_refused_as_by_celery(
+    declare: Callable[..., Any], args: Any
+) -> None:
+    for task in (tasks.add, declare(starred)):
+        for send in (
+            lambda task=task: task.apply_async(args),
+            lambda task=task: celery_app.send_task(task.name, args),
+        ):
+            with pytest.raises(TypeError, match="task args must be a list or tuple"):
+                send()
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("kwargs", ["ab", [("x", 1)], ("x",), {"x"}])
+def test_keywords_that_are_no_mapping_are_refused_as_by_celery(kwargs: Any) -> None:
+    with pytest.raises(TypeError, match="task keyword arguments must be a mapping"):
+        celery_app.send_task("shop.total", (), kwargs)
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("empty", [None, (), [], "", {}])
+def test_no_arguments_may_be_written_in_any_way(empty: Any) -> None:
+    celery_app.send_task("shop.total", empty, empty)
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "given, place",
+    [
+        ({"x": ZoneInfo("UTC")}, "payload.x: Object of type ZoneInfo"),
+        ({"x": {"rows": [1, {"zone": {1, 2}}]}}, "payload.x.rows[1].zone: "),
+        ({"x": 1, "y": (1, [object()])}, "payload.y[1][0]: "),
+    ],
+)
+def test_an_argument_that_is_no_json_is_named_with_its_place(given: Any, place: str) -> None:
+    with pytest.raises(PayloadError, match=re.escape(f"its arguments are not JSON: {place}")):
+        tasks.add.apply_async(kwargs=given)
+
+
+def test_a_header_that_is_no_json_is_named_with_its_place() -> None:
+    with pytest.raises(PayloadError, match=re.escape("JSON: headers.zone: ")):
+        tasks.add.apply_async((1,), headers={"zone": ZoneInfo("UTC")})
+
+
+@pytest.mark.parametrize("limit", [None, "100/m"])
+def test_a_queue_that_does_not_exist_is_asked_for_once(
+    declare: Callable[..., Any],
+    django_assert_num_queries: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str | None,
+) -> None:
+    monkeypatch.setattr(named_row, "RECENT_SECONDS", 3_600)
+    task = declare(noop, rate_limit=limit)
+    task.delay()
+    with django_assert_num_queries(3):
+        for _ in range(3):
+            task.delay()
+
+
+def test_a_rate_limit_holds_with_its_resource_in_the_settings(
+    declare: Callable[..., Any], settings: Any
+) -> None:
+    """The hint of W002 was to add it there, without its rate."""
+    settings.DJANGO_JOBS = {
+        "RESOURCES": {
+            "project.noop": {},
+            "project.starred": {"max_concurrency": 2},
+            "project.lambda_seven": {"rate": "7/s"},
+        }
+    }
+    for function in (noop, starred, lambda_seven):
+        declare(function, rate_limit="20/m")
+    seed(using="default")
+    rows = {row.name.removeprefix("project."): row for row in Resource.objects.all()}
+    found = {name: (row.rate, row.burst, row.max_concurrency) for name, row in rows.items()}
+    assert found["noop"] == (20, 1, None)
+    assert found["starred"] == (20, 1, 2)
+    assert found["lambda_seven"] == (7, None, None)
+
+
+def test_the_resource_of_a_rate_limit_is_no_warning(declare: Callable[..., Any]) -> None:
+    declare(noop, rate_limit="6/m")
+    assert "project.noop" not in str(run_checks(tags=["django_jobs"]))
+
+
+@pytest.mark.parametrize("send", [lambda: tasks.add.delay(1), lambda: group([tasks.add.s(1)])()])
+def test_sending_before_the_tables_exist_names_the_dependency(send: Callable[[], Any]) -> None:
+    wanted = r'needs the dependency \("django_jobs", "0001_initial"\)'
+    with transaction.atomic():
+        run_sql("DROP TABLE django_jobs_run, django_jobs_job, django_jobs_queue CASCADE")
+        with pytest.raises(NotMigrated, match=wanted):
+            send()
+        transaction.set_rollback(True)

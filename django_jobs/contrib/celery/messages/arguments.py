@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kombu.utils import json as kombu_json
 
 from ....api.job_type import JobType
+from ....domain.payload import NotStorable, Path
 from ....exceptions import PayloadError
 
 MARKED = {"__type__", "__value__"}
@@ -37,12 +38,22 @@ def payload_of(
     job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The payload of a call. Raises :class:`PayloadError` if the task does not take the arguments,
-    or they are not JSON."""
+    or they are not JSON, and what :func:`check_kinds` raises."""
+    check_kinds(args, kwargs)
     if job_type.signature is AS_A_PAIR:
         payload: dict[str, Any] = {"args": list(args), "kwargs": dict(kwargs)}
     else:
         payload = job_type.bind(*args, **kwargs)
-    return dict(as_json(payload, job_type.name))
+    return dict(as_json(payload, job_type.name, "payload"))
+
+
+def check_kinds(args: Any, kwargs: Any) -> None:
+    """Raise Celery's ``TypeError`` for arguments that are neither a list nor a tuple, and for
+    keywords that are no mapping: a text or a dict would be taken apart."""
+    if not isinstance(args, list | tuple):
+        raise TypeError("task args must be a list or tuple")
+    if not isinstance(kwargs, Mapping):
+        raise TypeError("task keyword arguments must be a mapping")
 
 
 def by_position_of(job_type: JobType[..., Any], args: Sequence[Any]) -> int:
@@ -59,13 +70,32 @@ def as_result(value: Any) -> Any:
         return value
 
 
-def as_json(value: Any, where: str) -> Any:
+def as_json(value: Any, where: str, name: Path) -> Any:
     """``value`` as Celery's serializer ``json`` encodes it: a datetime, a date, a time, a UUID, a
-    Decimal and bytes become an object that :func:`revived` reads."""
+    Decimal and bytes become an object that :func:`revived` reads. Raises :class:`PayloadError` for
+    any other, with its place in what is called ``name``."""
     try:
         return json.loads(kombu_json.dumps(value))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadError(f"{where}: its arguments are not JSON: {error}") from None
+    except RecursionError as error:
+        problem = NotStorable(name, str(error))
+    except (TypeError, ValueError) as error:
+        problem = NotStorable(_place_in(value, name), str(error))
+    raise PayloadError(f"{where}: its arguments are not JSON: {problem}")
+
+
+def _place_in(value: Any, path: Path) -> Path:
+    """The place of the innermost value that Celery's serializer does not encode."""
+    items: Iterable[tuple[Path, Any]] = ()
+    if isinstance(value, Mapping):
+        items = (((path, ".{}", key), item) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        items = (((path, "[{}]", place), item) for place, item in enumerate(value))
+    for place, item in items:
+        try:
+            kombu_json.dumps(item)
+        except (TypeError, ValueError):
+            return _place_in(item, place)
+    return path
 
 
 def revived(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from .... import registry
@@ -23,6 +24,8 @@ def register(app: Any, name: str) -> None:
     """Register the task of ``app`` with this name as a job type of the same name."""
     if not name.startswith("celery.") or name in OF_CELERY:
         registry.register(job_type_of(app, name))
+        if rate := rate_of(app.tasks[name]):
+            registry.note_rate(resource_of(name), rate)
 
 
 def rate_of(task: Any) -> str | None:
@@ -43,9 +46,16 @@ def seed(app: Any) -> None:
     rate, as in Celery, but on all workers together."""
     rates = {name: rate for name, task in list(app.tasks.items()) if (rate := rate_of(task))}
     Resource.objects.seed(
-        {resource_of(name): {"rate": rate, "burst": 1} for name, rate in rates.items()},
+        {resource_of(name): _limited_by(resource_of(name), rate) for name, rate in rates.items()},
         conf().database,
     )
+
+
+def _limited_by(resource: str, rate: str) -> Mapping[str, Any]:
+    """The options of the resource: those of the setting, with the rate of the task unless they name
+    one."""
+    given = conf().resources.get(resource, {})
+    return given if "rate" in given else {"rate": rate, "burst": 1, **given}
 
 
 def job_type_of(app: Any, name: str) -> JobType[..., Any]:

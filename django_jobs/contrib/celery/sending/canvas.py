@@ -13,6 +13,7 @@ from ....api.steps import Step, step_of
 from ....api.workflows.compositions import Composition, chain, group
 from ....exceptions import EnqueueError
 from ....models import WorkflowRun
+from ....models.database import needing_tables
 from ..messages.requests import ALL, ONE
 from ..messages.task_ids import task_id_of
 from .enqueueing import message_of
@@ -46,7 +47,8 @@ def start(app: Any, signature: Any, args: Any, kwargs: Any, options: Mapping[str
     if isinstance(signature, canvas._chord):
         signature.body = kwargs.pop("body", None) or signature.body  # chord(header)(body)
     laid = Steps(app, kwargs, {**signature.options, **given})
-    member, _, result_of = laid.convert(signature, tuple(args or ()))
+    with needing_tables:
+        member, _, result_of = laid.convert(signature, tuple(args or ()))
     if member is None:
         return app.GroupResult(uuid(), [])
     whole = member if isinstance(member, Composition) else chain(member)

@@ -15,6 +15,7 @@ from ....api.job_type import JobType
 from ....conf import conf
 from ....exceptions import EnqueueError
 from ....models import Resource
+from ....models.database import needing_tables
 from ..messages.arguments import as_json, by_position_of, payload_of
 from ..messages.places import priority_of, queue_of
 from ..messages.requests import RetryAsked, headers_of, stored
@@ -62,7 +63,8 @@ def send(
         return app.AsyncResult(task_id)
     if task_id is None and signals.before_task_publish.receivers:
         task_id = uuid()  # a receiver reads it in the headers, and there is no row yet
-    message = message_of(app, name, args, kwargs, options, task_id=task_id, task_type=task_type)
+    with needing_tables:
+        message = message_of(app, name, args, kwargs, options, task_id=task_id, task_type=task_type)
     job = message.job_type.insert(message.payload)
     sent = task_id or task_id_of(job.pk)
     signals.after_task_publish.send(
@@ -120,7 +122,7 @@ def message_of(
         delay=delay,
         run_at=due_of(app, given) if delay is None else None,
         idempotency_key=task_id,
-        headers=as_json(kept, name),
+        headers=as_json(kept, name, "headers"),
     )
     return Message(replace(chosen, **_limits(app, given)), payload, headers)
 
@@ -174,7 +176,7 @@ def _ask_for_retry(
             priority=priority_of(app, options) if is_new else None,
             args=args,
             kwargs=kwargs,
-            options={**options, "headers": as_json(options.get("headers") or {}, name)},
+            options={**options, "headers": as_json(options.get("headers") or {}, name, "headers")},
         )
     )
 
