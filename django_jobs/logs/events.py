@@ -92,6 +92,7 @@ EVENTS = {
         WARNING, "queue pressure previous ready oldest_seconds drain_seconds", INFO
     ),
     "transaction_left_open": _event(WARNING, "job_id job_type attempt"),
+    "tasks_cancelled": _event(WARNING, "job_id job_type attempt tasks"),
     "checkpoint_ignored": _event(WARNING, "job_id job_type attempt wanted"),
     "result_not_stored": _event(WARNING, "job_type reason"),
     "report_failed": _event(WARNING, "jobs error"),

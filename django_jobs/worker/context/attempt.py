@@ -20,6 +20,9 @@ from ..ipc.scoreboard import StartedJob, WorkerSlot
 from ..meters import Meter
 
 if TYPE_CHECKING:
+    from asyncio import Task
+    from weakref import WeakSet
+
     from ..timeouts.limits import TimeLimit
     from .progress import Reporter
 
@@ -83,6 +86,8 @@ class Attempt:
     """What it has logged, if that is kept."""
     submitted: list[Future[Any]] = field(default_factory=list)
     """Tasks of the background thread that have to end before the attempt is settled: receipts."""
+    tasks: WeakSet[Task[Any]] | None = None
+    """What its async handler has started on the loop, if anything."""
     in_handler: bool = False
     """Whether an exception that is raised in its thread arrives in its handler."""
     traceparent: str = ""

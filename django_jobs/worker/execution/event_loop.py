@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from ...domain.outcomes import Outcome, TimedOut
 from ..context.attempt import StopHandler
 from ..context.background import until_done
 from ..context.run_context import RunContext, current_run
+from ..events import emit
 from ..handlers.call_threads import CallThreads, FreeThreads, HandlerCalls
 from ..handlers.lent_connections import Sessions
 from ..timeouts.limits import Interrupted
@@ -77,7 +79,7 @@ class HandlerLoop:
 
         Raises :class:`Interrupted` if it was stopped by its time-out, or because ``asked`` returned
         a reason, and :class:`StopHandler` after :meth:`stop_all`. The coroutine gets a
-        ``CancelledError`` in each case.
+        ``CancelledError`` in each case. Tasks that it has started and left behind are cancelled.
         """
         if self._stopping:
             coroutine.close()
@@ -97,6 +99,7 @@ class HandlerLoop:
             raise
         finally:
             self._running.discard(limit)
+            _end_tasks()
         if limit.timeout.expired() and isinstance(limit.outcome, TimedOut):
             raise limit.reason()  # it caught the cancellation; after a cancel, its success counts
         return result
@@ -169,6 +172,10 @@ class HandlerLoop:
         task: Task = asyncio.Task(coroutine, loop=loop, **options)
         if (run := current_run()) is not None and "context" not in options:
             self._helpers[task] = run
+            attempt = run._attempt
+            if attempt.tasks is None:
+                attempt.tasks = WeakSet()
+            attempt.tasks.add(task)
         return task
 
     def enter(self) -> HandlerCalls:
@@ -230,6 +237,21 @@ class HandlerLoop:
             if self._stopping or outcome is not None:
                 limit.outcome = outcome
                 limit.timeout.reschedule(now)
+
+
+def _end_tasks() -> None:
+    """Cancel the tasks that the handler of this context has started and that have not ended. They
+    would run on without a slot, a time-out, a cancel and an end of the drain."""
+    run = current_run()
+    if run is None or not run._attempt.tasks:
+        return
+    own = asyncio.current_task()
+    left = [task for task in run._attempt.tasks if task is not own and not task.done()]
+    for task in left:
+        task.cancel("its handler has ended")
+    if left:
+        fields = {"job_id": run.job_id, "job_type": run.job_type, "attempt": run.attempt}
+        emit("tasks_cancelled", logging.WARNING, **fields, tasks=len(left))
 
 
 @dataclass(eq=False, slots=True)

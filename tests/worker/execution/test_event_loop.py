@@ -7,17 +7,26 @@ import gc
 import sys
 import threading
 import weakref
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
+from django.db import connections
 
-from django_jobs.domain.outcomes import TimedOut
+from django_jobs.domain.outcomes import Succeeded, TimedOut
+from django_jobs.lifecycle.job_columns import ClaimedJob
+from django_jobs.signals import worker_event
 from django_jobs.worker.context.attempt import StopHandler
+from django_jobs.worker.execution import handler_call
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.timeouts.limits import Interrupted
+from tests.app.long_jobs import this_run
+from tests.factories import declared, enqueue_and_claim, heard
 from tests.patience import PATIENCE
+from tests.worker.attempts import Desk
 from tests.worker.processes import until
 
 
@@ -185,3 +194,107 @@ def test_a_timed_out_async_handler_leaves_its_traceback(loop: HandlerLoop) -> No
     outcome = raised.value.outcome
     assert isinstance(outcome, TimedOut)
     assert "in sleep_too_long" in outcome.traceback
+
+
+class Ended:
+    """Tasks that run until they are cancelled, by name."""
+
+    def __init__(self) -> None:
+        self.begun: set[str] = set()
+        self.cancelled: set[str] = set()
+
+    async def run(self, name: str, *nested: str) -> None:
+        self.begun.add(name)
+        tasks = [asyncio.create_task(self.run(one)) for one in nested]
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            self.cancelled.add(name)
+            raise
+        finally:
+            del tasks
+
+    async def have_begun(self, *names: str) -> None:
+        while not self.begun >= set(names):
+            await asyncio.sleep(0.01)
+
+
+async def returns() -> None:
+    pass
+
+
+async def raises() -> None:
+    raise ValueError
+
+
+async def sleeps() -> None:
+    await this_run().asleep("rest", 3600)
+
+
+async def is_too_late() -> None:
+    await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize("end", [returns, raises, sleeps, is_too_late])
+def test_what_a_handler_started_on_the_loop_ends_with_it(
+    desk: Desk, end: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    ended = Ended()
+    kept: list[asyncio.Task[None]] = []
+
+    async def handler() -> None:
+        kept.append(asyncio.create_task(ended.run("a", "of a")))
+        kept.append(asyncio.ensure_future(ended.run("b")))
+        kept.append(asyncio.create_task(ended.run("own", "of own"), context=Context()))
+        gathered = asyncio.gather(ended.run("c"), ended.run("d"))
+        await ended.have_begun("a", "of a", "b", "c", "d", "own", "of own")
+        await end()
+        del gathered
+
+    options: dict[str, Any] = {"timeout": 0.2} if end is is_too_late else {}
+    with heard(worker_event) as events:
+        desk.run(handler, **options)
+        until(lambda: ended.cancelled == {"a", "of a", "b", "c", "d"})
+    (event,) = (one for one in events if one["sender"] == "tasks_cancelled")
+    assert (event["fields"]["job_type"], event["fields"]["attempt"]) == ("app.handler", 1)
+    assert event["fields"]["tasks"] >= 5
+    assert not kept[2].done(), "it belongs to no handler"
+
+
+def test_tasks_that_have_ended_and_those_of_another_handler_are_left_alone(desk: Desk) -> None:
+    ended, loop = Ended(), HandlerLoop()
+    may_end = threading.Event()
+
+    async def waits(name: str) -> None:
+        task = asyncio.create_task(ended.run(name))
+        await asyncio.create_task(answer())
+        while not may_end.is_set():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def ends() -> None:
+        await asyncio.create_task(answer())
+
+    def make(held: ClaimedJob) -> None:
+        attempt = desk.begin(held)
+        attempt.run_async = loop.run
+        handler_call.call(attempt)
+        desk.reporter.end(attempt, Succeeded())
+        connections.close_all()
+
+    with (
+        declared(waits, name="app.waits") as other,
+        declared(ends, name="app.ends") as job_type,
+        heard(worker_event) as events,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        waiting = pool.submit(make, enqueue_and_claim(other, "other"))
+        try:
+            until(lambda: ended.begun == {"other"})
+            make(enqueue_and_claim(job_type))
+            assert not ended.cancelled
+        finally:
+            may_end.set()
+        waiting.result(PATIENCE)
+    assert not [one for one in events if one["sender"] == "tasks_cancelled"]
