@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -25,6 +26,7 @@ HORIZON = 50
 DST_POLICIES = ("once", "skip", "twice")
 
 BEGINNING = datetime(2000, 1, 1)
+COMMON_YEAR = 2001
 ZONE_NAME = re.compile(r"[A-Z][\w+-]*(?:/[\w+-]+)*", re.ASCII)
 
 
@@ -254,12 +256,31 @@ def _check(cron: str, hash_id: str) -> None:
         fields = cron_text.split(cron)
         cron_text.check(fields)
         expression = _expression(fields)
+        expanded, _ = croniter.expand(expression, hash_id=hash_id.encode())
+        months = range(1, 13) if expanded[3] == ["*"] else [int(month) for month in expanded[3]]
+        _check_nearest_weekday(fields[2], months)
         croniter.expand(expression, hash_id=hash_id.encode(), strict=True)
         _, walls = _wall_times(expression, BEGINNING, hash_id)
     except ValueError as error:
         raise BrokenCron(str(error)) from error
     if next(walls, None) is None:
         raise BrokenCron(f"{cron!r} never fires")
+
+
+def _check_nearest_weekday(day: str, months: Iterable[int]) -> None:
+    """Raise ``ValueError`` for ``31W`` in a month without that day, where croniter takes the last
+    weekday; for 29W in February too."""
+    if not (nearest := cron_text.NEAREST_WEEKDAY.fullmatch(day)):
+        return
+    number = int(nearest[1] or nearest[2])
+    common = [month for month in sorted(months) if monthrange(COMMON_YEAR, month)[1] < number]
+    if common:
+        lacking = ", ".join(cron_text.MONTHS[month - 1] for month in common)
+        there_is = "in most years there is no" if number == 29 else "there is never a"
+        raise ValueError(
+            f"day {day!r}: {there_is} day {number} in {lacking}; list the months that have it, or "
+            "write L for the last day"
+        )
 
 
 def _expression(fields: list[str]) -> str:

@@ -75,6 +75,8 @@ FIELDS = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 ITEM = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?", re.ASCII)
 HASHED = re.compile(r"h(?:\((\d+)-(\d+)\))?(?:/(\d+))?", re.ASCII)
 NEAREST_WEEKDAY = re.compile(r"w(\d+)|(\d+)w", re.ASCII)
+LAST_WEEKDAY = re.compile(r"(\w+)l|l([a-z]{3})", re.ASCII)  # of other dialects
+ZONE_PREFIX = re.compile(r"((?:cron_)?tz)\s*=\s*(\S*)", re.ASCII | re.IGNORECASE)
 NTH_WEEKDAY = re.compile(r"(\w+)#([1-5])|l(\d)", re.ASCII)
 
 
@@ -84,6 +86,8 @@ def split(cron: str) -> list[str]:
     Raises ``ValueError`` unless there are five.
     """
     text = cron.strip().lower()
+    if prefix := ZONE_PREFIX.match(cron.strip()):
+        raise ValueError(f"{prefix[1]}= is no part of the expression: write timezone={prefix[2]!r}")
     if text.startswith("@") and text not in ALIASES:
         raise ValueError(f"{cron!r} is not one of {', '.join(ALIASES)}")
     fields = ALIASES.get(text, text).split()
@@ -114,6 +118,16 @@ def check(fields: list[str]) -> None:
         raise ValueError("15W, 1#1 and L5 do not combine with a second day field")
 
 
+def needs_both_elsewhere(cron: str) -> bool:
+    """Whether both day fields are given, and one begins with a star. Here a day that matches either
+    is due; in Debian's cron and pg_cron, only one that matches both."""
+    try:
+        day, weekday = split(cron)[2::2]
+    except ValueError:
+        return False
+    return "*" not in (day, weekday) and "*" in day + weekday
+
+
 def _check_whole(field: Field, text: str) -> bool:
     """Whether ``text`` is a form that must be alone in its field."""
     if text == "*":
@@ -140,6 +154,10 @@ def _check_item(field: Field, item: str) -> None:
     if field is WEEKDAY and (nth := NTH_WEEKDAY.fullmatch(item)):
         field.number(nth[1] or nth[3])
         return
+    if field is DAY and item in ("lw", "wl"):
+        raise ValueError("there is no last weekday of the month; L is its last day")
+    if field is WEEKDAY and (form := LAST_WEEKDAY.fullmatch(item)):
+        raise ValueError(f"for the last one of the month write L{field.number(form[1] or form[2])}")
     parts = ITEM.fullmatch(item)
     if not parts:
         raise ValueError(f"{item!r} is neither a value nor a range nor a step")

@@ -502,7 +502,34 @@ def test_h_on_a_day_that_never_comes_is_refused_for_the_names_that_it_hits() -> 
         ("H(9-3) * * * *", "range of H"),
         ("H(0-99) * * * *", "not between"),
         ("H,5 * * * *", "minute"),
-        ("0 0 * * 5L", "day of the week"),
+        ("0 0 * * 5L", "day of the week '5l': for the last one of the month write L5"),
+        ("0 0 * * friL,1", "write L5"),
+        ("0 0 * * Lsun", "write L0"),
+        ("0 0 * * 9L", "9 is not between"),
+        ("0 0 LW * *", "day 'lw': there is no last weekday of the month; L is its last day"),
+        ("0 0 WL * *", "no last weekday"),
+        (
+            "CRON_TZ=Europe/Berlin 0 3 * * *",
+            "CRON_TZ= is no part of the expression: write timezone='Europe/Berlin'",
+        ),
+        ("  tz=UTC @daily", "tz= .* write timezone='UTC'"),
+        ("CRON_TZ = Asia/Kolkata\n0 3 * * *", "write timezone='Asia/Kolkata'"),
+        ("TZ=", "write timezone="),
+        (
+            "0 0 31W 2,4 *",
+            "day '31w': there is never a day 31 in February, April; list the months that have it",
+        ),
+        ("0 0 31W 1,2,4 *", "never a day 31 in February, April;"),
+        ("0 0 31W * *", "never a day 31 in February, April, June, September, November;"),
+        ("0 0 W31 9-11 *", "never a day 31 in September, November;"),
+        ("0 0 30W * *", "never a day 30 in February;"),
+        ("0 0 30w jan-mar *", "never a day 30 in February;"),
+        (
+            "0 0 29W 2 *",
+            "in most years there is no day 29 in February; .* write L for the last day",
+        ),
+        ("0 0 29W * *", "no day 29 in February;"),
+        ("0 0 31W */2 *", "never a day 31 in September, November;"),
         ("0 0 * * 1#6", "day of the week"),
         ("0 0 * * 1,2#1", "do not mix"),
         ("0 0 1 * 1#1", "do not combine"),
@@ -534,6 +561,11 @@ def test_a_rule_is_refused_with_its_reason(cron: object, reason: str) -> None:
         "0 0 29 2 *",
         "0 0 L * *",
         "0 0 15W * *",
+        "0 0 28W * *",
+        "0 0 29W 1,3-12 *",
+        "0 0 30W 3-12/2 *",
+        "0 0 W31 jan,DEC *",
+        "0 0 31W 12-1 *",
         "0 0 * * L5",
         "0 0 * * mon#1,mon#3",
         "0 0 ? * 0-7",
@@ -547,6 +579,20 @@ def test_a_rule_is_refused_with_its_reason(cron: object, reason: str) -> None:
 def test_a_rule_is_accepted(cron: str) -> None:
     check_cron(cron)
     assert len(next_times(cron, "Europe/Paris", MOMENT, 3, hash_id="reports")) == 3
+
+
+def test_the_month_that_a_name_derives_has_the_day_of_its_nearest_weekday() -> None:
+    refused = 0
+    for number in range(60):
+        try:
+            check_cron("0 0 31W H *", f"schedule {number}")
+        except BrokenCron:
+            refused += 1
+        else:
+            found = next_times("0 0 31W H *", "UTC", MOMENT, 2, hash_id=f"schedule {number}")
+            assert {due.day for due in found} <= {29, 30, 31}
+            assert found[0].month in (1, 3, 5, 7, 8, 10, 12)
+    assert 5 < refused < 55
 
 
 tokens = st.sampled_from(

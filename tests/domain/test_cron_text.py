@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_jobs.domain.cron import BrokenCron, check_cron
-from django_jobs.domain.cron_text import describe
+from django_jobs.domain.cron_text import describe, needs_both_elsewhere
 from tests.calls import calls_of
 
 
@@ -133,3 +133,22 @@ def test_hostile_ranges_cost_nothing(cron: str) -> None:
     tracemalloc.stop()
     assert peak < 200_000
     assert calls_of(lambda: describe(cron)) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("cron", "both"),
+    [
+        ("0 0 */2 * 1", True),
+        ("0 0 1 * */2", True),
+        ("0 0 */2 * */3", True),
+        ("0 0 */2 * *", False),
+        ("0 0 1-31/2 * 1", False),
+        ("0 0 13 * fri", False),
+        ("0 0 */1 * 1", False),
+        ("0 0 ? * 1", False),
+        ("*/5 * 1 * 1", False),
+        ("not a rule", False),
+    ],
+)
+def test_a_star_in_one_of_two_day_fields_is_noted(cron: str, both: bool) -> None:
+    assert needs_both_elsewhere(cron) is both
