@@ -58,6 +58,9 @@ def overdue(schedule: Schedule, seconds: int = 100) -> None:
 # list
 
 
+EITHER = "A day that matches either day field is due; Debian's cron and pg_cron need both."
+
+
 @pytest.mark.django_db
 def test_a_list_shows_the_next_due_time_and_the_last_outcome() -> None:
     schedule = armed(timezone="Asia/Tokyo")
@@ -339,3 +342,16 @@ def test_workers_are_notified_at_once() -> None:
 def test_options_of_django_may_follow_the_action() -> None:
     make_schedule()
     assert "nightly" in jobschedule("list", "-v", 2, "--settings", "tests.settings")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("cron, noted", [("0 0 */2 * 1", True), ("0 0 1 * 1", False)])
+def test_a_pasted_rule_that_needs_both_day_fields_elsewhere_is_noted(
+    cron: str, noted: bool
+) -> None:
+    for shown in (
+        jobschedule("next", "--cron", cron),
+        jobschedule("next", armed(cron=cron).name),
+    ):
+        last = shown.splitlines()[-1]
+        assert (last == EITHER) is noted

@@ -24,7 +24,7 @@ from django.utils.translation import gettext as _
 
 from ... import registry
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
-from ...domain.cron_text import MONTHS, WEEKDAYS, describe
+from ...domain.cron_text import MONTHS, WEEKDAYS, describe, needs_both_elsewhere
 from ...domain.due_times import due_between
 from ...domain.durations import exactly
 from ...domain.schedules import DAY, INSTANT, Rule
@@ -89,6 +89,11 @@ def preview(rule: Rule, now: datetime, jobs_left: int | None = None) -> Preview:
         note = _("It has no due times after these.")
     else:
         note = _left(rule, now, jobs_left)
+    if needs_both_elsewhere(rule.cron):
+        either = _(
+            "A day that matches either day field is due; Debian's cron and pg_cron need both."
+        )
+        note = f"{either} {note}"
     return Preview(
         words=in_words(rule.cron, rule.every),
         zone=rule.timezone,

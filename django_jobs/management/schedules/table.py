@@ -11,7 +11,7 @@ from django.db.models import OuterRef, Q, Subquery
 from django.db.models.functions import JSONObject
 
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
-from ...domain.cron_text import describe
+from ...domain.cron_text import describe, needs_both_elsewhere
 from ...domain.durations import exactly
 from ...domain.schedules import Rule
 from ...models import Schedule, Tick
@@ -94,7 +94,10 @@ def coming(rule: Rule, after: datetime, count: int) -> str:
         (_local(due, rule.timezone), _utc(due.isoformat()), clock_change(due, rule.timezone) or "")
         for due in islice(rule.due_times(after), count)
     ]
-    return table(("LOCAL", "UTC", ""), rows) if rows else "It has no further due times."
+    text = table(("LOCAL", "UTC", ""), rows) if rows else "It has no further due times."
+    if needs_both_elsewhere(rule.cron):
+        text += "\nA day that matches either day field is due; Debian's cron and pg_cron need both."
+    return text
 
 
 def span(begin: datetime, end: datetime, timezone: str) -> str:

@@ -45,6 +45,14 @@ def test_five_times_are_previewed_local_and_utc_with_clock_changes(page: Page) -
     assert answer["times"][0]["change"] == answer["times"][2]["change"] == ""
 
 
+@pytest.mark.parametrize("cron, noted", [("0 0 */2 * 1", True), ("0 0 13 * fri", False)])
+def test_a_rule_that_needs_both_day_fields_elsewhere_is_noted(
+    page: Page, cron: str, noted: bool
+) -> None:
+    note = preview(page, cron=cron)["note"]
+    assert ("either day field is due; Debian's cron and pg_cron need both." in note) is noted
+
+
 def test_the_policy_and_the_bounds_count(page: Page) -> None:
     bounds = {
         "starts_at_0": "2099-03-28", "starts_at_1": "00:00",

@@ -221,3 +221,19 @@ def test_workers_are_notified_of_an_import_but_not_a_dry_run() -> None:
     finally:
         tables = ("periodictask", "crontabschedule", "intervalschedule")
         run_sql(f"DROP TABLE {', '.join(f'django_celery_beat_{table}' for table in tables)}")
+
+
+@pytest.mark.usefixtures("_tables")
+@pytest.mark.parametrize(
+    "weekday, noted",
+    [("7", True), ("5-7", True), ("1,7", True), ("0-7/2", True), ("*/7", False), ("0-6", False)],
+)
+def test_a_weekday_that_beat_has_never_run_is_noted(weekday: str, noted: bool) -> None:
+    ((crontab,),) = run_sql(
+        "INSERT INTO django_celery_beat_crontabschedule (minute, hour, day_of_month,"
+        " month_of_year, day_of_week) VALUES ('0', '3', '*', '*', %s)"
+        " RETURNING id",
+        [weekday],
+    )
+    add_task("weekly", interval_id=None, crontab_id=crontab)
+    assert ("note: weekday 7 is a Sunday here" in import_beat()) is noted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,6 +26,8 @@ SECONDS = {"days": 86_400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0, "
 LOWEST_OF_REDIS = 9
 CLEANUP = "celery.backend_cleanup"
 MOMENT = timedelta(microseconds=1)
+SEVENTH = re.compile(r"(?<![\w/])7(?!\w)", re.ASCII)
+"""A weekday 7, and no step of seven."""
 
 
 class NotImportable(Exception):
@@ -73,7 +76,7 @@ def translate(
         raise NotImportable("; ".join(error.messages)) from None
     except JobsError as error:
         raise NotImportable(str(error)) from None
-    return schedule, _notes(task, schedule, job_type)
+    return schedule, _notes(task, crontab, schedule, job_type)
 
 
 def _job_type(task: str, mapping: Mapping[str, str]) -> JobType[..., Any]:
@@ -165,13 +168,17 @@ def _priority(priority: int | None, redis: bool) -> int | None:
     return -min(priority, LOWEST_OF_REDIS) if redis else min(priority, HIGHEST_PRIORITY)
 
 
-def _notes(task: Row, schedule: Schedule, job_type: JobType[..., Any]) -> list[str]:
+def _notes(
+    task: Row, crontab: Row | None, schedule: Schedule, job_type: JobType[..., Any]
+) -> list[str]:
     omitted = [
         name.replace("_", " ")
         for name in ("exchange", "routing_key", "headers", "description")
         if task.get(name) not in (None, "", "{}")
     ]
     notes = []
+    if crontab is not None and SEVENTH.search(str(crontab["day_of_week"])):
+        notes.append("weekday 7 is a Sunday here; Celery beat has never run this task")
     if omitted:
         are = "is" if len(omitted) == 1 else "are"
         notes.append(f"its {', '.join(omitted)} {are} not imported")
