@@ -9,6 +9,9 @@ import signal
 import time
 from pathlib import Path
 
+from asgiref.sync import sync_to_async
+from django.db import connection
+
 from django_jobs import Backoff, current_run, job
 from django_jobs.exceptions import TimeLimitExceeded
 
@@ -232,3 +235,25 @@ def fail_when_let_go(path: str) -> None:
     while not Path(f"{path}.go").exists():
         time.sleep(0.01)
     raise ValueError("as asked")
+
+
+def wait_in_the_server() -> None:
+    """A statement in autocommit that writes a row once a lock is free, and then commits."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO app_effect (note, created_at)"
+            " SELECT 'late', now() FROM (SELECT pg_advisory_lock(4711)) AS waited"
+        )
+
+
+write_late = job(timeout=0.5, max_attempts=1, name="app.write_late")(wait_in_the_server)
+write_late_alone = job(timeout=0.5, max_attempts=1, isolated=True, name="app.write_late_alone")(
+    wait_in_the_server
+)
+write_at_leisure = job(max_attempts=1, name="app.write_at_leisure")(wait_in_the_server)
+
+
+@job(timeout=0.5, max_attempts=1)
+async def write_late_async() -> None:
+    """The same from a loop."""
+    await sync_to_async(wait_in_the_server)()

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from django.db import connections
@@ -34,6 +35,13 @@ IDLE_CHECK_SECONDS = 30.0
 
 PATIENCE = 5.0
 """Seconds that a handler waits for a connection if a limit is reached."""
+
+LOOK_FOR_THE_CLIENT = """
+SELECT set_config('client_connection_check_interval', '500', false)
+WHERE current_setting('client_connection_check_interval') = '0'
+"""
+"""Every half second, unless the role or the database has another time. Not in the options of the
+connection, which PgBouncer refuses."""
 
 
 class HandlerConnections:
@@ -201,6 +209,7 @@ class HandlerConnection:
         _patiently(connect)
         raw = wrapper.connection
         if is_psycopg(raw):
+            _end_with_its_process(raw)
             raw.cursor_factory = self.cursor_class(raw.cursor_factory)
             raw.server_cursor_factory = self.cursor_class(raw.server_cursor_factory)
             touched.discard(raw)
@@ -244,6 +253,14 @@ def _patiently(connect: Callable[[], None]) -> None:
                     raise
             close_idle_of_tree()
         time.sleep(random.uniform(0.05, 0.25))  # noqa: S311 — jitter
+
+
+def _end_with_its_process(raw: Connection[Any]) -> None:
+    """Let the server end a statement soon after its client has gone, as a killed process has. By
+    default it completes it, and commits, while the next attempt runs."""
+    if not has_open_transaction(raw) and raw.autocommit:
+        with suppress(PsycopgError):  # a server on a system that cannot notice it
+            raw.execute(LOOK_FOR_THE_CLIENT)
 
 
 def is_psycopg(raw: Any) -> bool:

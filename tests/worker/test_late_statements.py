@@ -1,0 +1,82 @@
+"""A statement of an attempt that has ended is ended by the server, and writes nothing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from django_jobs import JobType
+from django_jobs.models import Job
+from tests.app.limit_jobs import (
+    write_at_leisure,
+    write_late,
+    write_late_alone,
+    write_late_async,
+)
+from tests.app.models import Effect
+from tests.factories import run_sql
+
+from .processes import JobWorker, until, until_status
+
+pytestmark = pytest.mark.processes
+Start = Callable[..., JobWorker]
+
+WAITING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+@pytest.fixture(autouse=True)
+def _held(transactional_db: None) -> Iterator[None]:
+    """What the statements of handlers wait for, and would wait for until the test lets go."""
+    run_sql("SELECT pg_advisory_lock(4711)")
+    yield
+    run_sql("SELECT pg_advisory_unlock_all()")
+
+
+def none_is_written() -> bool:
+    """Wait until no statement waits, then let go what it would have waited for."""
+    until(lambda: not run_sql(WAITING))
+    run_sql("SELECT pg_advisory_unlock(4711)")
+    return not Effect.objects.exists()
+
+
+@pytest.mark.parametrize("late", [write_late, write_late_alone, write_late_async])
+def test_a_statement_ends_with_an_attempt_that_times_out(
+    start_worker: Start, late: JobType[..., object]
+) -> None:
+    start_worker()
+    job = late.enqueue()
+    until(lambda: run_sql(WAITING))
+    assert until_status(job, "dead").reason != ""
+    assert none_is_written()
+
+
+def test_a_statement_ends_with_a_drain(start_worker: Start) -> None:
+    worker = start_worker("--drain-timeout", "0.5")
+    job = write_at_leisure.enqueue()
+    until(lambda: run_sql(WAITING))
+    worker.signal(signal.SIGTERM)
+    until_status(job, "ready")
+    assert none_is_written()
+
+
+def test_a_statement_ends_with_a_command_that_is_killed(start_worker: Start) -> None:
+    worker = start_worker()
+    write_at_leisure.enqueue()
+    until(lambda: run_sql(WAITING))
+    worker.signal_all(signal.SIGKILL)
+    assert none_is_written()
+    assert Job.objects.exists()
+
+
+def test_a_time_that_the_role_has_is_kept(start_worker: Start) -> None:
+    (name,) = run_sql("SELECT quote_ident(current_database())")[0]
+    run_sql(f"ALTER DATABASE {name} SET client_connection_check_interval = '70ms'")
+    try:
+        start_worker()
+        job = write_late.enqueue()
+        until_status(job, "dead")
+        assert none_is_written()
+    finally:
+        run_sql(f"ALTER DATABASE {name} RESET client_connection_check_interval")
