@@ -250,6 +250,12 @@ write_late = job(timeout=0.5, max_attempts=1, name="app.write_late")(wait_in_the
 write_late_alone = job(timeout=0.5, max_attempts=1, isolated=True, name="app.write_late_alone")(
     wait_in_the_server
 )
+write_in_silence = job(silence_timeout=0.5, max_attempts=1, name="app.write_in_silence")(
+    wait_in_the_server
+)
+write_late_once = job(
+    timeout=0.5, max_attempts=1, delivery="exactly_once", name="app.write_late_once"
+)(wait_in_the_server)
 write_at_leisure = job(max_attempts=1, name="app.write_at_leisure")(wait_in_the_server)
 
 

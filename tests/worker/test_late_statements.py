@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from django_jobs import JobType
-from django_jobs.models import Job
+from django_jobs.models import Job, Run
+from tests.app.jobs import write_effect
 from tests.app.limit_jobs import (
     write_at_leisure,
+    write_in_silence,
     write_late,
     write_late_alone,
     write_late_async,
+    write_late_once,
 )
 from tests.app.models import Effect
 from tests.factories import run_sql
@@ -41,15 +44,22 @@ def none_is_written() -> bool:
     return not Effect.objects.exists()
 
 
-@pytest.mark.parametrize("late", [write_late, write_late_alone, write_late_async])
+@pytest.mark.parametrize(
+    "late", [write_late, write_late_alone, write_late_async, write_late_once, write_in_silence]
+)
 def test_a_statement_ends_with_an_attempt_that_times_out(
     start_worker: Start, late: JobType[..., object]
 ) -> None:
-    start_worker()
+    worker = start_worker("--threads", "1")
     job = late.enqueue()
     until(lambda: run_sql(WAITING))
-    assert until_status(job, "dead").reason != ""
+    until_status(job, "dead")
     assert none_is_written()
+    if late is not write_late_async:  # its loop is free; its thread is not
+        run = Run.objects.get()
+        assert (run.outcome, "in wait_in_the_server" in run.traceback) == ("timed_out", True)
+        assert "event=process_" not in worker.text()
+        until_status(write_effect.enqueue("next"), "succeeded")
 
 
 def test_a_statement_ends_with_a_drain(start_worker: Start) -> None:

@@ -91,6 +91,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             timeouts=SignalTimeouts(orders.stop_requested, inspector.look),
             loop=loop,
             stopping=orders.stopping,
+            cancel=connections.cancel,
         )
         if attempt.run_async is not None:
             signal.signal(STOP_SIGNAL, inspector.look)

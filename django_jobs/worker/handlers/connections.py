@@ -6,6 +6,7 @@ import functools
 import random
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -70,6 +71,14 @@ class HandlerConnections:
             was_open |= connection.clean()
         return was_open
 
+    def cancel(self) -> None:
+        """Ask the servers to end what they do for the handler, which has to end. Called while it
+        runs, from any thread or a signal."""
+        active = [raw for one in self.all if (raw := one.given_up()) is not None]
+        if active:
+            with suppress(RuntimeError):  # no thread can be started: its process will be killed
+                start_new_thread(_cancel, (active,))
+
     def close_if_idle(self, seconds: float) -> None:
         """Close the connections that no handler has used for this long. May be called from any
         thread."""
@@ -102,7 +111,17 @@ class HandlerConnection:
         self._as_connected: tuple[Any, ...] = ()
         self._other_touched = False
         self._attributes = 0
+        self._given_up: Connection[Any] | None = None
         self.wrapper = self._new_wrapper()
+
+    def given_up(self) -> Connection[Any] | None:
+        """The session, if a statement runs there. It serves no later handler: a cancel of this one
+        may arrive late."""
+        raw = self.wrapper.connection
+        if not is_psycopg(raw) or raw.pgconn.transaction_status != TransactionStatus.ACTIVE:
+            return None
+        self._given_up = raw
+        return self._given_up
 
     def prepare(self) -> None:
         wrapper = self.wrapper
@@ -134,9 +153,10 @@ class HandlerConnection:
         except PsycopgError:
             self._replace()
             return False
+        is_given_up, self._given_up = self._given_up is wrapper.connection, None
         is_open = has_open_transaction(wrapper.connection)
         is_broken = is_open and wrapper.connection.broken  # by the server, which rolled it back
-        if is_open or wrapper.in_atomic_block or self.is_changed():
+        if is_open or is_given_up or wrapper.in_atomic_block or self.is_changed():
             self._replace()
         else:
             wrapper.queries_log.clear()
@@ -253,6 +273,12 @@ def _patiently(connect: Callable[[], None]) -> None:
                     raise
             close_idle_of_tree()
         time.sleep(random.uniform(0.05, 0.25))  # noqa: S311 — jitter
+
+
+def _cancel(active: list[Connection[Any]]) -> None:
+    for raw in active:
+        with suppress(OSError, PsycopgError):
+            raw.cancel_safe(timeout=1.0)
 
 
 def _end_with_its_process(raw: Connection[Any]) -> None:

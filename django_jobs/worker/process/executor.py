@@ -169,7 +169,7 @@ class Executor:
         if job_type is not None and (
             attempt.job.timeout is not None or job_type.silence_timeout is not None
         ):
-            bound(attempt, timeouts=self._thread_timeouts)
+            bound(attempt, timeouts=self._thread_timeouts, cancel=connections.cancel)
         attempt.in_handler = True
         try:
             connections.prepare()

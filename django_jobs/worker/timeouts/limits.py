@@ -79,7 +79,8 @@ class TimeLimit:
     ``ended`` is how the attempt ends once the time is over. It is set before an exception is raised
     in the handler, and never changes. So exactly one exception is raised, and it cannot hit code
     that runs later. ``stop_requested`` is set by a source that was asked to stop the handler. A
-    handler that catches the exception and returns has then succeeded.
+    handler that catches the exception and returns has then succeeded. ``cancel`` ends a statement
+    of the handler, which would not see the exception before.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class TimeLimit:
         started: float,
         timeout: float | None,
         silence: float | None = None,
+        cancel: Callable[[], object] = never,
     ) -> None:
         self.ended: TimedOut | None = None
         self.stop_requested = False
@@ -100,6 +102,7 @@ class TimeLimit:
         self._entry = entry
         self._timeout = timeout
         self._silence = silence
+        self._cancel = cancel
         self._deadline = NEVER if timeout is None else started + timeout
         self._kept: dict[str, Any] = {}
 
@@ -152,6 +155,7 @@ class TimeLimit:
         """The exception to raise in the handler now."""
         if now < self.due():
             return None
+        self._cancel()
         if self.stop_requested:
             self._stopped = True
             return StopHandler
