@@ -85,8 +85,10 @@ NO_CONNECTION_LEFT = (
     "too many clients already",
     "too many connections for",
     "connection slots are reserved",
+    "query_wait_timeout",
 )
-"""PostgreSQL's message if a limit of the server, a role or a database is reached. libpq has no
+"""PostgreSQL's message if a limit of the server, a role or a database is reached, and that of
+PgBouncer if no session of its pool became free for a first statement. libpq has no
 SQLSTATE for a failed connection. In other languages it is an error like any other."""
 
 _needed = 0

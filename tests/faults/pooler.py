@@ -30,6 +30,7 @@ auth_type = any
 pool_mode = transaction
 default_pool_size = {size}
 max_client_conn = 100
+query_wait_timeout = {wait}
 ignore_startup_parameters = extra_float_digits
 """
 
@@ -43,11 +44,12 @@ def missing() -> str:
 
 class Pooler:
     """A PgBouncer in front of the database of Django's ``settings``, inside the ``with`` block. It
-    has ``size`` connections to it."""
+    has ``size`` connections to it, for which a statement waits for ``wait`` seconds."""
 
-    def __init__(self, settings: Mapping[str, Any], size: int = 6) -> None:
+    def __init__(self, settings: Mapping[str, Any], size: int = 6, wait: int = 120) -> None:
         self._settings = settings
         self._size = size
+        self._wait = wait
         self._directory = Path(tempfile.mkdtemp(prefix="pooler-"))
         self._log = self._directory / "log"
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -63,6 +65,7 @@ class Pooler:
             password=f" password={settings['PASSWORD']}" if settings["PASSWORD"] else "",
             own_port=self._port,
             size=self._size,
+            wait=self._wait,
         )
         (self._directory / "ini").write_text(text)
         user = self._user()

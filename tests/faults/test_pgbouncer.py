@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 from django.db import connection, transaction
 
+from django_jobs.domain.outcomes import Snoozed
 from django_jobs.models import Job, Run, Worker
+from django_jobs.worker.execution.failures import outcome_of_exception
 from django_jobs.worker.wakeup import Wakeup
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
@@ -52,6 +55,21 @@ def test_hundreds_of_jobs_run_once_each_and_the_worker_drains(
         assert "database_error" not in worker.text()
         assert "lease_lost" not in worker.text()
     assert set(Worker.objects.values_list("status", flat=True)) == {"stopped"}
+
+
+def test_a_handler_for_which_the_pool_has_no_session_has_not_failed(
+    transactional_db: None,
+) -> None:
+    with (
+        Pooler(connection.settings_dict, size=1, wait=1) as full,
+        psycopg.connect(full.url) as holder,
+        psycopg.connect(full.url) as other,
+    ):
+        holder.execute("SELECT 1")
+        with pytest.raises(psycopg.OperationalError) as refused:
+            other.execute("SELECT 1")
+    outcome = outcome_of_exception(refused.value, database_jobs.leave_effect_slowly)
+    assert isinstance(outcome, Snoozed)
 
 
 def test_leases_are_renewed_and_a_failure_is_tried_again(

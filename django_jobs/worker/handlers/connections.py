@@ -229,7 +229,8 @@ class HandlerConnection:
         _patiently(connect)
         raw = wrapper.connection
         if is_psycopg(raw):
-            _end_with_its_process(raw)
+            with wrapper.wrap_database_errors:
+                _end_with_its_process(raw)
             raw.cursor_factory = self.cursor_class(raw.cursor_factory)
             raw.server_cursor_factory = self.cursor_class(raw.server_cursor_factory)
             touched.discard(raw)
@@ -285,8 +286,11 @@ def _end_with_its_process(raw: Connection[Any]) -> None:
     """Let the server end a statement soon after its client has gone, as a killed process has. By
     default it completes it, and commits, while the next attempt runs."""
     if not has_open_transaction(raw) and raw.autocommit:
-        with suppress(PsycopgError):  # a server on a system that cannot notice it
+        try:
             raw.execute(LOOK_FOR_THE_CLIENT)
+        except PsycopgError:
+            if raw.closed:  # else the server's system cannot notice it
+                raise
 
 
 def is_psycopg(raw: Any) -> bool:
