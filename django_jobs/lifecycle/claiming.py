@@ -68,14 +68,16 @@ RETURNING {CLAIMED}
 SUSPECTS_OF_ASYNC = "(crashes > 0 OR NOT job_type = ANY(%(async_types)s::text[]))"
 NO_SUSPECTS = "crashes = 0"
 
-# Claims the picked rows in order until their payloads fill the byte limit, and the first row in any
-# case. Sizes are those of the stored payloads, because reading them would take as long as the rest.
-# A compressed payload counts as the most that it can expand to: 256 times its size, or the largest
-# payload allowed. A statement apart, because it makes a claim of one job a tenth slower.
+# Claims the picked rows in order until their payloads and headers fill the byte limit, and the
+# first row in any case. Sizes are those of the stored values, because reading them would take as
+# long as the rest. A compressed one counts as the most that it can expand to: 256 times its size,
+# or the largest payload allowed. A statement apart, because it makes a claim of one job a tenth
+# slower.
+BYTES = """CASE WHEN pg_column_compression({0}) IS NULL THEN pg_column_size({0})
+        ELSE least(256::bigint * pg_column_size({0}), %(largest)s) END"""
 CLAIM_WITHIN_BYTES = f"""
 WITH picked AS MATERIALIZED (
-    SELECT id, CASE WHEN pg_column_compression(payload) IS NULL THEN pg_column_size(payload)
-                    ELSE least(256::bigint * pg_column_size(payload), %(largest)s) END AS bytes
+    SELECT id, {BYTES.format("payload")} + {BYTES.format("headers")} AS bytes
     {FROM_READY}
 ), summed AS (
     SELECT id, bytes, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS up_to FROM picked
@@ -150,8 +152,9 @@ def claim(
     each handler reads. ``after`` continues behind a position in the queue. ``limited`` states that
     the queue has a ``max_concurrency``; the claim then keeps to it, counting the running jobs of
     all workers. Without ``limited`` nothing is claimed from a queue that has one. ``most_bytes``
-    bounds the memory that the payloads take, except that of the first job. ``slots`` says what is
-    to run them; ``Slots.THREADS`` needs the names of the ``async_types``.
+    bounds the memory that payloads and headers take, except that of the first job; it is counted
+    only if the payloads alone could exceed it. ``slots`` says what is to run them;
+    ``Slots.THREADS`` needs the names of the ``async_types``.
     """
     largest = conf().max_payload_bytes
     whole, within_bytes = slots.value

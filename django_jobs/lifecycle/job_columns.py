@@ -272,6 +272,11 @@ class ClaimedJob(NamedTuple):
     def fence(self) -> Fence:
         return self.id, self.attempt, self.worker
 
+    @property
+    def bytes(self) -> int:
+        """The memory of its payload and its headers."""
+        return len(self.payload) + len(self.headers)
+
     def is_expired(self, now: float) -> bool:
         """Whether ``expires_at`` has come at ``now``, a value of ``time.monotonic()``."""
         if self.expires_at is None:

@@ -254,6 +254,18 @@ def test_a_claim_is_limited_in_bytes(compressible: bool) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("compressible", [True, False])
+def test_headers_count_in_the_bytes_of_a_claim(compressible: bool) -> None:
+    ids = enqueue_many("app.noop", [{}] * 5)
+    ids += enqueue_many("app.noop", [{}] * 10, headers={"note": text_of(300_000, compressible)})
+    worker, most = register_worker(), 3 * 2**20
+    held = claim_ready(worker, most_bytes=most)
+    assert ids_of(held) == ids[: len(held)]
+    assert most / 4 < sum(job.bytes for job in held) <= most
+    assert ids_of(claim_ready(worker, after=held[-1].position)) == ids[len(held) :]
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(("limit", "counts"), [(3, False), (4, True)])
 def test_bytes_are_counted_only_if_the_limit_could_be_exceeded(limit: int, counts: bool) -> None:
     noop.enqueue()

@@ -128,8 +128,7 @@ class ClaimedJobs:
         line."""
         for job in jobs:
             self._queues[job.fence] = job.queue
-            if len(job.payload) > SMALL:
-                self._large[job.fence] = len(job.payload)
+            self.weigh(job, job.bytes)
         if on_loop:
             self._on_loop.update(job.fence for job in jobs)
 
@@ -176,9 +175,14 @@ class ClaimedJobs:
         for line in self.lines:
             line.room_made()  # the claimer counts the jobs that are still here
 
+    def weigh(self, job: ClaimedJob, size: int) -> None:
+        """Count these bytes of a job until it is removed, unless they are few."""
+        if size > SMALL:
+            self._large[job.fence] = self._large.get(job.fence, 0) + size
+
     @property
     def bytes(self) -> int:
-        """The memory of the payloads of these jobs, without the small ones."""
+        """The memory of the payloads, headers and results of these jobs, without the small ones."""
         return sum(list(self._large.values()))
 
     def count(self, *, on_loop: bool) -> int:

@@ -24,8 +24,8 @@ from .stranded_jobs import StrandedJobs
 CLAIM_LIMIT = 300
 CLAIMED_LIMIT = CAPACITY - 2 * PREFETCH_LIMIT  # that of the threads, and that of the loop
 CLAIMED_BYTES = 32 * 2**20
-"""The most bytes of payloads that wait in this process. Above that it claims only for free
-slots."""
+"""The most bytes of jobs that wait in this process, and of results that are to be written. Above
+that it claims only for free slots."""
 
 MOST_FOR_SLOT = 4
 """Jobs that may be claimed for each slot of an idle event loop. It gives back what it cannot start
@@ -167,7 +167,7 @@ class Claims:
             async_types=claimable.async_types,
         )
         # There may be more large ones than the bytes allowed.
-        few = len(jobs) < limit and all(len(job.payload) <= SMALL for job in jobs)
+        few = len(jobs) < limit and all(job.bytes <= SMALL for job in jobs)
         seconds = time.monotonic() - began if len(pools) == 1 else 0.0  # reads past nothing
         if few:
             for pool in pools:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from ...domain.outcomes import Succeeded
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Ending, HandOver, Settled
 from ...lifecycle.settling_rows import (
@@ -43,6 +44,8 @@ from .cancels import Cancels
 R = TypeVar("R")
 
 BATCH = 500
+BATCH_BYTES = 16 * 2**20
+"""Of results. A batch that has as many is full: the statement takes several times its size."""
 
 GATHER = 200
 GATHER_SECONDS = 0.01
@@ -100,6 +103,8 @@ class Settler:
 
     def add(self, ending: Ending, entry: StartedJob) -> None:
         """Settle ``ending`` soon. ``entry`` is its entry on the scoreboard."""
+        if (result := _result_of(ending)) is not None:
+            self._claimed.weigh(ending.job, len(result))
         self._pending.append((ending, entry))
         if not self._something.is_set():
             self._something.set()
@@ -234,8 +239,12 @@ class Settler:
         return self._pending[0][0].job.gates is not None
 
     def _settle_batch(self) -> None:
-        count = min(len(self._pending), BATCH)
-        batch = [self._pending.popleft() for _ in range(count)]
+        batch, size = [self._pending.popleft()], 0
+        while self._pending and len(batch) < BATCH:
+            size += len(_result_of(batch[-1][0]) or "")
+            if size >= BATCH_BYTES:
+                break
+            batch.append(self._pending.popleft())
         try:
             self._write(batch)
         except StatementTimedOut:
@@ -343,3 +352,9 @@ class Settler:
 def _wait_together(one: ClaimedJob, other: ClaimedJob) -> bool:
     """Whether what the end of one job waits for may hold up the other: its row, or their run."""
     return one is other or one.workflow_run_id == other.workflow_run_id is not None
+
+
+def _result_of(ending: Ending) -> str | None:
+    """The result of a success, as JSON text."""
+    outcome = ending.outcome
+    return outcome.result if isinstance(outcome, Succeeded) else None

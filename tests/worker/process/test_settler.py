@@ -369,3 +369,27 @@ def test_it_says_whether_a_lock_or_its_size_holds_an_ending_up(
     until(ended)
     expected = "it takes longer than 0.3 s" if what == "size" else "another session holds a lock"
     assert reasons[0] == expected
+
+
+def test_a_batch_has_a_bound_in_bytes_of_results(
+    held: list[ClaimedJob], settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    may_write = threading.Event()
+
+    def write(endings: Sequence[Ending], *rest: Any) -> list[Settled]:
+        assert may_write.wait(PATIENCE)
+        written.append(len(endings))
+        return settle_with_fallback(endings, *rest)
+
+    monkeypatch.setattr(module, "settle_with_fallback", write)
+    monkeypatch.setattr(module, "BATCH_BYTES", 300_000)
+    end(settler, held[:1])
+    until(lambda: not settler._pending)  # it is being written
+    end(settler, held[1:], Succeeded(result=f'"{"x" * 99_998}"'))
+    assert settler._claimed.bytes == 1_100_000
+    may_write.set()
+    until(lambda: settler._claimed.ended == COUNT)
+    assert written == [1, 3, 3, 3, 2]
+    assert settler._claimed.bytes == 0
+    assert Job.objects.filter(status="succeeded").count() == COUNT
