@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 MAX_DEPTH = 64
 LONGEST_PATH = 120
@@ -31,6 +32,14 @@ def _written(path: Path) -> str:
         return path
     parent, form, step = path
     return _written(parent) + form.format(step)
+
+
+class Coding(NamedTuple):
+    """How the payload of a job type has values that JSON lacks, such as dates: what makes JSON of
+    one, and one of JSON. The attribute ``coding`` of its handler."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
 
 
 class NotStorable(ValueError):

@@ -68,7 +68,7 @@ class JobForm(forms.Form):
         self.job_type = job_type
         self.stored = stored
         left_out = set(taken).difference(stored or ())
-        arguments = [] if stored is None else arguments_of(job_type)
+        arguments = [] if stored is None else arguments_of(job_type, stored)
         self.arguments = [one for one in arguments if one.name not in left_out]
         self.fields.update({argument.key: argument.field for argument in self.arguments})
         if stored is not None:

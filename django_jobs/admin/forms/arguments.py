@@ -9,7 +9,6 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, time
 from typing import Any
 
 from django import forms
@@ -18,20 +17,14 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...api.job_type import JobType
+from ...domain.payload import Coding
 from ..base.json_display import masked
-
-if typing.TYPE_CHECKING:
-    from django.utils.functional import _StrOrPromise
+from .coded import CODED, MOMENTS, Built, coded, coded_kind
 
 PREFIX = "argument_"
 MORE = "more_arguments"
 """The field for the ``**keywords`` of a handler."""
 BLANK = ("", None)
-MOMENTS: dict[Any, tuple[Any, _StrOrPromise]] = {
-    date: (date, _("A date such as 2026-03-29.")),
-    datetime: (datetime, _("A time such as 2026-03-29T02:30:00+01:00.")),
-    time: (time, _("A time of day such as 02:30.")),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +70,21 @@ class JsonObjectText(JsonText):
         return text
 
 
-def arguments_of(job_type: JobType[..., Any]) -> list[Argument]:
-    """A field for each parameter that has a name."""
-    hints = _hints(job_type)
-    return [
-        _argument(parameter, hints.get(parameter.name, parameter.annotation))
-        for parameter in job_type.signature.parameters.values()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    ]
+def arguments_of(
+    job_type: JobType[..., Any], stored: Mapping[str, Any] | None = None
+) -> list[Argument]:
+    """A field for each parameter that has a name. One whose ``stored`` value is encoded has a field
+    for what it is, whatever its annotation."""
+    hints, stored = _hints(job_type), stored or {}
+    coding: Coding | None = getattr(job_type.handler, "coding", None)
+    found = []
+    for parameter in job_type.signature.parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            annotation = hints.get(parameter.name, parameter.annotation)
+            if coding is not None and parameter.name in stored:
+                annotation = coded_kind(stored[parameter.name], coding) or annotation
+            found.append(_argument(parameter, annotation, coding))
+    return found
 
 
 def takes_more(job_type: JobType[..., Any]) -> bool:
@@ -152,16 +152,18 @@ def _hints(job_type: JobType[..., Any]) -> dict[str, Any]:
                 hints |= _hints(one)
         return hints
     try:
-        return typing.get_type_hints(job_type.handler)
+        return typing.get_type_hints(getattr(job_type.handler, "annotated", job_type.handler))
     except Exception:  # an annotation may be any expression, of names only checkers know
         return {}
 
 
-def _argument(parameter: inspect.Parameter, annotation: Any) -> Argument:
+def _argument(parameter: inspect.Parameter, annotation: Any, coding: Coding | None) -> Argument:
     has_default = parameter.default is not parameter.empty
     kind, optional = _plain(annotation)
     build = _BUILDERS.get(kind, _json) if isinstance(kind, type) else _json
     field, read, show = _chosen(kind) if _choices(kind) else build(kind)
+    if coding is not None and isinstance(kind, type) and kind in CODED:
+        field, read, show = coded(kind, field, coding)
     if is_hidden(parameter.name, "secret") and not isinstance(field, forms.ChoiceField):
         # Is never sent back, also not with the errors of a form.
         attrs = {"class": "vTextField", "autocomplete": "off"}
@@ -213,9 +215,6 @@ def _choices(kind: Any) -> list[Any]:
         members = list(kind)
     values = [member.value if isinstance(member, enum.Enum) else member for member in members]
     return values if all(isinstance(value, str | int | float) for value in values) else []
-
-
-Built = tuple[forms.Field, Callable[[Any], Any], Callable[[Any], Any]]
 
 
 def _chosen(kind: Any) -> Built:
@@ -284,6 +283,8 @@ def _default_text(default: Any) -> str:
         return str(_("yes") if default else _("no"))
     if default is None:
         return str(_("none"))
+    if type(default) in CODED:
+        return str(default)
     return default if isinstance(default, str) and default else repr(default)
 
 

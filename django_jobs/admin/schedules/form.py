@@ -139,10 +139,13 @@ class ScheduleForm(EditForm):
             self.instance.payload_version = self.chosen.version
         self._offer_queues(self.chosen)
         self._keep_choosable("timezone", self.instance.timezone)
-        self.arguments = arguments_of(self.chosen) if self.with_arguments else []
         self.stored: dict[str, Any] = {}
         if self.with_arguments and isinstance(self.instance.payload, dict):
             self.stored = upgraded_payload(self.chosen, self.instance)
+        self.arguments = arguments_of(self.chosen, self.stored) if self.with_arguments else []
+        for argument in self.arguments:  # what is stored may have another field than is declared
+            argument.field.help_text = escape(argument.field.help_text)
+            self.fields[argument.key] = argument.field
         self._show_arguments(self.initial.get("payload") or self.stored)
 
     def _offer_queues(self, job_type: JobType[..., Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from kombu.utils import json as kombu_json
 
 from ....api.job_type import JobType
-from ....domain.payload import NotStorable, Path
+from ....domain.payload import Coding, NotStorable, Path
 from ....exceptions import PayloadError
 
 MARKED = {"__type__", "__value__"}
@@ -107,6 +107,10 @@ def revived(value: Any) -> Any:
     if isinstance(value, list):
         return [revived(item) for item in value]
     return value
+
+
+CODING = Coding(lambda value: as_json(value, "the form", "value"), revived)
+"""Of the arguments of tasks, for the forms of the admin."""
 
 
 def arguments_of(
