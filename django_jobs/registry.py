@@ -8,6 +8,7 @@ from django.apps import apps
 from django.utils.module_loading import autodiscover_modules
 
 from .domain.hints import did_you_mean
+from .domain.payload import is_same
 from .exceptions import UnknownJobType
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def clashes() -> list[tuple[str, str, str]]:
 def register_schedule(name: str, fields: dict[str, Any]) -> None:
     """Register a declared schedule. If a name is declared twice with different fields, the first
     declaration is kept, and a system check reports the clash."""
-    if _schedules.setdefault(name, fields) != fields:
+    if not is_same(_schedules.setdefault(name, fields), fields):
         _schedule_clashes.add(name)
 
 

@@ -15,7 +15,7 @@ from django.db.models import Q
 from .. import registry
 from ..conf import conf
 from ..domain.cron import DST_POLICIES
-from ..domain.payload import encode
+from ..domain.payload import encode, is_same
 from ..domain.schedules import CatchUp, Overlap, check_every, in_utc
 from ..lifecycle.operations.schedules import changed
 from ..models import Schedule
@@ -190,7 +190,7 @@ def _take_over(row: Schedule, fields: Mapping[str, Any] | None, alias: str) -> N
             row.enabled = False
             row.save(using=alias, update_fields=["enabled"])
         return
-    alike = all(getattr(row, field) == value for field, value in fields.items())
+    alike = all(is_same(getattr(row, field), value) for field, value in fields.items())
     if not alike or row.error:
         for field, value in fields.items():
             setattr(row, field, value)

@@ -42,6 +42,17 @@ class Coding(NamedTuple):
     decode: Callable[[Any], Any]
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values of JSON are the same, as jsonb compares them: to Python 1 is ``True``."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return bool(one == other)
+
+
 class NotStorable(ValueError):
     """The value cannot be stored. ``path`` is the place, such as ``payload.items[3]``."""
 

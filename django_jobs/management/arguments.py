@@ -14,6 +14,10 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from ..domain.durations import seconds_of
+from ..domain.errors import cut
+
+HIGHEST = 2**63 - 1
+"""Of a number in PostgreSQL."""
 
 OF_DJANGO: dict[tuple[str, ...], dict[str, Any]] = {
     ("--settings",): {},
@@ -52,9 +56,16 @@ def seconds(text: str) -> float:
 
 def count(text: str) -> int:
     """A whole number above zero, for argparse."""
-    number = int(text)
+    number = whole(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return number
+
+
+def whole(text: str) -> int:
+    """A whole number that PostgreSQL can have, for argparse."""
+    if len(text) > 40 or abs(number := int(text)) > HIGHEST:
+        raise argparse.ArgumentTypeError(f"{cut(text, 40)} is not between -{HIGHEST} and {HIGHEST}")
     return number
 
 

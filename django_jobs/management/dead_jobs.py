@@ -17,7 +17,7 @@ from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job
 from ..models.database import database_time
 from ..models.run import by_last_run
-from .arguments import since
+from .arguments import since, whole
 from .base import (
     OperatorCommand,
     counted,
@@ -50,7 +50,7 @@ def add_selectors(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--since", metavar="WHEN", help="dead for at most this long (2h, 1d), or since a date"
     )
-    parser.add_argument("--limit", type=int, help="at most this number, the oldest first")
+    parser.add_argument("--limit", type=whole, help="at most this number, the oldest first")
     parser.add_argument(
         "--reason", default="", help="stored with each job, with your user name and the time"
     )

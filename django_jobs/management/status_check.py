@@ -11,7 +11,7 @@ from ..conf import conf
 from ..domain.conditions import LEVELS, Condition, Values, failed, parse
 from ..lifecycle.backlog import MOST_COUNTED
 from ..metrics.schedules import MAX_LAG
-from ..metrics.snapshot import QueueSnapshot, Snapshot, problem, take_snapshot
+from ..metrics.snapshot import QueueSnapshot, Snapshot, live_workers, problem, take_snapshot
 from ..models.database import DATABASE_ERRORS
 from .base import database_problem
 
@@ -90,7 +90,7 @@ def of_the_fleet(snapshot: Snapshot) -> dict[str, float]:
 
 
 def _values(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str], float]]:
-    alive = [worker for worker in snapshot.workers if worker.lease_seconds >= 0]
+    alive = live_workers(snapshot)
     of_queues = {queue.name: _of_queue(queue) for queue in snapshot.queues}
     for name, values in of_queues.items():
         for quantity, value in values.items():

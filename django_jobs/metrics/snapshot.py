@@ -203,7 +203,7 @@ def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = T
 
     ``schedules`` is False if no schedules are fired here. ``max_lag`` is in seconds.
     """
-    if not any(worker.lease_seconds >= 0 for worker in snapshot.workers):
+    if not live_workers(snapshot):
         return "no worker is alive"
     stuck = stuck_jobs(snapshot)
     problems = stuck[:MOST_NAMED]
@@ -216,11 +216,16 @@ def problem(snapshot: Snapshot, *, max_lag: float = MAX_LAG, schedules: bool = T
     return "; ".join(problems) or None
 
 
+def live_workers(snapshot: Snapshot) -> list[WorkerSnapshot]:
+    """Those whose lease is not over. The others start nothing, and their jobs go to others."""
+    return [worker for worker in snapshot.workers if worker.lease_seconds >= 0]
+
+
 def stuck_jobs(snapshot: Snapshot) -> list[str]:
     """A line for each kind of jobs that no live worker can run; those of an unknown type or version
     are ready, or blocked at their gates. Empty if no worker is alive: then all jobs are stuck for
     that reason."""
-    if not snapshot.workers:
+    if not live_workers(snapshot):
         return []
     # Behind the first jobs of a longer queue may be more of each kind.
     most = 0 if any(queue.ready > MOST_LOOKED_AT for queue in snapshot.queues) else MOST_LOOKED_AT
@@ -244,7 +249,7 @@ def stuck_jobs(snapshot: Snapshot) -> list[str]:
 
 def unserved_queues(snapshot: Snapshot) -> list[QueueSnapshot]:
     """The queues with ready jobs that no live worker serves."""
-    served = {name for worker in snapshot.workers for name in worker.queues}
+    served = {name for worker in live_workers(snapshot) for name in worker.queues}
     return [queue for queue in snapshot.queues if queue.ready and queue.name not in served]
 
 

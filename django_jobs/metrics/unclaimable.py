@@ -38,7 +38,8 @@ def unclaimable_among(first: str) -> str:
 WITH alike AS MATERIALIZED (
     SELECT DISTINCT ON (jsonb_hash_extended(queues, 0), jsonb_hash_extended(job_types, 0),
         payload_versions) queues, job_types, payload_versions
-    FROM django_jobs_worker WHERE status IN ('running', 'draining')
+    FROM django_jobs_worker
+    WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
 )
 SELECT seen.job_type, CASE WHEN alive.known THEN seen.version END AS version,
     sum(seen.ready)::bigint AS ready

@@ -101,6 +101,10 @@ BEGIN
         RAISE EXCEPTION '%: max_attempts is a whole number from 1 to 2147483647, not %', job_type,
             max_attempts USING ERRCODE = '22023';
     END IF;
+    IF max_attempts > 1 AND (declared ->> 'at_most_once')::boolean THEN
+        RAISE EXCEPTION '% is delivered at most once and never retried: max_attempts is 1, not %',
+            job_type, max_attempts USING ERRCODE = '22023';
+    END IF;
     IF length(idempotency_key) NOT BETWEEN 1 AND 200 THEN
         RAISE EXCEPTION '%: an idempotency key is text of 1 to 200 characters', job_type
             USING ERRCODE = '22023';

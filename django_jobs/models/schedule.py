@@ -224,6 +224,7 @@ class Schedule(models.Model):
     def save(self, *args: Any, **options: Any) -> None:
         """Mark the schedule stale if its rule changed, so that a worker recomputes ``next_due_at``.
         Clears any error."""
+        self._refuse_flag()
         fields = options.get("update_fields")
         if fields is None and self.error:
             self.error = ""
@@ -246,6 +247,15 @@ class Schedule(models.Model):
         with transaction.atomic(using=alias):
             list(Schedule.objects.using(alias).filter(pk=self.pk).select_for_update().values("pk"))
             return super().delete(*args, **options)
+
+    def clean_fields(self, exclude: Any = None) -> None:
+        self._refuse_flag()
+        super().clean_fields(exclude)
+
+    def _refuse_flag(self) -> None:
+        """Django takes True as 1.0, which would be due each second."""
+        if isinstance(self.__dict__.get("every"), bool):  # it may be deferred
+            raise ValidationError({"every": "an interval is a number of seconds, not bool"})
 
     def clean(self) -> None:
         try:

@@ -62,7 +62,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
 def unable(job: Job, facts: Facts) -> Iterator[Gate]:
     """The gate, if workers serve the queue and none of them can run the job: it is passed over, and
     others get its slots."""
-    serving = [row for row in facts.rows("workers") if row["serves"]]
+    serving = [row for row in _alive(facts) if row["serves"]]
     if serving and not any(row["knows"] and _newest(row) >= job.payload_version for row in serving):
         yield _able(job, facts)[1]
 
@@ -72,10 +72,25 @@ def claim_failures(facts: Facts) -> int:
     return sum(row["claim_failures"] for row in facts.rows("workers"))
 
 
+def _alive(facts: Facts) -> list[Row]:
+    """The workers whose lease is not over."""
+    return [row for row in facts.rows("workers") if not row["expired"]]
+
+
+def _could_take(job: Job, row: Row) -> bool:
+    return bool(
+        row["serves"] and row["knows"] and row["claims"] and _newest(row) >= job.payload_version
+    )
+
+
 def _able(job: Job, facts: Facts) -> tuple[list[Row], Gate]:
     """The workers that can take the job, and the gate. The first condition that none meets is the
     one that holds."""
-    alive = facts.rows("workers")
+    alive, rows = _alive(facts), facts.rows("workers")
+    lapsed = [row for row in rows if row["expired"] and _could_take(job, row)]
+    if lapsed and not any(_could_take(job, row) for row in alive):
+        text = _("the leases of all workers that could take it have expired")
+        return [], _none(text, _versions(lapsed))
     if not alive:
         return [], _none(_("no worker is alive"))
     serving = [row for row in alive if row["serves"]]
@@ -90,13 +105,9 @@ def _able(job: Job, facts: Facts) -> tuple[list[Row], Gate]:
     if not reading:
         text = _("no live worker of this queue reads version %(version)s of its payload")
         return [], _none(text % {"version": job.payload_version}, _versions(knowing, reads=True))
-    claiming = [row for row in reading if row["claims"]]
-    if not claiming:
-        return [], _none(_("all workers that could take it are draining"), _versions(reading))
-    able = [row for row in claiming if not row["expired"]]
+    able = [row for row in reading if row["claims"]]
     if not able:
-        text = _("the leases of all workers that could take it have expired")
-        return [], _none(text, _versions(claiming))
+        return [], _none(_("all workers that could take it are draining"), _versions(reading))
     values: dict[str, Value] = {
         "workers": _count(len(able), len(alive) == MOST_WORKERS),
         "queue": job.queue,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
@@ -202,6 +204,38 @@ def test_an_unchanged_schedule_is_not_written(
     )
     table()
     assert Schedule.objects.extra(select={"xmin": "xmin::text"}).values().get() == before
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "before, after",
+    [(1, True), (False, 0), ([1], [True]), ({"a": [1, 0]}, {"a": [1, False]}), (1, 2), (1, "1")],
+)
+def test_a_changed_payload_is_written_also_if_python_takes_it_for_equal(
+    before: Any, after: Any
+) -> None:
+    for first in (before, after):
+        registry._schedules.clear()
+        declare(job_type=add, payload={"first": first, "second": 0})
+        table()
+    assert json.dumps(Schedule.objects.get().payload["first"]) == json.dumps(after)
+
+
+def test_a_schedule_that_is_declared_with_one_and_with_true_is_declared_twice() -> None:
+    for first in (1, True):
+        declare(job_type=add, payload={"first": first, "second": 0})
+    assert registry.schedule_clashes() == ["nightly"]
+
+
+@pytest.mark.django_db
+def test_true_is_no_interval_of_a_row() -> None:
+    row = Schedule(name="each second", job_type="app.noop", every=True)
+    for refuse in (row.full_clean, row.save):
+        with pytest.raises(ValidationError, match="a number of seconds, not bool"):
+            refuse()
+    with pytest.raises(ValueError, match="a number of seconds, not bool"):
+        declare(every=True)
+    assert not Schedule.objects.exists()
 
 
 @pytest.mark.django_db

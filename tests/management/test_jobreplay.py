@@ -188,6 +188,8 @@ def test_only_a_job_type_without_jobs_and_handler_is_refused() -> None:
         (("--since", "yesterday"), "--since takes an age such as 2h"),
         (("--since", "2026-13-45"), "--since takes an age such as 2h"),
         (("one",), "invalid int value"),
+        (("--queue", "default", "--limit", str(2**63)), f"is not between -{2**63 - 1} and"),
+        (("--queue", "default", "--limit", "9" * 5_000), "is not between"),
         (("--type", "app.nop"), r"^no job type is named 'app\.nop'; did you mean .*app\.noop"),
         (("--queue", "nope"), "no queue is named 'nope'; known are: bulk, default"),
     ],

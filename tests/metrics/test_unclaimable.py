@@ -6,7 +6,7 @@ import pytest
 
 from django_jobs import enqueue_many
 from django_jobs.lifecycle import workers
-from django_jobs.metrics.snapshot import take_snapshot
+from django_jobs.metrics.snapshot import problem, stuck_jobs, take_snapshot, unserved_queues
 from tests.factories import claim_ready, register_worker, run_sql
 
 
@@ -136,3 +136,17 @@ def test_versions_are_listed_before_any_number_of_unknown_types() -> None:
     counted = take_snapshot()
     assert [one.ready for one in counted.unread_versions] == [1]
     assert [one.ready for one in counted.unknown_job_types] == [2] * 199
+
+
+@pytest.mark.django_db
+def test_a_worker_whose_lease_is_over_can_run_nothing() -> None:
+    enqueue_many("app.noop", [{}] * 2)
+    register_worker("lapsed", lease=-1.0)
+    register_worker("lives", job_types={"app.add": 1})
+    snapshot = take_snapshot()
+    assert [one.job_type for one in snapshot.unknown_job_types] == ["app.noop"]
+    run_sql("UPDATE django_jobs_worker SET queues = '[\"bulk\"]' WHERE name = 'lives'")
+    assert [queue.name for queue in unserved_queues(take_snapshot())] == ["default"]
+    run_sql("DELETE FROM django_jobs_worker WHERE name = 'lives'")
+    assert stuck_jobs(take_snapshot()) == []  # all are stuck, for that reason
+    assert problem(take_snapshot()) == "no worker is alive"

@@ -266,6 +266,22 @@ def test_python_refuses_the_same_options(options: dict[str, Any]) -> None:
         call("app.noop", **options)
 
 
+def test_attempts_of_a_job_that_is_delivered_at_most_once_are_refused_as_in_python() -> None:
+    with declared(handler, name="app.once", delivery="at_most_once") as once:
+        sql_defaults.synchronise("default")
+        for most in (2, 2**31 - 1):
+            with pytest.raises(EnqueueError, match=f"max_attempts is 1, not {most}"):
+                once.using(max_attempts=most)
+            with (
+                pytest.raises(Error, match=f"max_attempts is 1, not {most}"),
+                transaction.atomic(),
+            ):
+                call("app.once", {"order_id": 7}, max_attempts=most)
+        assert call("app.once", {"order_id": 7}, max_attempts=1).max_attempts == 1
+        usual = call("app.once", {"order_id": 7}).max_attempts
+        assert usual == once.enqueue(order_id=7).max_attempts
+
+
 def test_python_takes_what_sql_takes() -> None:
     deepest, headers = nested(63), {"a": nested(63)}
     expected = Job.objects.get(pk=add.enqueue(deepest).pk)

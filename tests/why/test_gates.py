@@ -276,6 +276,15 @@ def test_the_first_missing_ability_of_the_workers_is_named() -> None:
     assert sentence(job) == "The leases of all workers that could take it have expired."
 
 
+def test_a_worker_whose_lease_is_over_is_not_live() -> None:
+    job = add.using(queue="bulk").enqueue(1, 2)
+    register_worker("lapsed", queues=["bulk"], job_types={"app.noop": 1}, lease=-1.0)
+    assert sentence(job) == "No worker is alive."
+    register_worker("elsewhere", queues=["default"])
+    assert sentence(job) == "No live worker serves this queue."
+    assert plain(gate(job, "workers").text).endswith("1 live worker serves other queues")
+
+
 def test_a_worker_of_an_older_release_reads_any_version() -> None:
     job = add.enqueue(1)
     Job.objects.update(payload_version=2)

@@ -76,9 +76,10 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 def _sentence(workers: Sequence[Any], forecast: Forecast) -> str:
     """The state in one sentence."""
-    if not workers:
+    alive = [worker for worker in workers if worker.lease_expires_at >= worker.read_at]
+    if not alive:
         return _("No worker is alive.")
-    text = _of_versions([worker.code_version for worker in workers])
+    text = _of_versions([worker.code_version for worker in alive])
     if not forecast.running:
         return f"{text} {_('Nothing runs: a drain would end at once.')}"
     if forecast.deploy_seconds < 1:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -75,7 +76,7 @@ def list_notes() -> list[str]:
     alias = conf().database
     if not Schedule.objects.using(alias).armed().exists():
         return []
-    alive = Worker.objects.using(alias).filter(status__in=ALIVE)
+    alive = Worker.objects.using(alias).filter(status__in=ALIVE, lease_expires_at__gte=Now())
     seen = alive.aggregate(seen=TimestampMax("schedules_seen_at"))["seen"]
     if seen is None:
         return [_("No live worker checks the schedules, so none fires.")]

@@ -23,6 +23,7 @@ from ...lifecycle.dead_letters import (
 from ...lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune
 from ...maintenance.dead_letters import limits_in_force
 from ...maintenance.retention import rules_in_force
+from ..arguments import whole
 from ..base import OperatorCommand, counted, demand_queue
 
 
@@ -49,7 +50,7 @@ class Command(OperatorCommand):
         parser.add_argument("--queue", help="only jobs of this queue")
         parser.add_argument("--dry-run", action="store_true", help="only count the jobs")
         parser.add_argument(
-            "--batch", type=int, default=PAGE, help=f"jobs examined per statement ({PAGE})"
+            "--batch", type=whole, default=PAGE, help=f"jobs examined per statement ({PAGE})"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

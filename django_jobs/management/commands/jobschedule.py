@@ -10,7 +10,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from ...contrib.celery.beat.importing import BROKERS, import_beat
 from ...domain.cron import DST_POLICIES
-from ..arguments import add_subcommand
+from ..arguments import add_subcommand, whole
 from ..base import ActionCommand
 from ..schedules import subcommands
 
@@ -47,13 +47,13 @@ def _add_views(action: Callable[..., Callable[..., Any]]) -> None:
     add("text", nargs="?", default="", metavar="TEXT", help="only names that contain this text")
     add("--failing", action="store_true", help="only schedules that need attention")
     most = subcommands.MOST_LISTED
-    add("--limit", type=int, default=most, metavar="N", help=f"at most this number ({most:,})")
+    add("--limit", type=whole, default=most, metavar="N", help=f"at most this number ({most:,})")
     add("--json", action="store_true", help="print one JSON object")
     add = action(
         "next", subcommands.times, "list the next due times of a schedule or an expression"
     )
     add("name", nargs="?", metavar="NAME", help="name of a schedule")
-    add("--count", type=int, default=5, metavar="N", help="number of due times (5)")
+    add("--count", type=whole, default=5, metavar="N", help="number of due times (5)")
     add("--cron", metavar="EXPRESSION", help="use this expression")
     add("--timezone", metavar="ZONE", help="with --cron: its time zone (UTC)")
     add("--dst", choices=DST_POLICIES, help="with --cron: the policy for clock changes (once)")
