@@ -23,12 +23,17 @@ UNKNOWN = (None, BOUNDS[-1])
 
 SUMS = ", ".join(f"sum(runtime_buckets[{place}])" for place in range(1, BUCKETS + 1))
 # Runtimes of the last day, of the types that run now, and how long the youngest job of each runs.
-# The totals of that day are read once, and not for each type.
+# The totals of that day are read once, and not for each type. A worker runs as many jobs as it has
+# slots, those that it claimed first. The others are prefetched: a drain gives them back.
 RUNNING = f"""
 WITH running AS MATERIALIZED (
     SELECT job_type, count(*) AS jobs, date_part('epoch', now() - max(claimed_at)) AS seconds
-    FROM (SELECT job_type, claimed_at FROM django_jobs_job WHERE status = 'running'
-          ORDER BY worker_id LIMIT %(most)s) AS job
+    FROM (SELECT job_type, claimed_at, worker_id,
+              row_number() OVER (PARTITION BY worker_id ORDER BY claimed_at, id) AS place
+          FROM (SELECT id, job_type, claimed_at, worker_id FROM django_jobs_job
+                WHERE status = 'running' ORDER BY worker_id LIMIT %(most)s) AS first) AS job
+    LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
+    WHERE job.place <= coalesce(worker.threads + worker.async_slots, job.place)
     GROUP BY job_type
 ), total AS MATERIALIZED (
     SELECT job_type, ARRAY[{SUMS}] AS buckets FROM django_jobs_runtotal

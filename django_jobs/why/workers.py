@@ -199,6 +199,17 @@ def _pools(row: Row) -> list[dict[str, Any]]:
     ]
 
 
+def _with_slots(claimed: list[Row], slots: int) -> list[tuple[Row, int]]:
+    """How many jobs of each kind run: those claimed first. The others are prefetched."""
+    begun, left = [], slots
+    for one in claimed:
+        count = min(one["jobs"], left)
+        left -= count
+        if count:
+            begun.append((one, count))
+    return begun
+
+
 def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
     loop_types = set(registry.loop_types())
     slots = taken = 0
@@ -216,13 +227,14 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
         ]
         jobs = sum(one["jobs"] for one in running)
         slots, taken = slots + most, taken + min(jobs, most)
-        for one in running:
-            kinds[one["job_type"]] += one["jobs"]
+        begun = _with_slots(running, most)
+        for one, count in begun:
+            kinds[one["job_type"]] += count
             oldest.setdefault(one["job_type"], one)
-        if running:
+        if begun:
             values = {"worker": _link(row), "taken": min(jobs, most), "most": most}
             busy = joined(
-                _kind(one["job_type"], one["jobs"], one, facts) for one in running[:MOST_SHOWN]
+                _kind(one["job_type"], count, one, facts) for one, count in begun[:MOST_SHOWN]
             )
             lines.append(
                 fill(_("%(worker)s: %(taken)s of %(most)s, %(jobs)s"), **values, jobs=busy)

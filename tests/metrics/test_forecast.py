@@ -361,7 +361,7 @@ def test_a_deploy_waits_for_the_slowest_of_the_running_jobs() -> None:
     run_ready(40, took=50)
     enqueue_many("app.noop", [{}] * 2)
     enqueue_many("app.add", [{"first": 1}])
-    claim_ready(register_worker())
+    claim_ready(register_worker(threads=2, async_slots=1))
     run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '20 s'")
     with moment() as now:
         found = take_forecast({})
@@ -378,7 +378,7 @@ def test_jobs_of_a_type_that_takes_more_than_an_hour_are_unknown() -> None:
     enqueue_many("app.noop", [{}] * 20)
     run_ready(20, took=4 * 3600)
     enqueue_many("app.noop", [{}] * 2)
-    claim_ready(register_worker())
+    claim_ready(register_worker(threads=2))
     run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '50 min'")
     with moment() as now:
         found = take_forecast({})
@@ -386,6 +386,13 @@ def test_jobs_of_a_type_that_takes_more_than_an_hour_are_unknown() -> None:
     assert (found.running, found.unknown) == (2, 2)
     run_sql("UPDATE django_jobs_job SET claimed_at = now() - interval '2 h'")
     assert take_forecast({}) == replace(found, deploy_seconds=0)
+
+
+def test_a_deploy_does_not_wait_for_prefetched_jobs() -> None:
+    enqueue_many("app.noop", [{}] * 10)
+    for name in ("one", "other"):
+        claim_ready(register_worker(name, threads=2), limit=5)
+    assert (take_forecast({}).running, take_forecast({}).unknown) == (4, 4)
 
 
 def test_no_running_job_holds_up_a_deploy() -> None:

@@ -322,6 +322,19 @@ def test_busy_threads_are_named_with_what_they_do() -> None:
     assert any(line.startswith(f"web-2 #{other}: 2 of 2, 2 app.noop (#") for line in details)
 
 
+def test_prefetched_jobs_are_not_named_as_those_that_run() -> None:
+    worker = register_worker("web-1", threads=2)
+    enqueue_and_claim(add, 1, worker=worker)
+    for _ in range(5):
+        enqueue_and_claim(noop, worker=worker)
+    text = plain(gate(noop.enqueue(), "threads").text)
+    text = re.sub(r" \([^()]*\)", "", text)
+    assert text in (
+        "2 of 2 busy on 1 worker: 1 app.add and 1 app.noop",
+        "2 of 2 busy on 1 worker: 1 app.add, 1 app.noop",
+    )
+
+
 def test_the_only_thread_that_is_busy_is_not_called_all_threads() -> None:
     enqueue_and_claim(add, 1, worker=register_worker(threads=1))
     job = noop.enqueue()
