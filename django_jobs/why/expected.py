@@ -70,7 +70,7 @@ def _of_ready(job: Job, closed: set[str], facts: Facts) -> Expected | None:
     known = past(job.queue).get(job.queue)
     claims = None if known is None else known.claims
     if known is not None and known.seconds and claims is not None and claims >= FEWEST_CLAIMS:
-        if "limit" in closed and _held_for(facts, "limit") > known.seconds:
+        if "limit" in closed and _unmoved_seconds(facts, "limit") > known.seconds:
             return None
         values = {"jobs": jobs_text(claims), "time": localized(duration_text(known.seconds))}
         basis = _("%(jobs)s of its queue were claimed in the last %(time)s") % values
@@ -82,7 +82,7 @@ def _of_ready(job: Job, closed: set[str], facts: Facts) -> Expected | None:
     return None
 
 
-def _held_for(facts: Facts, part: str) -> float:
+def _unmoved_seconds(facts: Facts, part: str) -> float:
     """Seconds in which no job of a part has taken a slot; 0 if some have yet to start."""
     row = facts.row(part)
     newest = None if row is None else moment(row["newest"])
@@ -96,7 +96,7 @@ def _pace(facts: Facts, name: str) -> float | None:
 
 def _by_slots(facts: Facts, pace: float, slots: int, part: str) -> Expected | None:
     count, more = before(facts)
-    if count is None or slots < 1 or _held_for(facts, part) > LONGER * pace:
+    if count is None or slots < 1 or _unmoved_seconds(facts, part) > LONGER * pace:
         return None
     values = {"time": localized(duration_text(pace)), "slots": number_text(slots)}
     basis = _("such jobs ran for %(time)s each in the last day, %(slots)s at a time") % values
