@@ -38,8 +38,12 @@ WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "H
 def render_status(snapshot: Snapshot) -> str:
     """Queues, workers, schedules, then jobs that no worker can run, then pauses and quarantines."""
     running, scheduled, dead = (
-        _counted_together([getattr(queue, state) for queue in snapshot.queues])
-        for state in ("running", "scheduled", "dead")
+        _counted_together([getattr(queue, state) for queue in snapshot.queues], less)
+        for state, less in (
+            ("running", [queue.prefetched for queue in snapshot.queues]),
+            ("scheduled", None),
+            ("dead", None),
+        )
     )
     queues = [
         (
@@ -92,10 +96,12 @@ def render_status(snapshot: Snapshot) -> str:
     return "\n\n".join(parts)
 
 
-def _counted_together(counts: Sequence[int]) -> list[str]:
-    """The counts of queues. If counting has stopped, each queue may have more."""
+def _counted_together(counts: Sequence[int], less: Sequence[int] | None = None) -> list[str]:
+    """The counts of queues, without what is ``less``. If counting has stopped, each queue may have
+    more."""
     more = "+" if sum(counts) >= MOST_COUNTED else ""
-    return [f"{count}{more}" for count in counts]
+    parts = zip(counts, less or [0] * len(counts), strict=True)
+    return [f"{count - part}{more}" for count, part in parts]
 
 
 def render_limits(resources: Sequence[ResourceSnapshot], tenants: Sequence[TenantSnapshot]) -> str:

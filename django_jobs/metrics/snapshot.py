@@ -48,10 +48,15 @@ FROM (
     ORDER BY available_at LIMIT %(most)s
 ) AS scheduled GROUP BY queue
 UNION ALL
-SELECT 'running', queue, count(*), NULL FROM (
-    SELECT queue FROM django_jobs_job WHERE status = 'running'
-    ORDER BY worker_id LIMIT %(most)s
-) AS running GROUP BY queue
+SELECT 'running', queue, count(*), count(*) FILTER (
+    WHERE place > coalesce(worker.threads + worker.async_slots, place))::float8
+FROM (
+    SELECT queue, worker_id,
+        row_number() OVER (PARTITION BY worker_id ORDER BY claimed_at, id) AS place
+    FROM (SELECT id, queue, worker_id, claimed_at FROM django_jobs_job WHERE status = 'running'
+          ORDER BY worker_id LIMIT %(most)s) AS first
+) AS running LEFT JOIN django_jobs_worker AS worker ON worker.id = running.worker_id
+GROUP BY queue
 UNION ALL
 SELECT 'dead', queue, count(*), NULL FROM (
     SELECT queue FROM django_jobs_job WHERE status = 'dead'
@@ -77,7 +82,8 @@ class QueueSnapshot:
     """One queue. Counts stop at 100,000. ``oldest_ready_seconds`` is how long its oldest ready job
     has been due, and ``overdue_scheduled_seconds`` its oldest scheduled one that no worker has made
     ready; None without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or ``"full"``; None
-    without a ``max_backlog``. ``paused_seconds`` is None if it is not paused. ``paused_by`` is
+    without a ``max_backlog``. ``prefetched`` of the ``running`` jobs have not begun: their workers
+    have no slot for them yet. ``paused_seconds`` is None if it is not paused. ``paused_by`` is
     empty then, and also if it was paused by code."""
 
     name: str
@@ -91,6 +97,7 @@ class QueueSnapshot:
     ready: int = 0
     scheduled: int = 0
     running: int = 0
+    prefetched: int = 0
     dead: int = 0
     oldest_ready_seconds: float | None = None
     overdue_scheduled_seconds: float | None = None
@@ -156,11 +163,13 @@ def take_snapshot() -> Snapshot:
     """Read all of it in fifteen statements. A queue that has jobs but no row, because the row was
     deleted, is included."""
     counts: dict[str, dict[str, Any]] = {}
-    for status, queue, count, overdue in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
+    for status, queue, count, more in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
         of_queue = counts.setdefault(queue, {})
         of_queue[status] = count
         if status == "scheduled":
-            of_queue["overdue_scheduled_seconds"] = overdue
+            of_queue["overdue_scheduled_seconds"] = more
+        elif status == "running":
+            of_queue["prefetched"] = int(more)
     queues = [
         QueueSnapshot(**_with_pressure(row), **counts.pop(row["name"], {}))
         for row in fetch_named(QUEUES, {"most": MOST_COUNTED})

@@ -10,6 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 from django_jobs import enqueue_many
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.management.status_text import render_status
 from django_jobs.metrics import snapshot
 from django_jobs.metrics.gauges import read_gauges
 from django_jobs.metrics.snapshot import QueueSnapshot, problem, take_snapshot
@@ -148,3 +149,18 @@ def test_a_snapshot_is_fifteen_statements(
 ) -> None:
     with django_assert_num_queries(15):
         take_snapshot()
+
+
+@pytest.mark.django_db
+def test_prefetched_jobs_are_told_from_those_that_run() -> None:
+    enqueue_many("app.noop", [{}] * 9)
+    enqueue_many("app.noop", [{}], queue="bulk")
+    claim_ready(register_worker("one", threads=2), limit=5)
+    claim_ready(register_worker("other", threads=1, async_slots=1), limit=4)
+    claim_ready(register_worker("bulk", queues=["bulk"]), queue="bulk")
+    found = {queue.name: queue for queue in take_snapshot().queues}
+    assert (found["default"].running, found["default"].prefetched) == (9, 5)
+    assert (found["bulk"].running, found["bulk"].prefetched) == (1, 0)
+    lines = render_status(take_snapshot()).splitlines()
+    (default,) = (line for line in lines if line.startswith("default") and " open " in line)
+    assert default[lines[0].index("RUNNING") :].split()[0] == "4"
