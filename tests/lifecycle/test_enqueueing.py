@@ -354,6 +354,7 @@ def test_a_function_that_finds_the_tenant_may_use_the_database() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("fresh_tables")
 def test_held_keys_are_looked_up_by_the_index_of_live_keys() -> None:
     add.enqueue_many({"first": number} for number in range(20_000))
     run_sql("ANALYZE django_jobs_job_live")

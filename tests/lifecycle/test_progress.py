@@ -85,6 +85,7 @@ def test_reports_of_many_threads_do_not_wait_in_a_circle() -> None:
     assert in_threads(4, write) == [400] * 4
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_jobs_are_found_by_primary_key_among_ten_thousand() -> None:
     enqueue_many("app.noop", [{}] * 10_000)
     held = claim_ready(register_worker(), limit=50)

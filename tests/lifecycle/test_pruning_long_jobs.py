@@ -61,6 +61,7 @@ def test_a_replay_keeps_progress_and_receipts() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("fresh_tables")
 def test_progress_and_receipts_are_found_by_the_job() -> None:
     run_sql(
         "INSERT INTO django_jobs_progress (job_id, attempt, note, reported_at)"

@@ -481,6 +481,7 @@ def test_replacing_is_for_single_requests_with_a_key() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("fresh_tables")
 def test_keys_and_jobs_are_found_by_their_indexes() -> None:
     add.enqueue_many({"first": number} for number in range(20_000))
     keys = [f"key-{number}" for number in range(5_000)]

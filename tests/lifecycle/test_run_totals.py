@@ -438,6 +438,7 @@ def test_infinite_times_of_runs_written_by_hand_count_as_no_time(at: str) -> Non
     assert (total.waiting_seconds, total.start_lag_seconds, total.runtime_seconds) == (0, 0, 0)
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_the_receipts_of_retried_jobs_that_ended_are_found_by_their_job() -> None:
     a_run()
     run_sql(

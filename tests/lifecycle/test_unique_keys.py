@@ -378,6 +378,7 @@ def test_a_time_without_a_key_is_refused(request_without_key: Callable[[], objec
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("fresh_tables")
 def test_keys_are_found_by_their_indexes() -> None:
     add.enqueue_many({"first": number} for number in range(20_000))
     keys = [f"key-{number}" for number in range(20_000)]
@@ -404,6 +405,7 @@ def test_keys_are_found_by_their_indexes() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("fresh_tables")
 def test_expired_keys_are_found_by_an_index() -> None:
     keys = [f"key-{number}" for number in range(5_000)]
     enqueue_many("app.noop", [{}] * 5_000, idempotency_keys=keys, unique_for=60)

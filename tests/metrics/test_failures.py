@@ -161,6 +161,7 @@ def test_groups_that_were_not_looked_at_are_said(monkeypatch: pytest.MonkeyPatch
     ],
 )
 @pytest.mark.parametrize("queue", [None, "default"])
+@pytest.mark.usefixtures("fresh_tables")
 def test_groups_are_found_and_counted_in_one_index_up_to_their_bounds(
     sql: str, index: str, queue: str | None
 ) -> None:

@@ -232,6 +232,7 @@ def test_a_count_that_takes_too_long_ends_and_leaves_the_limit_of_the_session() 
     assert run_sql("SHOW statement_timeout") == [("1h",)]
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_a_sample_counts_the_live_jobs_alone_and_sorts_none() -> None:
     enqueue_many("app.noop", [{}] * 5_000)
     enqueue_many("app.noop", [{}] * 500, queue="bulk")

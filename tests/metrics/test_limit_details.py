@@ -147,6 +147,7 @@ def rows_read(sql: str, **more: Any) -> float:
     )
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_a_long_line_and_many_jobs_cost_no_more_than_is_counted() -> None:
     for name in ("stripe", "ledger"):
         resource(name)

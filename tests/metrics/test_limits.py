@@ -69,6 +69,7 @@ def test_a_thousand_tenants_are_counted_in_three_statements(
     assert read_usages().tenants["1"].more_wait
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_one_line_of_many_jobs_is_one_step_and_each_count_is_bounded() -> None:
     acme = bill_tenant.enqueue("acme")
     copies_of(acme, 3_000, "blocked")

@@ -122,6 +122,7 @@ def test_late_jobs_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) ->
     assert take_objectives()[0].late == 3
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_late_jobs_are_read_from_the_head_of_the_ready_index() -> None:
     ready_since(60, count=2_000)
     run_sql("ANALYZE django_jobs_job_live")

@@ -127,6 +127,7 @@ def test_a_search_is_cut_into_pages_of_what_was_found(
 @pytest.mark.parametrize(
     "query", [{"job_type": "none"}, {"queue": "none"}, {"tenant": "none"}, {"status": "cancelled"}]
 )
+@pytest.mark.usefixtures("fresh_tables")
 def test_the_plans_read_no_more_than_the_newest_of_each_part(
     page: Page, query: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

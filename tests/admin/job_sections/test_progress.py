@@ -101,6 +101,7 @@ def test_many_receipts_are_counted_and_searched_in_part(
     assert "charge 5" not in text()
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_the_plans_of_many_receipts_read_a_bounded_part(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

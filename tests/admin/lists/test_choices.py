@@ -28,6 +28,7 @@ def test_a_type_that_has_run_is_offered_when_its_jobs_are_gone() -> None:
     assert ("crm.gone", "crm.gone") in choices_of(RequestFactory().get("/"), "job_type")
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_only_the_heads_of_the_queues_are_read() -> None:
     copies_of(noop.enqueue(), 4_000)
     copies_of(Job.objects.get(pk=noop.using(delay=900).enqueue().pk), 1_000, JobStatus.SCHEDULED)

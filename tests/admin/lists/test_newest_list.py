@@ -109,6 +109,7 @@ def _rows_read(sql: str, table: str) -> int:
 
 
 @pytest.mark.parametrize("query", [{"outcome": "skipped_overlap"}, {"created": "1h"}])
+@pytest.mark.usefixtures("fresh_tables")
 def test_the_plans_of_ticks_read_no_more_than_the_newest(
     page: Page, query: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def test_the_plans_of_ticks_read_no_more_than_the_newest(
         page.client.get(list_url(Tick), {**query, "schedule__id__exact": schedule.pk})
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_the_plans_of_runs_read_no_more_than_the_newest(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -478,6 +478,7 @@ def test_a_dead_step_is_edited_and_its_run_goes_on() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("statement", [edits.LOCK, edits.EDIT, edits.POSTPONE])
+@pytest.mark.usefixtures("fresh_tables")
 def test_the_statements_find_the_job_by_primary_key(statement: str) -> None:
     enqueue_many(add, [{"first": 0}] * 300)
     analyze("django_jobs_job_live")

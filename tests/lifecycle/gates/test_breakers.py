@@ -302,6 +302,7 @@ def test_outcomes_that_no_breaker_counts_are_pruned() -> None:
     assert ResourceOutcome.objects.count() == 1
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_counts_and_pruning_read_no_more_than_they_need() -> None:
     run_sql(
         "INSERT INTO django_jobs_resourceoutcome (resource, failed, happened_at)"

@@ -93,6 +93,7 @@ def test_a_resource_without_a_budget_or_with_all_of_it_limits_no_retries(
     assert Resource.objects.get().counted_at is None
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_an_admission_reads_its_lines_from_the_index() -> None:
     enqueue(200, failures=1)
     enqueue(200)
