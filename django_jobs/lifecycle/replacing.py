@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 from django.db import transaction
 
 from ..conf import conf
 from ..domain.gates import Gates
-from ..exceptions import EnqueueError
 from ..models import Job
 from ..models.database import (
     execute,
@@ -18,7 +16,7 @@ from ..models.database import (
     jobs_connection,
     repeat_conflicts,
 )
-from .bulk_insert import not_written
+from .bulk_insert import RowsDropped, not_written
 from .enqueueing import IF_HELD, KEY_ATTEMPTS, RETURNED, as_job
 from .job_columns import NOW, NewJobs, gate_values, listed
 from .notifying import GATES, notify_after_commit
@@ -138,18 +136,7 @@ def enqueue_replacing(
     if a trigger dropped the job, which leaves the key with the job that runs.
     """
     values = {**new.parameters, **gate_values(gates), "payload": text, "key": key}
-    with transaction.atomic(using=jobs_connection().alias, savepoint=False):
-        try:
-            return _insert_or_replace(new, payload, key, gates, values)
-        except EnqueueError as error:  # all is undone, so the caller's transaction can go on
-            refusal = error
-    raise refusal
-
-
-def _insert_or_replace(
-    new: NewJobs, payload: dict[str, Any], key: str, gates: Gates | None, values: dict[str, Any]
-) -> Job:
-    with ExitStack() as savepoints:
+    with transaction.atomic(using=jobs_connection().alias, savepoint=new.is_watched):
         for _ in range(KEY_ATTEMPTS):
             rows = fetch(REPLACE if new.unique_for is None else REPLACE_UNIQUE, values)
             if not rows:
@@ -157,13 +144,13 @@ def _insert_or_replace(
                 if holder is not None and not holder.is_live:
                     return holder
             elif rows[0][0] is None:
-                if rows[0][-1] is not None:  # reserved for a job that is not there
-                    release(new.queue, [key])
-                savepoints.enter_context(transaction.atomic(using=jobs_connection().alias))
                 _take_key(new, key)
             else:
                 return _written(new, payload, key, gates, values, rows[0])
-        raise not_written(f"the key {key!r} in queue {new.queue!r}")
+        refusal = not_written(f"the key {key!r} in queue {new.queue!r}")
+        if isinstance(refusal, RowsDropped):  # which gives the key back to the job that runs
+            raise refusal
+    raise refusal
 
 
 def _take_key(new: NewJobs, key: str) -> None:

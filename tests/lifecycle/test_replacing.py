@@ -467,7 +467,7 @@ def test_the_numbers_of_statements(django_assert_num_queries: Any) -> None:
         with django_assert_num_queries(2):
             request.enqueue(2)
     claim_ready(register_worker())
-    with django_assert_num_queries(7):  # four of them are of savepoints
+    with django_assert_num_queries(5):  # two of them are of a savepoint
         last.enqueue(3)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -145,9 +145,9 @@ def run_action(
         return _question(page, request, choice, action, form)
     _act(page, request, choice, action, form.cleaned_data)
     if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
-        # The page of a replayed dead letter is gone, and so may be the row of a resumed tenant.
+        # The page of a dead letter that was replayed is gone, and the row of a tenant may be.
         pk = [*choice.ids, *choice.gone][0]
-        if _rows(page, [pk]).exists():
+        if _rows(page, action, [pk]).exists():
             return HttpResponseRedirect(change_url(page.admin_site, _concrete(page), pk))
     return None
 
@@ -266,8 +266,8 @@ def _act(
     given: Mapping[str, Any],
 ) -> None:
     result = OperationResult(refused={id_: _("it no longer exists") for id_ in choice.gone})
-    rows = _rows(page, choice.ids).only(*action.named_by.split())
-    named = list(rows) if len(choice.ids) <= LOGGED_ONE_BY_ONE else []  # some may be deleted
+    few = len(choice.ids) <= LOGGED_ONE_BY_ONE
+    named = list(_rows(page, action, choice.ids)) if few else []  # some may be deleted
     try:
         for start in range(0, len(choice.ids), CHUNK):
             ids = list(choice.ids[start : start + CHUNK])
@@ -378,7 +378,7 @@ def _log(
     user = request.user.pk
     assert user is not None
     if len(done) <= LOGGED_ONE_BY_ONE:
-        rows: Any = [row for row in named if row.pk in done] or _rows(page, done)
+        rows: Any = [row for row in named if row.pk in done] or _rows(page, action, done)
         LogEntry.objects.log_actions(user, rows, CHANGE, message)
         return
     LogEntry.objects.create(
@@ -390,11 +390,10 @@ def _log(
     )
 
 
-def _rows(page: ModelAdmin, ids: Sequence[int]) -> QuerySet[Any]:
-    return _concrete(page)._default_manager.using(conf().database).filter(pk__in=ids)
+def _rows(page: ModelAdmin, action: OperatorAction, ids: Sequence[int]) -> QuerySet[Any]:
+    rows = _concrete(page)._default_manager.using(conf().database).filter(pk__in=ids)
+    return rows.only(*action.named_by.split())
 
 
 def _concrete(page: ModelAdmin) -> type[Model]:
-    model: type[Model] | None = page.model._meta.concrete_model
-    assert model is not None
-    return model
+    return cast(type[Model], page.model._meta.concrete_model)

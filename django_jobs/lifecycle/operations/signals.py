@@ -17,7 +17,7 @@ from ...domain.states import FINAL
 from ...exceptions import PayloadError
 from ...model_methods import implements
 from ...models import Job
-from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
+from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ...signals import worker_event
 from ..job_columns import AT_THE_GATES, IN_LIVE
 from ..notifying import notify_after_commit
@@ -38,7 +38,8 @@ AWAITED = "job.status = 'waiting' AND job.awaits = %(name)s"
 # too. So does a settle that makes the job wait, and looks at the signals. Of two at once the second
 # sees what the first wrote.
 LOCK = f"""
-SELECT FROM django_jobs_job WHERE id = %(id)s AND {IN_LIVE} FOR NO KEY UPDATE
+SELECT coalesce(octet_length(signals::text), 0) FROM django_jobs_job
+WHERE id = %(id)s AND {IN_LIVE} FOR NO KEY UPDATE
 """
 SIGNAL = f"""
 UPDATE django_jobs_job AS job SET
@@ -52,7 +53,6 @@ UPDATE django_jobs_job AS job SET
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 WHERE job.id = %(id)s AND job.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
   AND NOT coalesce(jsonb_exists(job.signals, %(name)s), false)
-  AND coalesce(octet_length(job.signals::text), 0) + %(bytes)s <= %(most)s
   AND NOT (job.job_type = '{SLEEP}'
            OR job.job_type = '{WAIT}' AND job.payload ->> 'name' <> %(name)s)
   AND NOT EXISTS (
@@ -96,11 +96,10 @@ def signal(
         text = encode(data, max_bytes=conf().max_payload_bytes, name="data")
     except NotStorable as error:
         raise PayloadError(f"the signal {name!r}: {error}") from None
-    size, most = len(text.encode()), PAYLOADS * conf().max_payload_bytes
-    bounds = {"bytes": size, "most": most}
-    stored = _store({"id": id_, "name": name, "data": text, "key": SIGNAL_KEY + name, **bounds})
+    room = PAYLOADS * conf().max_payload_bytes - len(text.encode())
+    stored = _store({"id": id_, "name": name, "data": text, "key": SIGNAL_KEY + name}, room)
     if not stored:
-        return OperationResult(refused={id_: _why_refused(id_, name, most - size)})
+        return OperationResult(refused={id_: _why_refused(id_, name, room)})
     for run, step in stored:
         if run is not None:
             fields = {"run": run, "step": step, "by": name_of(actor) or by, "reason": reason}
@@ -109,10 +108,12 @@ def signal(
 
 
 @repeat_conflicts
-def _store(parameters: dict[str, Any]) -> list[tuple[int | None, str | None]]:
-    """The run and the step of the job, if it has the signal now."""
+def _store(parameters: dict[str, Any], room: int) -> list[tuple[int | None, str | None]]:
+    """The run and the step of the job, if it has the signal now. It has not if those before take
+    more than ``room``."""
     with transaction.atomic(using=jobs_connection().alias):
-        execute(LOCK, parameters)
+        if any(size > room for (size,) in fetch(LOCK, parameters)):
+            return []
         rows = fetch(SIGNAL, parameters)
         for queue, _, _ in rows:
             notify_after_commit(queue)

@@ -160,7 +160,6 @@ def parameters(name: str, rows: Rows) -> dict[str, Any]:
         "by": "",
         "key": "signal:approval",
         "name": "approval",
-        "bytes": 1,
         "data": "7",
         "step": "" if name == "operations.TO_CANCEL" else "step-3",
         "steps": [f"step-{place}" for place in range(1, many + 1)],
