@@ -42,20 +42,11 @@ class Field(NamedTuple):
         if word in short:
             return self.low + short.index(word)
         if not re.fullmatch("[0-9]+", word):
-            raise ValueError(f"{word!r} is not a value{self._hint(word)}")
+            raise ValueError(f"{word!r} is not a value")
         highest = 7 if self is WEEKDAY else self.high
         if len(word) > 4 or not self.low <= int(word) <= highest:
             raise ValueError(f"{word} is not between {self.low} and {highest}")
         return int(word)
-
-    def _hint(self, word: str) -> str:
-        """What to write for the last days of other crons."""
-        if self is DAY and word in ("lw", "wl"):
-            return "; L is the last day of the month, and its last working day has no form"
-        day = word.removesuffix("l")
-        if self is WEEKDAY and day != word and (name := self.spoken(day)) != day:
-            return f"; write L{self.number(day)} for the last {name} of the month"
-        return ""
 
     def spoken(self, word: str) -> str:
         """The name of a value, or the word itself."""
