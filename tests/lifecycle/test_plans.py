@@ -711,6 +711,7 @@ def fill_totals() -> None:
 def test_a_forecast_reads_the_runtimes_of_a_day_once_for_all_running_types() -> None:
     fill_totals()
     run_sql("UPDATE django_jobs_job SET job_type = 'app.job' || id % 50 WHERE status = 'running'")
+    run_sql("UPDATE django_jobs_worker SET threads = 200")  # with fewer, some were prefetched
     plan = explain(forecast.RUNNING, {"most": 150})
     assert not whole_tables(plan)
     (totals,) = (node for node in plan if node.get("Relation Name") == "django_jobs_runtotal")

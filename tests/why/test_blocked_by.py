@@ -147,7 +147,7 @@ def test_a_paused_tenant_and_a_full_one_are_named() -> None:
     limits.pause_tenants(["acme"], reason="unpaid")
     assert job.blocked_by == "the tenant acme is paused: unpaid"
     limits.resume_tenants(["acme"])
-    Tenant.objects.update(max_concurrency=1)
+    Tenant.objects.create(name="acme", max_concurrency=1)
     assert job.blocked_by == "its turn among the tenants of queue default"
     copies_of(job)
     assert job.blocked_by == "the tenant acme (1 of 1 taken)"

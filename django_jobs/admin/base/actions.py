@@ -378,7 +378,8 @@ def _log(
     user = request.user.pk
     assert user is not None
     if len(done) <= LOGGED_ONE_BY_ONE:
-        rows: Any = [row for row in named if row.pk in done] or _rows(page, action, done)
+        rows: Any = [row for row in named if row.pk in done]
+        rows += _rows(page, action, [*set(done).difference(row.pk for row in rows)])
         LogEntry.objects.log_actions(user, rows, CHANGE, message)
         return
     LogEntry.objects.create(
