@@ -58,12 +58,20 @@ test's own, PostgreSQL's plans, the demo; and what looks at the sources alone.""
 
 ONCE = (
     *SLOW,
-    *("doctor/", "documents/", "domain/", "lifecycle/", "metrics/", "test_docs", "why/"),
+    *("doctor/", "documents/", "domain/", "lifecycle/", "maintenance/", "metrics/", "why/"),
+    *("test_docs", "test_chance.py", "test_mutants.py", "test_release.py"),
     "admin/access/test_visible.py",
 )
 """What no version of Python and Django decides once one pair has run it: slow tests, pure rules,
-statements that PostgreSQL alone reads, the documentation, a walk through all pages for each
-permission, and most worker processes. tox.ini has the pairs."""
+statements that PostgreSQL alone reads, the documentation, rules for the tests themselves, a walk
+through all pages for each permission, and most worker processes. tox.ini has the pairs."""
+
+MOST_CASES = 2
+"""How many cases of a parametrized test each pair runs. What a version decides, it decides for all
+of them; their rule is tested by the pair that runs all."""
+
+WHOLE = ("backend/", "browser/", "contrib/")
+"""What the README's environment skips in part, or others wrote: the pairs run all cases."""
 
 EVERYWHERE = (
     *("worker/process/test_worker_process.py", "management/test_burst.py"),
@@ -71,6 +79,17 @@ EVERYWHERE = (
 )
 """Of the tests with worker processes, two thirds of the time, those that every pair runs: start,
 claim, failure, time-out, isolated child, drain; Django's Tasks, Wagtail, and the quick start."""
+
+
+def _is_once(path: str) -> bool:
+    return path.startswith(ONCE) and not path.startswith(EVERYWHERE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A pair need not load the modules of which it runs no test: half of them."""
+    path = collection_path.relative_to(TESTS).as_posix() if collection_path != TESTS else ""
+    skipped = config.option.markexpr == "not once" and path.endswith(".py") and _is_once(path)
+    return True if skipped else None
 
 
 def processes_of(config: pytest.Config) -> int:
@@ -84,7 +103,11 @@ def pytest_collection(session: pytest.Session) -> None:
     """In a fresh clone, each process of xdist would rewrite the assertions of all modules: 65 s of
     CPU together, and 44 if each begins elsewhere and finds what the others have written."""
     if processes := processes_of(session.config):
-        modules = sorted(path.relative_to(TESTS.parent) for path in TESTS.rglob("test_*.py"))
+        modules = [
+            path.relative_to(TESTS.parent)
+            for path in sorted(TESTS.rglob("test_*.py"))
+            if not pytest_ignore_collect(path, session.config)
+        ]
         number = int(session.config.workerinput["workerid"].removeprefix("gw"))
         begin = len(modules) * number // processes
         for module in (*modules[begin:], *modules[:begin]):
@@ -103,12 +126,16 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
+    cases = Counter[str]()
     for item in items:
         path = item.path.relative_to(TESTS).as_posix()
         if path.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-        once = item.get_closest_marker("processes") or path.startswith(ONCE)
-        if item.get_closest_marker("slow") or (once and not path.startswith(EVERYWHERE)):
+        function = item.nodeid.partition("[")[0]
+        cases[function] += 1
+        once = bool(item.get_closest_marker("processes")) and not path.startswith(EVERYWHERE)
+        once |= cases[function] > MOST_CASES and not path.startswith(WHOLE)
+        if once or _is_once(path) or item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.once)
     yield
     if processes_of(config) and not config.pluginmanager.hasplugin("randomly"):
