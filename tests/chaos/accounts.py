@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tests.clusters import Cluster
 
+from . import edits
+
 Problem = tuple[int, str]
 """The number of an account that does not balance, and what does not."""
 
@@ -35,6 +37,7 @@ ACCOUNTS = {
     22: "each step exists once and ends as its run says, and no workflow is stuck",
     23: "an operation on all jobs that match changes each once, counts it, and skips none",
     24: "a job that no worker can run yet holds no slot, and keeps nobody waiting",
+    26: "a schedule that is edited leaves out no due time of any of its rules",
 }
 """The eleventh is the negative control."""
 
@@ -139,6 +142,11 @@ ROWS = (
         WHERE (job.schedule_id IS NOT NULL) <> (tick.id IS NOT NULL)""",
     ),
     (
+        26,
+        "a due time of an edited schedule without its one job, or of a former rule",
+        edits.PROBLEM,
+    ),
+    (
         9,
         "a worker that is still alive",
         """
@@ -167,8 +175,13 @@ DUE = """
 SELECT due.at, tick.outcome, count(job.id)
 FROM generate_series(to_timestamp(%s), %s::timestamptz - interval '1 second',
         interval '1 second') AS due (at)
-FULL JOIN django_jobs_tick AS tick ON tick.due_at = due.at
+FULL JOIN (
+    SELECT tick.* FROM django_jobs_tick AS tick
+    JOIN django_jobs_schedule AS schedule ON schedule.id = tick.schedule_id
+    WHERE schedule.name = 'every second'
+) AS tick ON tick.due_at = due.at
 LEFT JOIN django_jobs_job AS job ON job.scheduled_for = coalesce(due.at, tick.due_at)
+    AND job.job_type = 'chaos.every_second'
 GROUP BY due.at, tick.due_at, tick.outcome
 HAVING count(job.id) <> 1 OR tick.outcome IS DISTINCT FROM 'fired' OR due.at IS NULL
 """

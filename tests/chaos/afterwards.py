@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 
-from . import plan, resources
+from . import edits, plan, resources
 from .accounts import Problem
 from .ground import Ground
 from .history import Exit, Fault
@@ -20,8 +20,9 @@ machine's business. What a worker has lost or given back waits again."""
 
 STOP_SCHEDULE = """
 UPDATE django_jobs_schedule SET enabled = false
-WHERE next_due_at > clock_timestamp() RETURNING next_due_at
+WHERE name = 'every second' AND next_due_at > clock_timestamp() RETURNING next_due_at
 """
+STOP_EDITED = f"UPDATE django_jobs_schedule SET enabled = false WHERE name = '{edits.NAME}'"
 
 LATE = """
 SELECT job.id, job.job_type, job.queue, job.status, job.attempt, job.reason,
@@ -81,7 +82,9 @@ def come_to_rest(ground: Ground) -> Iterator[Problem]:
 
 
 def stop_schedule(ground: Ground) -> object:
-    """At a due time that is known: the one that would be next. None if it never caught up."""
+    """At a due time that is known: the one that would be next. None if it never caught up. The
+    one that is edited stops at any."""
+    ground.cluster.execute(STOP_EDITED)
     patience = time.monotonic() + ground.patience
     while time.monotonic() < patience:
         if rows := ground.cluster.fetch(STOP_SCHEDULE):

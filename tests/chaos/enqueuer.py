@@ -15,7 +15,7 @@ from typing import Any
 
 import django
 
-from . import requests
+from . import edits, requests
 from .requests import Request
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.chaos.settings")
@@ -128,16 +128,20 @@ def twice(work: Callable[[], Any]) -> None:
 
 
 def ask_every_second() -> float:
-    """The schedule of the test, in place of those that the demo declares. Returns its first due
-    time, which no worker has a say in."""
+    """The schedules of the test, in place of those that the demo declares. Returns the first due
+    time of the one that nobody edits, which no worker has a say in."""
     Schedule.objects.all().delete()
-    row = Schedule.objects.create(
-        name="every second",
-        job_type="chaos.every_second",
+    both = {"overlap": Schedule.Overlaps.ALLOW, "catch_up": Schedule.CatchUps.WINDOW}
+    both |= {"catch_up_limit": 86_400.0}
+    Schedule.objects.create(
+        name=edits.NAME,
+        job_type="chaos.edited",
         every=1.0,
-        overlap=Schedule.Overlaps.ALLOW,
-        catch_up=Schedule.CatchUps.WINDOW,
-        catch_up_limit=86_400.0,
+        payload={"rule": 0, "every": 1.0},
+        **both,
+    )
+    row = Schedule.objects.create(
+        name="every second", job_type="chaos.every_second", every=1.0, **both
     )
     mine = Schedule.objects.filter(pk=row.pk)
     now = mine.values_list(Now(), flat=True)[0]

@@ -82,6 +82,12 @@ def every_second() -> None:
 
 
 @job(backoff=SOON, max_crashes=50, max_attempts=50)
+def edited(rule: int, every: float) -> None:
+    """What the schedule makes whose rule is changed."""
+    leave_a_line()
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
 def cancelled(seconds: float) -> None:
     """Somebody cancels it soon."""
     leave_a_line()

@@ -28,9 +28,9 @@ from django_jobs import OperationRefused, cancel, enqueue  # noqa: E402 — mode
 from django_jobs.api import replay_problem  # noqa: E402 — models come after setup
 from django_jobs.lifecycle.operations import jobs, workflows  # noqa: E402 — models come after setup
 from django_jobs.lifecycle.workflows.stuck import STUCK  # noqa: E402 — models come after setup
-from django_jobs.models import Job, WorkflowRun  # noqa: E402 — models come after setup
+from django_jobs.models import Job, Schedule, WorkflowRun  # noqa: E402 — models come after setup
 
-from . import operation_plan, workflow_plan  # noqa: E402 — models come after setup
+from . import edits, operation_plan, workflow_plan  # noqa: E402 — models come after setup
 from .bulk_operator import BulkOperator  # noqa: E402 — models come after setup
 from .enqueuer import AWAY, Dropped, in_one_transaction, until_it_works  # noqa: E402 — models come after setup
 from .graphs import WORKFLOWS  # noqa: E402 — models come after setup
@@ -170,6 +170,13 @@ def arguments_of(event: Event) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in taken}
 
 
+def edit(event: edits.Edit) -> None:
+    """Change the rule once, also where the answer to its commit was lost."""
+    payload = {"rule": event.rule, "every": event.every}
+    others = Schedule.objects.filter(name=edits.NAME).exclude(payload__rule=event.rule)
+    others.update(every=event.every, payload=payload)
+
+
 def main() -> None:
     """Spread the runs and the operations over so many seconds."""
     parser = argparse.ArgumentParser()
@@ -186,6 +193,7 @@ def main() -> None:
             (
                 *workflow_plan.events(asked.seed, asked.runs, asked.seconds),
                 *operation_plan.events(asked.seed, asked.operations, asked.seconds),
+                *edits.events(asked.seed, asked.seconds),
             )
         )
     ]
@@ -195,6 +203,8 @@ def main() -> None:
         time.sleep(max(begun + at - time.monotonic(), 0.0))
         if isinstance(event, Event):
             operator.act(event)
+        elif isinstance(event, edits.Edit):
+            until_it_works(lambda event=event: edit(event))
         elif not until_it_works(lambda event=event: bulk.act(event)):
             heapq.heappush(ahead, (time.monotonic() - begun + TOO_EARLY, place, event))
     found = {"kept": operator.kept + bulk.kept_keys, "dropped": operator.dropped}

@@ -18,6 +18,7 @@ from . import (
     afterwards,
     cancels,
     deploy,
+    edits,
     effects,
     gates,
     neighbour,
@@ -178,6 +179,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.totals["passed by"] = deploy.passed_by(cluster, ground.deployed_at)
     result.totals |= workflows.counted(cluster, directory)
     result.totals |= operations.counted(cluster)
+    result.totals["rules of the edited schedule"] = cluster.fetch(edits.COUNTED)[0][0]
     result.outcomes = dict(cluster.fetch(OUTCOMES))
     result.repeated = effects.count_repeated(lines)
     result.server = cluster.fetch("SHOW server_version")[0][0]
