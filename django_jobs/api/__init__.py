@@ -11,6 +11,7 @@ bulk_items         validates the payloads of enqueue_many
 after_commit       enqueues after the commit of data elsewhere
 editing            edits a job that has not started, or a dead one
 gating             finds the gates of a job
+generations        counts the handlers that led to a job
 contradictions     options that never act because of another one
 pressure           queue_pressure
 payload_versions   upgrades stored payloads to the current version

@@ -26,7 +26,7 @@ from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
 from ..models.database import needing_tables
 from ..signals import job_enqueued
-from . import after_commit, duplicates, gating, payload_versions
+from . import after_commit, duplicates, gating, generations, payload_versions
 from .annotations import check_annotations
 from .bulk_items import items_of
 from .contradictions import attempts_problem
@@ -345,7 +345,7 @@ class JobType(Generic[P, R]):
                 f"{self.name}: its handler is declared in the program that was started, "
                 "__main__, which no worker imports; move it to the jobs.py of an installed app"
             )
-        headers = self.headers if headers is None else headers
+        headers = generations.noted(self.name, self.headers if headers is None else headers)
         text = self.encoded(dict(headers), "headers") if headers else "{}"
         queue = known_queue(self.queue, self.name)
         # A queue is the same object for two seconds, and so is what follows from it.

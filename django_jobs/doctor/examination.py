@@ -107,6 +107,7 @@ EXAMINATIONS = (
     Examination(schedules.examine_due_times, ("D313",), (schedules.FAR_AHEAD,)),
     Examination(configuration.examine_rows, ("D314",), (configuration.ROWS,)),
     Examination(zones.examine_zones, ("D315",), (zones.ZONES,)),
+    Examination(work.examine_generations, ("D316",), (work.GENERATIONS,)),
     Examination(incidents.examine_keys, ("D321",), (incidents.KEYS,)),
     Examination(
         incidents.examine_pauses,

@@ -64,6 +64,7 @@ KINDS: Mapping[str, Kind] = {
         (Severity.WARNING, "D313", "schedule due too far ahead"),
         (Severity.WARNING, "D314", "setting not in effect"),
         (Severity.WARNING, "D315", "time zone tables differ"),
+        (Severity.WARNING, "D316", "jobs that enqueue one another"),
         (Severity.WARNING, "D321", "concurrency key held"),
         (Severity.WARNING, "D322", "pause with a backlog"),
         (Severity.WARNING, "D323", "breaker open"),

@@ -8,6 +8,7 @@ from shlex import quote
 
 from .. import registry
 from ..api import stored_payload_problem
+from ..api.generations import GENERATION, MANY
 from ..lifecycle.compensating import FAILED, MOST_NAMED
 from ..lifecycle.workflows.results import TAKEN_ARGUMENTS
 from ..lifecycle.workflows.stuck import stuck_runs
@@ -78,22 +79,27 @@ UNCLAIMABLE = Statement(
 )
 QUEUES = Statement("SELECT count(*) AS number FROM django_jobs_queue")
 
-# One payload of each form, as in jobcheck, among the first jobs of each queue and those due next.
+
+def _next(columns: str) -> str:
+    """The first jobs of each queue and those due next."""
+    return f"""
+        SELECT head.* FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
+            SELECT {columns} FROM django_jobs_job AS job
+            WHERE job.status = 'ready' AND job.queue = queue.name
+            ORDER BY job.rank, job.id LIMIT %(most)s) AS head
+        UNION ALL
+        (SELECT {columns} FROM django_jobs_job
+         WHERE status = 'scheduled' ORDER BY available_at LIMIT %(most)s)"""  # noqa: S608 — names
+
+
+# One payload of each form, as in jobcheck.
 FORMS = Statement(
     f"""
 SELECT job.job_type, job.payload_version, form.jobs, form.lowest, job.payload::text AS payload,
     CASE WHEN is_step THEN {TAKEN_ARGUMENTS.format(id="form.lowest")} ELSE '{{}}' END AS taken
 FROM (
     SELECT min(id) AS lowest, count(*) AS jobs, workflow_run_id IS NOT NULL AS is_step
-    FROM (
-        SELECT head.* FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
-            SELECT id, job_type, payload_version, payload, workflow_run_id
-            FROM django_jobs_job AS job
-            WHERE job.status = 'ready' AND job.queue = queue.name
-            ORDER BY job.rank, job.id LIMIT %(most)s) AS head
-        UNION ALL
-        (SELECT id, job_type, payload_version, payload, workflow_run_id FROM django_jobs_job
-         WHERE status = 'scheduled' ORDER BY available_at LIMIT %(most)s)
+    FROM ({_next("id, job_type, payload_version, payload, workflow_run_id")}
     ) AS tried
     WHERE job_type = ANY(%(types)s)
     GROUP BY job_type, payload_version, is_step, CASE WHEN jsonb_typeof(payload) = 'object'
@@ -103,6 +109,31 @@ FROM (
 ORDER BY 1, 2, 4
 """,  # noqa: S608 — a constant
     lambda: {"most": _share(MOST_TRIED, _queues()), "types": list(registry.versions())},
+)
+
+# A chain that feeds itself has a job in one of these places: it runs, it is next, or it is new.
+GENERATIONS = Statement(
+    f"""
+SELECT job_type, floor(least(max(generation), 1e15))::bigint AS generation FROM (
+    SELECT job_type, CASE jsonb_typeof(headers -> '{GENERATION}')
+        WHEN 'number' THEN (headers ->> '{GENERATION}')::numeric END AS generation
+    FROM ({_next("job_type, headers")}
+        UNION ALL
+        (SELECT job_type, headers FROM django_jobs_job_live
+         WHERE status = 'running' ORDER BY worker_id LIMIT %(tried)s)
+        UNION ALL
+        (SELECT job_type, headers FROM django_jobs_job_live ORDER BY id DESC LIMIT %(tried)s)
+    ) AS job
+) AS counted
+WHERE generation >= {MANY}
+GROUP BY job_type
+ORDER BY max(generation) DESC, job_type LIMIT %(listed)s
+""",  # noqa: S608 — constants
+    lambda: {
+        "most": _share(MOST_TRIED, _queues()),
+        "tried": MOST_TRIED,
+        "listed": MOST_LISTED,
+    },
 )
 
 COMPENSATIONS = Statement(FAILED, lambda: {"most": MOST_LISTED})
@@ -231,6 +262,22 @@ def examine_compensations(read: Reader) -> Iterator[Finding]:
             run=row["id"],
             workflow=row["name"],
             steps=names,
+        )
+
+
+def examine_generations(read: Reader) -> Iterator[Finding]:
+    """Types of jobs that handlers enqueue one after the other, without an end so far."""
+    for row in read(GENERATIONS):
+        job_type, generation = row["job_type"], row["generation"]
+        yield found(
+            "D316",
+            f"Jobs of {job_type} come from a chain of {generation:,} handlers, of which each "
+            "enqueued a job of the next.",
+            "If it does not end by itself, correct the handler: end at a limit, such as of "
+            "current_run().generation, or declare a schedule for what is repeated. Until then, "
+            "pause its queue or cancel its jobs in the admin.",
+            job_type=job_type,
+            generation=generation,
         )
 
 

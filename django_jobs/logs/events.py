@@ -93,6 +93,7 @@ EVENTS = {
     ),
     "transaction_left_open": _event(WARNING, "job_id job_type attempt"),
     "tasks_cancelled": _event(WARNING, "job_id job_type attempt tasks"),
+    "long_chain": _event(WARNING, "job_id job_type attempt enqueues generation"),
     "checkpoint_ignored": _event(WARNING, "job_id job_type attempt wanted"),
     "result_not_stored": _event(WARNING, "job_type reason"),
     "report_failed": _event(WARNING, "jobs error"),

@@ -8,10 +8,12 @@ import pytest
 from django.db import connection
 
 from django_jobs import chain
+from django_jobs.api.generations import GENERATION, MANY
 from django_jobs.doctor.schedules import examine_schedules
 from django_jobs.doctor.work import (
     MOST_COUNTED,
     examine_compensations,
+    examine_generations,
     examine_payloads,
     examine_queues,
     examine_types,
@@ -230,3 +232,35 @@ def test_a_compensation_that_failed_is_found_until_it_is_skipped() -> None:
     )
     workflows.skip(run.pk, "undo b", reason="by hand")
     assert not findings(examine_compensations, "D309")
+
+
+def test_jobs_that_handlers_enqueue_one_after_the_other_are_found() -> None:
+    def wait(name: str, generation: Any, **options: Any) -> None:
+        request = noop.using(headers={GENERATION: generation}, **options)
+        run_sql(
+            "UPDATE django_jobs_job SET job_type = %s WHERE id = %s", [name, request.enqueue().pk]
+        )
+
+    assert not findings(examine_generations, "D316")
+    wait("shop.short", MANY - 1)
+    for nothing in ("9999", None, [], {}):
+        wait("shop.short", nothing)
+    assert not findings(examine_generations, "D316")
+    wait("shop.next", MANY)
+    wait("shop.next", MANY + 1)
+    wait("shop.later", 1e300, delay=3600)
+    wait("shop.blocked", MANY + 0.5, tenant="acme")
+    found = findings(examine_generations, "D316")
+    assert [one.facts for one in found] == [
+        {"job_type": "shop.later", "generation": 10**15},
+        {"job_type": "shop.next", "generation": MANY + 1},
+        {"job_type": "shop.blocked", "generation": MANY},
+    ]
+    assert "a chain of 1,001 handlers" in found[1].problem
+
+
+def test_a_chain_is_found_where_it_runs_and_behind_others() -> None:
+    noop.using(headers={GENERATION: MANY}).enqueue()
+    claim_ready(register_worker())
+    add.using(queue="bulk", delay=60).enqueue_many([{"first": n} for n in range(2_500)])
+    assert [one.facts["job_type"] for one in findings(examine_generations, "D316")] == ["app.noop"]

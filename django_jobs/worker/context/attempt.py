@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ... import registry
+from ...api.generations import GENERATION, generation_in
 from ...api.job_type import JobType
 from ...domain.outcomes import Outcome, Snoozed
 from ...domain.run_log import RunLog
-from ...lifecycle.job_columns import ClaimedJob
+from ...lifecycle.job_columns import AT_ITS_RUN_AT, ClaimedJob
 from ...lifecycle.settling import Ending
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 from ..meters import Meter
@@ -30,9 +31,9 @@ AROUND_SECONDS = 60.0
 """What happens before the call of an async handler, such as hooks and the wait for a connection,
 may take this long in addition to its time-out, and what happens after it this long."""
 
-NOTES = "edits", "replays"
-"""Headers that operators' changes add. They were not passed to ``using()``, and may hold arguments
-that an edit took away."""
+NOTES = "edits", "replays", GENERATION, AT_ITS_RUN_AT
+"""Headers that this package adds. They were not passed to ``using()``, and those of operators'
+changes may hold arguments that an edit took away."""
 
 RunAsync = Callable[[Any, float | None], Any]
 AwaitAsync = Callable[[Any, float | None], Awaitable[Any]]
@@ -94,6 +95,8 @@ class Attempt:
     """The span of this attempt, if a hook traces it."""
     is_live: bool = True
     """Whether its handler may still report."""
+    generation: int = 0
+    """How many handlers, one after the other, led to its job."""
     headers: dict[str, Any] = field(init=False)
     deadline: datetime | None = field(init=False)
     scheduled_for: datetime | None = field(init=False)
@@ -143,6 +146,7 @@ class Attempt:
         job = self.job
         self.headers = object_in(job.headers)
         if self.headers:
+            self.generation = generation_in(self.headers)
             for name in NOTES:
                 self.headers.pop(name, None)
         self.deadline = self.scheduled_for = None

@@ -61,6 +61,12 @@ class RunContext:
         return self._attempt.headers
 
     @property
+    def generation(self) -> int:
+        """How many handlers, one after the other, led to this job: 0 if no handler enqueued it, and
+        otherwise one more than for the job whose handler did. The same in all attempts."""
+        return self._attempt.generation
+
+    @property
     def traceparent(self) -> str:
         """The span of this attempt in the form of W3C Trace Context. Empty without
         :doc:`traces </tracing>`."""

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("celery")
 
+from django_jobs.api.generations import GENERATION
 from django_jobs.models import Job
 from tests.contrib.celery.project import celery_app
 from tests.contrib.celery.running import run_all
@@ -47,7 +48,7 @@ def test_the_other_job_has_the_options_of_the_first(
         assert (job.queue, job.priority, job.timeout) == ("bulk", priority, 90)
         assert (job.status, job.result) == ("succeeded", None)
     own = {**first.headers["celery"], "retries": 1, "root_id": result.id}
-    assert second.headers == {"trace": "x", "celery": own}
+    assert second.headers == {"trace": "x", "celery": own, GENERATION: 1}
     assert {"shadow", "expires", "timelimit", "ignore_result"} <= own.keys()
     assert second.expires_at is not None
     assert second.expires_at - first.expires_at < timedelta(seconds=60)

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.utils import timezone, translation
 
 from django_jobs import Retry, Snooze, current_run
+from django_jobs.api.generations import GENERATION
 from django_jobs.domain.outcomes import Failed, Released, Snoozed, Succeeded, TimedOut
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job
@@ -105,7 +106,8 @@ def test_what_a_handler_enqueues_has_its_context(desk: Desk, german: None) -> No
         with translation.override("en"), timezone.override("UTC"):
             desk.make(held)
     child = Job.objects.get(job_type="app.noop")
-    assert child.headers == {"tenant": "acme", "language": "de", "zone": "America/New_York"}
+    context = {"tenant": "acme", "language": "de", "zone": "America/New_York"}
+    assert child.headers == {**context, GENERATION: 1}
 
 
 def test_spawned_children_and_what_follows_them_have_its_context(desk: Desk, german: None) -> None:
@@ -120,7 +122,8 @@ def test_spawned_children_and_what_follows_them_have_its_context(desk: Desk, ger
         with translation.override("en"), timezone.override("UTC"):
             Steps(desk).work()
     made = Job.objects.exclude(job_type="app.parent").values_list("job_type", "headers")
-    passed_on = {"tenant": "acme", "language": "de", "zone": "America/New_York"}
+    context = {"tenant": "acme", "language": "de", "zone": "America/New_York"}
+    passed_on = {**context, GENERATION: 1}
     assert sorted(name for name, _ in made) == ["app.add"] * 3 + ["app.noop"]
     assert all(headers == passed_on for _, headers in made)
 
