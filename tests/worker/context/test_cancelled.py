@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -100,6 +101,17 @@ def test_what_was_reported_is_kept(desk: Desk, name: str) -> None:
     row = Progress.objects.get()
     kept = {"progress": (0.5, None), "checkpoint": (None, {"page": 7})}
     assert (row.fraction, row.checkpoint) == kept[name]
+
+
+def test_a_line_that_is_logged_raises_nothing(desk: Desk) -> None:
+    def handler() -> str:
+        ask()
+        logging.getLogger("shop").warning("cleans up")
+        with pytest.raises(AttributeError):
+            this_run().log("cleans up")  # type: ignore[attr-defined]
+        return "went on"
+
+    assert desk.run(handler) == [Succeeded(result='"went on"')]
 
 
 def test_a_row_that_was_done_is_kept(desk: Desk) -> None:
