@@ -22,7 +22,7 @@ from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job
 from .base.actions import OperatorAction
 from .base.search_rows import OUTSIDE_HISTORY
-from .forms.arguments import JsonText
+from .forms.json_text import JsonText
 from .operator_actions import ReasonForm
 from .restarts import refused_retry
 

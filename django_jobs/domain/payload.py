@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, NamedTuple
+from uuid import UUID
 
 MAX_DEPTH = 64
 LONGEST_PATH = 120
@@ -36,10 +39,43 @@ def _written(path: Path) -> str:
 
 class Coding(NamedTuple):
     """How the payload of a job type has values that JSON lacks, such as dates: what makes JSON of
-    one, and one of JSON. The attribute ``coding`` of its handler."""
+    one, and one of JSON, which is an object with these ``keys``. The attribute ``coding`` of its
+    handler."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
+    keys: Set[str]
+
+    def decoded(self, stored: Any) -> Any:
+        """The date, time, UUID or Decimal that ``stored`` is the encoding of; else ``stored``."""
+        if not (isinstance(stored, dict) and stored.keys() == self.keys):
+            return stored
+        try:
+            value = self.decode(stored)
+        except Exception:  # it was not written by the code that reads it
+            return stored
+        return value if type(value) in WRITTEN else stored
+
+    def as_text(self, stored: Any) -> Any:
+        """``stored`` with each date, time, UUID and Decimal in it as a person writes it."""
+        value = self.decoded(stored)
+        if value is not stored:
+            return WRITTEN[type(value)](value)
+        if isinstance(stored, dict):
+            return {key: self.as_text(item) for key, item in stored.items()}
+        if isinstance(stored, list):
+            return [self.as_text(item) for item in stored]
+        return stored
+
+
+WRITTEN: dict[type, Callable[[Any], str]] = {
+    date: date.isoformat,
+    datetime: datetime.isoformat,
+    time: time.isoformat,
+    UUID: str,
+    Decimal: str,
+}
+"""What JSON lacks and a person writes as text, with what makes the text."""
 
 
 def is_same(one: Any, other: Any) -> bool:

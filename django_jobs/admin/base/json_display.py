@@ -11,7 +11,9 @@ from django.db.models import Case, F, Model, TextField, Value, When
 from django.db.models.functions import Cast, Length
 from django.utils.translation import gettext as _
 
+from ... import registry
 from ...conf import conf
+from ...domain.payload import Coding
 from ...separators import number_text
 
 LARGEST = 4_000_000
@@ -58,15 +60,25 @@ def as_text(column: str, largest: int) -> dict[str, Any]:
     }
 
 
-def document(label: str, text: str | None, length: int | None) -> Document:
-    """A JSON text, indented and masked."""
+def coding_of(job_type: str) -> Coding | None:
+    """How the jobs of this type have dates and the like in their JSON, if they do."""
+    found = registry.find(job_type)
+    return None if found is None else getattr(found.handler, "coding", None)
+
+
+def document(
+    label: str, text: str | None, length: int | None, coding: Coding | None = None
+) -> Document:
+    """A JSON text, indented and masked. What is encoded is shown as a person writes it."""
     if length is None:
         return Document(label=label, note=_("none"))
     if text is None:
         note = _("too large to show: %(length)s characters") % {"length": number_text(length)}
         return Document(label=label, note=note)
     try:
-        indented = json.dumps(masked(json.loads(text)), indent=2, ensure_ascii=False)
+        value = masked(json.loads(text))
+        value = value if coding is None else coding.as_text(value)
+        indented = json.dumps(value, indent=2, ensure_ascii=False)
     except (ValueError, RecursionError) as error:
         note = _("cannot be shown: Python cannot read this JSON (%(error)s, %(length)s characters)")
         return Document(

@@ -10,9 +10,10 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from ...domain.payload import Coding
 from ...lifecycle.editing.edits import Edited, StoredJob
 from ..base.formatting import NOTHING, moment_in_zone
-from ..base.json_display import masked
+from ..base.json_display import coding_of, masked
 
 LONGEST = 2_000
 """Characters of a value to show."""
@@ -33,7 +34,8 @@ def differences(
     """What ``edited`` would change. ``before`` are the stored arguments, if they can be read."""
     rows = []
     if edited.payload is not None:
-        rows += of_payload(before or {}, json.loads(edited.payload))
+        coding = coding_of(stored.job_type)
+        rows += of_payload(before or {}, json.loads(edited.payload), coding)
     if edited.queue != stored.queue:
         rows.append(Difference(name=_("Queue"), before=stored.queue, after=edited.queue))
     if edited.priority != stored.priority:
@@ -45,20 +47,27 @@ def differences(
     return rows
 
 
-def of_payload(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """The arguments that differ, with secrets masked."""
-    names = [*before, *(name for name in after if name not in before)]
-    return [
-        Difference(name=name, before=_shown(name, before), after=_shown(name, after))
-        for name in names
-        if _text(before.get(name)) != _text(after.get(name)) or (name in before) != (name in after)
-    ]
+def of_payload(
+    before: Mapping[str, Any], after: Mapping[str, Any], coding: Coding | None
+) -> list[Difference]:
+    """The arguments that differ, with secrets masked. What is encoded is shown as a person writes
+    it, unless the difference is that it is encoded."""
+    rows = []
+    for name in [*before, *(name for name in after if name not in before)]:
+        if _text(before.get(name)) == _text(after.get(name)) and name in before and name in after:
+            continue
+        then, now = _shown(name, before, coding), _shown(name, after, coding)
+        if then == now:
+            then, now = _shown(name, before, None), _shown(name, after, None)
+        rows.append(Difference(name=name, before=then, after=now))
+    return rows
 
 
-def _shown(name: str, values: Mapping[str, Any]) -> str:
+def _shown(name: str, values: Mapping[str, Any], coding: Coding | None) -> str:
     if name not in values:
         return NOTHING
-    text = _text(masked({name: values[name]})[name])
+    value = masked({name: values[name]})[name]
+    text = _text(value if coding is None else coding.as_text(value))
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 

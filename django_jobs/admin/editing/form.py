@@ -27,9 +27,9 @@ from ..forms.arguments import (
     is_hidden,
     more_field,
     more_payload,
+    more_text,
     payload_of,
     takes_more,
-    written,
 )
 from ..forms.moments import MomentField
 from ..schedules.form import HIDDEN, site_zone
@@ -93,7 +93,7 @@ class JobForm(forms.Form):
                     field.widget = forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"})
         shown = {name: value for name, value in rest.items() if not is_hidden(name, value)}
         if MORE in self.fields and shown:
-            self.initial[MORE] = written(shown)
+            self.initial[MORE] = more_text(self.job_type, shown)
 
     def _add_options(self, queue: str | None, scope: Scope) -> None:
         names = list(filter(scope.has_queue, Queue.objects.names()))
@@ -144,7 +144,8 @@ class JobForm(forms.Form):
             return cleaned
         payload = payload_of(self.arguments, self, self.stored)
         try:
-            payload |= more_payload(cleaned.get(MORE, ""), self.arguments, self.stored)
+            more = cleaned.get(MORE, "")
+            payload |= more_payload(self.job_type, more, self.arguments, self.stored)
         except ValidationError as error:
             self.add_error(MORE, error)
         for argument in self.arguments:

@@ -9,6 +9,7 @@ from typing import Any
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
+from ...domain.payload import Coding
 from ..base.formatting import NOTHING, moment_in_zone
 from ..base.json_display import hidden, object_of
 from ..job_sections.timeline import entry_text
@@ -23,9 +24,11 @@ class PastEdit:
     rows: list[Difference]
 
 
-def past_edits(headers: str | None, payload: str | None, seen: bool) -> list[PastEdit]:
-    """The edits, the latest first. ``headers`` and ``payload`` are the JSON text of the job. If not
-    ``seen``, the arguments are hidden."""
+def past_edits(
+    headers: str | None, payload: str | None, seen: bool, coding: Coding | None
+) -> list[PastEdit]:
+    """The edits, the latest first. ``headers`` and ``payload`` are the JSON text of the job, with
+    ``coding``. If not ``seen``, the arguments are hidden."""
     stored = object_of(headers).get("edits")
     later: Any = object_of(payload)
     found = []
@@ -36,18 +39,18 @@ def past_edits(headers: str | None, payload: str | None, seen: bool) -> list[Pas
         rows = _others(before, entry.get("after"))
         if "payload" in before:
             earlier = before["payload"]
-            rows = [*_arguments(earlier, later, seen), *rows]
+            rows = [*_arguments(earlier, later, seen, coding), *rows]
             later = earlier
         found.append(PastEdit(text=entry_text(entry, _("Edited by %(who)s")), rows=rows))
     return found
 
 
-def _arguments(before: Any, after: Any, seen: bool) -> list[Difference]:
+def _arguments(before: Any, after: Any, seen: bool, coding: Coding | None) -> list[Difference]:
     name = _("Arguments")
     if not seen:
         return [Difference(name=name, before=hidden(name).note, after=NOTHING)]
     if isinstance(before, dict):
-        return of_payload(before, after if isinstance(after, dict) else {})
+        return of_payload(before, after if isinstance(after, dict) else {}, coding)
     return [Difference(name=name, before=_("not kept: they were too large"), after=NOTHING)]
 
 

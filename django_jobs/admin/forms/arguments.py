@@ -18,8 +18,9 @@ from django.utils.translation import gettext_lazy as _
 from ... import registry
 from ...api.job_type import JobType
 from ...domain.payload import Coding
-from ..base.json_display import masked
-from .coded import CODED, MOMENTS, Built, coded, coded_kind
+from ..base.json_display import coding_of, masked
+from .coded import CODED, MOMENTS, NOTHING, Built, coded, coded_kind, encoded, plain_kind
+from .json_text import JsonObjectText, JsonText
 
 PREFIX = "argument_"
 MORE = "more_arguments"
@@ -43,47 +44,19 @@ class Argument:
         return f"{PREFIX}{self.name}"
 
 
-class JsonText(forms.CharField):
-    """JSON, kept as typed."""
-
-    widget = forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField jobs-json"})
-
-    def clean(self, value: Any) -> str:
-        text: str = super().clean(value)
-        if text:
-            try:
-                json.loads(text, parse_constant=_no_constant)
-            except (ValueError, RecursionError) as error:
-                raise ValidationError(
-                    _("This is not JSON: %(problem)s") % {"problem": error}
-                ) from None
-        return text
-
-
-class JsonObjectText(JsonText):
-    """A JSON object, kept as text."""
-
-    def clean(self, value: Any) -> str:
-        text = super().clean(value)
-        if text and not isinstance(json.loads(text), dict):
-            raise ValidationError(_('Enter an object such as {"name": 1}.'))
-        return text
-
-
 def arguments_of(
     job_type: JobType[..., Any], stored: Mapping[str, Any] | None = None
 ) -> list[Argument]:
-    """A field for each parameter that has a name. One whose ``stored`` value is encoded has a field
-    for what it is, whatever its annotation."""
+    """A field for each parameter that has a name. One whose ``stored`` value is encoded, or a list
+    or an object, has a field for what it is, also if its annotation says another type."""
     hints, stored = _hints(job_type), stored or {}
-    coding: Coding | None = getattr(job_type.handler, "coding", None)
+    coding = coding_of(job_type.name)
     found = []
     for parameter in job_type.signature.parameters.values():
         if parameter.kind is not parameter.VAR_KEYWORD:
             annotation = hints.get(parameter.name, parameter.annotation)
-            if coding is not None and parameter.name in stored:
-                annotation = coded_kind(stored[parameter.name], coding) or annotation
-            found.append(_argument(parameter, annotation, coding))
+            value = stored.get(parameter.name, NOTHING)
+            found.append(_argument(parameter, annotation, coding, value))
     return found
 
 
@@ -117,9 +90,17 @@ def payload_of(
     return payload
 
 
-def more_payload(text: str, arguments: list[Argument], stored: Mapping[str, Any]) -> dict[str, Any]:
+def more_text(job_type: JobType[..., Any], values: Mapping[str, Any]) -> str:
+    """Additional arguments, as they are shown."""
+    coding = coding_of(job_type.name)
+    return written(values if coding is None else coding.as_text(values))
+
+
+def more_payload(
+    job_type: JobType[..., Any], text: str, arguments: list[Argument], stored: Mapping[str, Any]
+) -> dict[str, Any]:
     """The additional arguments of a valid form, by name. Raises ``ValidationError`` for one that
-    has a field in the form."""
+    has a field in the form, and as :func:`encoded` does."""
     named = {argument.name for argument in arguments}
     hidden = {
         name: value
@@ -129,6 +110,9 @@ def more_payload(text: str, arguments: list[Argument], stored: Mapping[str, Any]
     others: dict[str, Any] = json.loads(text) if text else {}
     if twice := sorted(named & others.keys()):
         raise ValidationError(_("%(name)s has a field in this form.") % {"name": twice[0]})
+    if coding := coding_of(job_type.name):
+        before = {name: value for name, value in stored.items() if name not in named}
+        others = encoded(others, before, _annotation_of_more(job_type), coding)
     return hidden | others
 
 
@@ -157,13 +141,30 @@ def _hints(job_type: JobType[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _argument(parameter: inspect.Parameter, annotation: Any, coding: Coding | None) -> Argument:
+def _annotation_of_more(job_type: JobType[..., Any]) -> Any:
+    """Of the ``**keywords`` of a handler, as that of a dict."""
+    for parameter in job_type.signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            annotation = _hints(job_type).get(parameter.name, parameter.annotation)
+            return types.GenericAlias(dict, (str, annotation))
+    return Any
+
+
+def _argument(
+    parameter: inspect.Parameter, annotation: Any, coding: Coding | None, stored: Any
+) -> Argument:
     has_default = parameter.default is not parameter.empty
-    kind, optional = _plain(annotation)
-    build = _BUILDERS.get(kind, _json) if isinstance(kind, type) else _json
-    field, read, show = _chosen(kind) if _choices(kind) else build(kind)
-    if coding is not None and isinstance(kind, type) and kind in CODED:
-        field, read, show = coded(kind, field, coding)
+    kind, optional = plain_kind(annotation)
+    stored_kind = None if coding is None else coded_kind(stored, coding)
+    if stored_kind is None and isinstance(stored, dict | list):
+        field, read, show = _json(kind)
+    else:
+        kind = stored_kind or kind
+        field, read, show = _built(kind)
+        if coding is not None and isinstance(kind, type) and kind in CODED:
+            field, read, show = coded(kind, field, coding)
+    if coding is not None and isinstance(field, JsonText):
+        read, show = _coded_json(field, stored, annotation, coding)
     if is_hidden(parameter.name, "secret") and not isinstance(field, forms.ChoiceField):
         # Is never sent back, also not with the errors of a form.
         attrs = {"class": "vTextField", "autocomplete": "off"}
@@ -186,22 +187,9 @@ def _argument(parameter: inspect.Parameter, annotation: Any, coding: Coding | No
     return Argument(name=parameter.name, field=field, has_default=has_default, read=read, show=show)
 
 
-def _plain(annotation: Any) -> tuple[Any, bool]:
-    """A type without ``Optional``, ``Annotated`` and ``NewType``, and whether it allows None."""
-    while True:
-        origin = typing.get_origin(annotation)
-        if origin is typing.Annotated:
-            annotation = typing.get_args(annotation)[0]
-        elif isinstance(annotation, typing.NewType):
-            annotation = annotation.__supertype__
-        else:
-            break
-    if origin in (typing.Union, types.UnionType):
-        kinds = typing.get_args(annotation)
-        others = [kind for kind in kinds if kind is not type(None)]
-        if len(others) == 1 and len(kinds) == 2:
-            return _plain(others[0])[0], True
-    return annotation, False
+def _built(kind: Any) -> Built:
+    build = _BUILDERS.get(kind, _json) if isinstance(kind, type) else _json
+    return _chosen(kind) if _choices(kind) else build(kind)
 
 
 def _choices(kind: Any) -> list[Any]:
@@ -262,6 +250,17 @@ def _json(kind: Any) -> Built:
     return JsonText(help_text=_("JSON.")), json.loads, written
 
 
+def _coded_json(
+    field: JsonText, stored: Any, annotation: Any, coding: Coding
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """What reads the text of the field, and what shows it: dates and the like as texts."""
+    field.encoded = lambda typed: encoded(typed, stored, annotation, coding)
+    return (
+        lambda text: encoded(json.loads(text), stored, annotation, coding),
+        lambda value: written(coding.as_text(value)),
+    )
+
+
 _BUILDERS: dict[Any, Callable[[Any], Built]] = {
     str: _text,
     int: _whole,
@@ -286,7 +285,3 @@ def _default_text(default: Any) -> str:
     if type(default) in CODED:
         return str(default)
     return default if isinstance(default, str) and default else repr(default)
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not a number")

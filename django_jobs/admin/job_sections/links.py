@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 
 from ...conf import conf
 from ...domain.links import PAYLOAD, filled, is_safe
-from ..base.json_display import MASK, masked, object_of
+from ..base.json_display import MASK, coding_of, masked, object_of
 
 logger = logging.getLogger("django_jobs")
 TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
@@ -39,7 +39,9 @@ def _links(job: Any, payload: str | None, headers: str | None) -> Iterator[tuple
             return
         yield from ((label, url) for label, url in pairs if is_safe(url))
         return
-    value_of = partial(_value, job, masked(object_of(payload)), object_of(headers))
+    values, coding = masked(object_of(payload)), coding_of(job.job_type)
+    values = values if coding is None else coding.as_text(values)
+    value_of = partial(_value, job, values, object_of(headers))
     for link in given:
         if url := filled(link["url"], value_of):
             yield link["label"], url

@@ -13,7 +13,7 @@ from ...models import JobStatus, Progress, Receipt
 from ...models.database import fetch
 from ...separators import number_text
 from ..base.formatting import moment_and_age
-from ..base.json_display import LARGEST, Document, as_text, document, hidden
+from ..base.json_display import LARGEST, Document, as_text, coding_of, document, hidden
 from ..lists.newest_list import NEWEST
 
 MOST_COUNTED = 10_000
@@ -115,7 +115,9 @@ def _reported(job: Any, row: Any, seen: bool) -> Reported:
         note="" if done else row.note,
         at=moment_and_age(row.reported_at, job.read_at),
         attempt=row.attempt,
-        checkpoint=document(label, row.checkpoint_text, row.checkpoint_length)
+        checkpoint=document(
+            label, row.checkpoint_text, row.checkpoint_length, coding_of(job.job_type)
+        )
         if seen
         else hidden(label),
     )

@@ -24,7 +24,7 @@ from ..base.formatting import (
     one_line,
     text_column,
 )
-from ..base.json_display import document, hidden, object_of, texts
+from ..base.json_display import coding_of, document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section, unlimited
 from ..base.search import LARGEST_ID, Search, job_search, show
 from ..base.search_rows import OUTSIDE_HISTORY
@@ -137,6 +137,7 @@ class JobPage(LinksVisible, HidesErrors, ConsoleAdmin):
         text, length = columns["headers"]
         died_of = None if obj.errors_hidden else without_secrets
         columns["headers"] = deaths(text, died_of), length
+        coding = coding_of(obj.job_type)
         why = why_section(obj, self.admin_site, request)
         may_reveal = self.has_reveal_permission(request) and hidden_parts(request, obj)
         may_inspect = obj.attempt and self.has_inspect_permission(request)
@@ -159,12 +160,12 @@ class JobPage(LinksVisible, HidesErrors, ConsoleAdmin):
             "links": links_of(obj, columns["payload"][0] if seen else None, columns["headers"][0]),
             "related": related_links(obj, self.admin_site, request.user),
             "documents": [
-                document(str(title), *columns[name]) if seen else hidden(str(title))
+                document(str(title), *columns[name], coding) if seen else hidden(str(title))
                 for name, title in self.titles.items()
                 if name == "payload" or columns[name][0] not in EMPTY
             ],
             "progress": progress_of(obj, seen),
-            "edits": past_edits(columns["headers"][0], columns["payload"][0], seen),
+            "edits": past_edits(columns["headers"][0], columns["payload"][0], seen, coding),
             "inspection": inspection_of(obj) if may_inspect else None,
         }
 

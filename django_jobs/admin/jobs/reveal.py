@@ -13,7 +13,7 @@ from ...models import Job
 from ..access.errors import deaths, mask, may_see_errors, without_secrets
 from ..base.actions import ModelAdmin
 from ..base.formatting import change_url
-from ..base.json_display import document, texts
+from ..base.json_display import coding_of, document, texts
 from ..base.search import SEE_PAYLOADS
 from ..job_sections.state_sentence import fails
 from ..job_sections.timeline import timeline
@@ -50,6 +50,7 @@ def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     text, length = columns["headers"]
     shown = timeline(job, page.admin_site, request, text)
     columns["headers"] = deaths(text, without_secrets), length
+    coding = coding_of(job.job_type)
     return console_page(
         page,
         request,
@@ -61,5 +62,7 @@ def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         shows_error=fails(job),
         failed=shown.last if fails(job) else None,
         timeline=shown,
-        documents=[document(str(title), *columns[name]) for name, title in page.titles.items()],
+        documents=[
+            document(str(title), *columns[name], coding) for name, title in page.titles.items()
+        ],
     )

@@ -27,7 +27,7 @@ from ..base.formatting import (
     text_column,
     with_reason,
 )
-from ..base.json_display import document, texts
+from ..base.json_display import coding_of, document, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by
 from .display import (
     in_words,
@@ -138,7 +138,8 @@ class ScheduleColumns(ModelAdmin):
 
     @admin.display(description=_("arguments"))
     def arguments_text(self, schedule: Any) -> str:
-        arguments = document("", *texts(schedule, ["payload"])["payload"])
+        coding = coding_of(schedule.job_type)
+        arguments = document("", *texts(schedule, ["payload"])["payload"], coding)
         return preformatted(arguments.text) if arguments.text else arguments.note
 
     @admin.display(description=_("arguments"))

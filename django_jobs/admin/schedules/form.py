@@ -30,9 +30,9 @@ from ..forms.arguments import (
     is_hidden,
     more_field,
     more_payload,
+    more_text,
     payload_of,
     takes_more,
-    written,
 )
 from ..forms.edit_form import EditForm
 from ..forms.moments import MomentField
@@ -179,8 +179,8 @@ class ScheduleForm(EditForm):
         named = {argument.name for argument in self.arguments}
         others = {name: value for name, value in values.items() if name not in named}
         others = {name: value for name, value in others.items() if not is_hidden(name, value)}
-        if MORE in self.fields and others:
-            self.initial[MORE] = written(others)
+        if self.chosen is not None and MORE in self.fields and others:
+            self.initial[MORE] = more_text(self.chosen, others)
 
     def columns(self) -> Iterable[str]:
         payload = {"payload", "payload_version"} if self.with_arguments else set()
@@ -193,7 +193,7 @@ class ScheduleForm(EditForm):
             if MORE in self.fields:
                 try:
                     text = self.cleaned_data[MORE]
-                    payload |= more_payload(text, self.arguments, self.stored)
+                    payload |= more_payload(self.chosen, text, self.arguments, self.stored)
                 except ValidationError as error:
                     self.add_error(MORE, error)
             self.instance.payload = payload

@@ -24,13 +24,13 @@ from ..base.actions import ModelAdmin
 from ..base.formatting import list_url
 from ..forms.arguments import (
     MORE,
-    JsonObjectText,
     arguments_of,
     more_field,
     more_payload,
     payload_of,
     takes_more,
 )
+from ..forms.json_text import JsonObjectText
 from ..forms.sent_once import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from ..layout.console_page import console_page
 
@@ -59,6 +59,7 @@ class StartForm(forms.Form):
     def __init__(self, workflow: Workflow, data: Any = None) -> None:
         super().__init__(data)
         job_type = registry.get(workflow.name)  # the one that starts the workflow
+        self._job_type = job_type
         self._arguments = arguments_of(job_type)
         self.fields.update({argument.key: argument.field for argument in self._arguments})
         if takes_more(job_type):
@@ -82,7 +83,8 @@ class StartForm(forms.Form):
         if not self.errors:
             cleaned["arguments"] = payload_of(self._arguments, self, {})
             try:
-                cleaned["arguments"] |= more_payload(cleaned.get(MORE, ""), self._arguments, {})
+                more = cleaned.get(MORE, "")
+                cleaned["arguments"] |= more_payload(self._job_type, more, self._arguments, {})
             except ValidationError as error:
                 self.add_error(MORE, error)
         return cleaned

@@ -16,6 +16,7 @@ from django.urls import reverse
 
 from django_jobs import chain
 from django_jobs.admin.base.json_display import MASK
+from django_jobs.admin.editing.form import JobForm
 from django_jobs.api.editing import edit_job
 from django_jobs.models import Job
 from tests.admin.walking import Live, Page, change_url, message_of
@@ -372,3 +373,15 @@ def test_a_job_type_without_arguments_has_the_other_fields(page: Page) -> None:
     job = noop.enqueue()
     change(page, job.pk, priority="4")
     assert Job.objects.get().priority == 4
+
+
+@pytest.mark.parametrize("stored", [["a", 1], {"a": None}, []])
+def test_a_list_where_another_type_is_declared_is_shown_as_json(page: Page, stored: Any) -> None:
+    def takes(text: str, number: int = 0) -> None: ...
+
+    with declared(takes, name="app.takes") as job_type:
+        job = job_type.using(delay=3600).enqueue(stored, stored)  # type: ignore[arg-type]
+        form = JobForm(job_type, stored=job.payload)
+        assert json.loads(form["argument_text"].value()) == stored
+        change(page, job.pk, argument_text='["b"]')
+        assert Job.objects.get().payload == {"text": ["b"], "number": stored}

@@ -109,7 +109,7 @@ def revived(value: Any) -> Any:
     return value
 
 
-CODING = Coding(lambda value: as_json(value, "the form", "value"), revived)
+CODING = Coding(lambda value: as_json(value, "the form", "value"), revived, MARKED)
 """Of the arguments of tasks, for the forms of the admin."""
 
 

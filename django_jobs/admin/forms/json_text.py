@@ -1,0 +1,46 @@
+"""Form fields for JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+
+class JsonText(forms.CharField):
+    """JSON, kept as typed."""
+
+    widget = forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField jobs-json"})
+    encoded: Callable[[Any], Any] | None = None
+    """What makes the value of a payload from typed JSON. It may raise ``ValidationError``."""
+
+    def clean(self, value: Any) -> str:
+        text: str = super().clean(value)
+        if text:
+            try:
+                typed = json.loads(text, parse_constant=_no_constant)
+            except (ValueError, RecursionError) as error:
+                raise ValidationError(
+                    _("This is not JSON: %(problem)s") % {"problem": error}
+                ) from None
+            if self.encoded is not None:
+                self.encoded(typed)
+        return text
+
+
+class JsonObjectText(JsonText):
+    """A JSON object, kept as text."""
+
+    def clean(self, value: Any) -> str:
+        text = super().clean(value)
+        if text and not isinstance(json.loads(text), dict):
+            raise ValidationError(_('Enter an object such as {"name": 1}.'))
+        return text
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not a number")
