@@ -6,14 +6,19 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ...conf import conf
 from ...domain.outcomes import why_not_stored
 from ...domain.states import FINAL, JobState
 from ...exceptions import ResultNotStored
 from ...models.database import fetch
+from ..claiming import BYTES
 from ..job_columns import ClaimedJob
 
 PAGE = 1_000
 """Rows of one statement about a fan-out."""
+
+PAGE_BYTES = 32 * 2**20
+"""The most bytes of their results, but for a first one that is larger."""
 
 MOST_NAMED = 20
 """Steps that an error names."""
@@ -42,26 +47,38 @@ WHERE workflow_run_id = %(run)s AND (%(ended)s IS NOT TRUE OR finished_at IS NOT
 ORDER BY id LIMIT %(limit)s
 """
 
+
+def _within_bytes(page: str, more: str) -> str:
+    """The first steps of ``page`` whose results are not too large together, each with the number of
+    all and with what is ``more``."""
+    size = BYTES.format("job.result")
+    return f"""
+SELECT id, step, status, result, reason, rows, {more}
+FROM (
+    SELECT job.id, job.step, job.status, job.result, job.reason, count(*) OVER () AS rows,
+        {size} AS bytes, sum({size}) OVER (ORDER BY job.id ROWS UNBOUNDED PRECEDING) AS up_to
+    FROM {page}
+) AS step
+WHERE up_to IS NULL OR up_to <= %(bytes)s OR up_to = bytes
+ORDER BY id
+"""
+
+
 # A page of ids first, because the planner does not know how many partitions to look into for them.
 # OFFSET 0, or it may read all receipts.
 # A parent that spawned others is left out: these stand for it.
-PARENTS = """
-SELECT job.id, job.step, job.status, job.result, job.reason, EXISTS (
+PARENTS = _within_bytes(
+    """(
+        SELECT parent_id FROM django_jobs_dependency
+        WHERE child_id = %(id)s AND parent_id > %(after)s
+        ORDER BY parent_id LIMIT %(limit)s
+    ) AS page
+    JOIN django_jobs_job AS job ON job.id = page.parent_id""",
+    """EXISTS (
     SELECT 1 FROM django_jobs_receipt AS receipt
-    WHERE receipt.job_id = job.id AND starts_with(receipt.key, 'spawn:') OFFSET 0)
-FROM (
-    SELECT parent_id FROM django_jobs_dependency
-    WHERE child_id = %(id)s AND parent_id > %(after)s
-    ORDER BY parent_id LIMIT %(limit)s
-) AS page
-JOIN django_jobs_job AS job ON job.id = page.parent_id
-ORDER BY job.id
-"""
-OF_IDS = """
-SELECT id, step, status, result, reason FROM django_jobs_job
-WHERE id = ANY(%(ids)s::bigint[])
-ORDER BY id
-"""
+    WHERE receipt.job_id = step.id AND starts_with(receipt.key, 'spawn:') OFFSET 0)""",
+)
+OF_IDS = _within_bytes("django_jobs_job AS job WHERE job.id = ANY(%(ids)s::bigint[])", "false")
 
 
 class _Row(NamedTuple):
@@ -131,14 +148,22 @@ def step_names(run: int, *, limit: int | None = None, ended: bool = False) -> li
 def parents_after(job: ClaimedJob, after: int) -> tuple[list[StepResult], int | None]:
     """A page of the steps that a step waited for, in the order of their ids, and what to pass as
     ``after`` for the next page; None after the last one."""
-    rows = fetch(PARENTS, {"id": job.id, "after": after, "limit": PAGE})
-    page = [_child(*row) for *row, spawned in rows if not spawned]
-    return page, rows[-1][0] if len(rows) == PAGE else None
+    rows = fetch(PARENTS, {"id": job.id, "after": after, "limit": PAGE, **_most()})
+    page = [_child(*row) for *row, _, spawned in rows if not spawned]
+    is_last = not rows or PAGE > rows[0][-2] == len(rows)
+    return page, None if is_last else rows[-1][0]
 
 
-def steps_of(ids: Sequence[int]) -> list[StepResult]:
-    """Some steps, in the order of their ids."""
-    return [_child(*row) for row in fetch(OF_IDS, {"ids": list(ids)})]
+def steps_of(ids: Sequence[int]) -> tuple[list[StepResult], list[int]]:
+    """The first of these steps, in the order of their ids, and the ids that are left."""
+    rows = fetch(OF_IDS, {"ids": list(ids), **_most()})
+    is_cut = bool(rows) and len(rows) < rows[0][-2]
+    left = [id_ for id_ in ids if id_ > rows[-1][0]] if is_cut else []
+    return [_child(*row) for *row, _, _ in rows], left
+
+
+def _most() -> dict[str, int]:
+    return {"bytes": PAGE_BYTES, "largest": conf().max_result_bytes}
 
 
 def _child(id_: int, step: str, status: str, result: str | None, reason: str) -> StepResult:

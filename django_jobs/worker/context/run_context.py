@@ -249,8 +249,8 @@ class RunContext:
         and ``async for``, of tuples ``(id, step, status, result)``. After :meth:`spawn`, those that
         this handler has spawned.
 
-        They are read in pages of 1,000. ``result`` is None if the step did not succeed. A step that
-        spawned others is left out, because those stand for it.
+        They are read in pages of at most 1,000 and 32 MB. ``result`` is None if the step did not
+        succeed. A step that spawned others is left out, because those stand for it.
         """
         if self._spawned:
             return spawned_by(self._attempt, self._spawned)

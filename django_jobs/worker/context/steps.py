@@ -122,16 +122,18 @@ def joined_by(attempt: Attempt) -> Children:
 def spawned_by(attempt: Attempt, keys: Sequence[str]) -> Children:
     """The steps that a job has spawned under these keys."""
 
-    def read(at: Iterator[int]) -> Page:
-        ids = list(islice(at, results.PAGE))
-        return steps_of(ids), at if len(ids) == results.PAGE else None
+    def read(at: tuple[list[int], Iterator[int]]) -> Page:
+        left, others = at
+        ids = [*left, *islice(others, results.PAGE - len(left))]
+        page, left = steps_of(ids)
+        return page, (left, others) if left or len(ids) == results.PAGE else None
 
     def ids() -> Iterator[int]:
         for key in keys:
             for first, last in stored(attempt.job, key).ids:
                 yield from range(first, last + 1)
 
-    return Children(attempt, read, ids)
+    return Children(attempt, read, lambda: ([], ids()))
 
 
 @dataclass(frozen=True, slots=True)

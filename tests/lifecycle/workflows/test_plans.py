@@ -166,6 +166,7 @@ def parameters(name: str, rows: Rows) -> dict[str, Any]:
         "statuses": ["waiting", "ready"],
         "page": 100,
         "limit": 1_000,
+        **{"bytes": results.PAGE_BYTES, "largest": 1_048_576},
         "after": 0,
         "most": 20,
         "ended": True,

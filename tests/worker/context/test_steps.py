@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -12,14 +13,15 @@ from django.db import OperationalError
 from pytest_django import Settings
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from django_jobs import JobType
+from django_jobs import JobType, Snooze
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.domain.workflows import When
 from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.lifecycle.step_insert import NewStep
 from django_jobs.lifecycle.workflows import results
 from django_jobs.lifecycle.workflows.starting import NewRun, start
-from django_jobs.models import Job, WorkflowRun
+from django_jobs.models import Job, WorkflowRun, database
+from django_jobs.testing import run_jobs
 from django_jobs.worker.execution import handler_call
 from tests.app.long_jobs import this_run
 from tests.factories import claim_ready, declared, failure, register_worker
@@ -328,3 +330,75 @@ def test_a_step_reads_the_fan_out_that_it_joins_in_pages(
         ("part3", "dead", None),
         ("part4", "succeeded", 16),
     ]
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The lengths of the results that each page has read."""
+    read: list[list[int]] = []
+
+    def fetch(sql: str, parameters: Any) -> Any:
+        rows = database.fetch(sql, parameters)
+        read.append([len(row[3] or "") for row in rows])
+        return rows
+
+    monkeypatch.setattr(results, "fetch", fetch)
+    monkeypatch.setattr(results, "PAGE_BYTES", 250_000)
+    return read
+
+
+def sized(number: int) -> str | None:
+    """100 kB that PostgreSQL cannot compress much, nothing, or more than a page takes."""
+    if number == 3:
+        return None
+    return os.urandom(200_000 if number == 5 else 50_000).hex()
+
+
+def check_pages(pages: list[list[int]]) -> None:
+    assert [page for page in pages if sum(page) > 250_000] == [[400_002]]
+    assert 3 < len(pages) < 9
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_page_reads_results_within_bytes(
+    steps: Steps, is_async: bool, pages: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "PAGE", 4)
+    got: list[Any] = []
+    parts = [steps.add(sized, f"part{number}", number=number) for number in range(9)]
+
+    def join() -> None:
+        got.extend(this_run().children())
+
+    async def join_async() -> None:
+        got.extend([child async for child in this_run().children()])
+
+    steps.add(join_async if is_async else join, "join", after=parts)
+    steps.run()
+    assert [child.step for child in got] == [f"part{number}" for number in range(9)]
+    assert [child.result is None for child in got] == [number == 3 for number in range(9)]
+    check_pages(pages)
+
+
+def test_a_page_of_spawned_steps_reads_results_within_bytes(
+    desk: Desk, pages: list[list[int]]
+) -> None:
+    got: list[Any] = []
+
+    def spawns() -> None:
+        run = this_run()
+        run.spawn(part, [{"number": number} for number in range(5)])
+        run.spawn(part, [{"number": number} for number in range(5, 9)], key="more")
+        pages.clear()
+        got[:] = run.children()
+        if any(child.status != "succeeded" for child in got):
+            raise Snooze(0)
+
+    with declared(sized, name="app.part") as part, declared(spawns, name="app.spawns") as job_type:
+        job_type.enqueue()
+        run_jobs(check=True)
+    assert [child.step for child in got] == [
+        *(f"sized[{number}]" for number in range(5)),
+        *(f"more[{number}]" for number in range(4)),
+    ]
+    check_pages(pages)
