@@ -148,7 +148,7 @@ def examine_due_times(read: Reader) -> Iterator[Finding]:
             "D313",
             f"The schedule {name!r} does not fire until {at:%Y-%m-%d %H:%M}, although its rule is "
             "due before. The database's clock was ahead when it fired last.",
-            "Look at the clock (D203). Pause and resume it, which computes its next due time anew:",
+            "Look at the clock (D203). Pause and resume it, which computes its next due time:",
             f"manage.py jobschedule pause {quote(name)}",
             f"manage.py jobschedule resume {quote(name)}",
             schedule=name,

@@ -28,7 +28,7 @@ was edited since has no due time of before."""
 
 MOST_MOVED_OF_TICKS = timedelta(hours=3)
 """How far a tick is from the due time of today's tables that it stands for, at most. A rule that
-was edited leaves ticks beside its due times too, and mostly further away."""
+was edited leaves ticks near its due times too, and mostly further away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +112,8 @@ def made_of(due: Sequence[datetime], fired: Iterable[datetime]) -> set[datetime]
     made = moments.intersection(due)
     for moment in sorted(moments - made):
         place = bisect(due, moment)
-        beside = [at for at in due[max(place - 1, 0) : place + 1] if at not in made]
-        nearest = min(beside, key=lambda at: abs(at - moment), default=None)
+        close = [at for at in due[max(place - 1, 0) : place + 1] if at not in made]
+        nearest = min(close, key=lambda at: abs(at - moment), default=None)
         if nearest is not None and abs(nearest - moment) <= MOST_MOVED_OF_TICKS:
             made.add(nearest)
     return made

@@ -11,7 +11,7 @@ from .job_columns import AT_THE_GATES, IN_LINE, IN_LIVE, as_array
 
 # Plain successes are passed as arrays: with all endings as JSON one process reached 18,700 instead
 # of 23,400 jobs/s. Rows are locked in the order of their ids, as everywhere. So they are looked up
-# one after the other, whatever the planner knows of the table: with a hash join, which it preferred
+# one after the other, for any statistics of the table: with a hash join, which it preferred
 # from 60 jobs to 15,000, they are locked in the order in which they lie. So it expects one ending:
 # the subqueries hide the lengths of the arrays, and of a range it expects 0.5 %. The range is that
 # of all ids. See also ``ITS_OWN``.

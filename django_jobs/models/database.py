@@ -76,8 +76,8 @@ class UtcLoader(TimestamptzLoader):
 
 
 def jobs_cursor() -> Any:
-    """A cursor of :func:`jobs_connection` that reads numbers as ``float``, and times in UTC,
-    whatever zone ``DATABASES`` has for the alias. A time in a repeated hour of another zone equals
+    """A cursor of :func:`jobs_connection` that reads numbers as ``float``, and times in UTC, also
+    if ``DATABASES`` has another zone for the alias. A time in a repeated hour of such a zone equals
     none in UTC, and its distance to others of the same zone may be an hour off (PEP 495)."""
     connection = jobs_connection()
     cursor = connection.cursor()

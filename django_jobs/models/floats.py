@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
 
     class FloatField(models.FloatField):
-        """A ``FloatField`` that gives a ``float`` whatever the loader of the project gives."""
+        """A ``FloatField`` that gives a ``float``, also if the project's loader does not."""
 
         def deconstruct(self) -> Any:
             name, _path, args, options = super().deconstruct()

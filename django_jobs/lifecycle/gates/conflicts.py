@@ -85,8 +85,8 @@ SELECT gates FROM line WHERE key = ANY(%(keys)s::text[])
 
 def resolve(lines: Iterable[Line], *, are_all: bool) -> None:
     """End what the ``on_conflict`` of these lines says, after those of their jobs that had room
-    were admitted. Lines of one key and policy are one, whatever else their jobs wait for, also if
-    the lines are not ``all`` and others of the key are behind them."""
+    were admitted. Lines of one key and policy are one, although their jobs may wait for different
+    gates, and although others of the key may be behind them if these are not ``all``."""
     texts = {line.text for line in lines if _ends_jobs(line.gates)}
     if texts and not are_all:
         keys = sorted({str(parse(text).key) for text in texts})

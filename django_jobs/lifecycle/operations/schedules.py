@@ -147,17 +147,17 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
     if end < begin:
         raise OperationRefused(gettext_noop("the range ends before it begins"))
     rule = schedule.rule
-    beside = MOST_MOVED_OF_TICKS if rule.depends_on_tables else timedelta()
-    first, last = begin - beside, end + beside
+    margin = MOST_MOVED_OF_TICKS if rule.depends_on_tables else timedelta()
+    first, last = begin - margin, end + margin
     due_times = rule.due_times(first - INSTANT)
     due = list(islice(takewhile(lambda moment: moment <= last, due_times), 2 * MOST_BACKFILLED))
     ticks = Tick.objects.using(conf().database).filter(schedule=schedule, outcome="fired")
     fired: Iterable[datetime] = ()
     if len(due) < 2 * MOST_BACKFILLED:
-        if beside:
+        if margin:
             ticks = ticks.exclude(reason__startswith=RUN_NOW)
         fired = ticks.filter(due_at__range=(first, last)).values_list("due_at", flat=True)
-    made = made_of(due, fired) if beside else set(fired)
+    made = made_of(due, fired) if margin else set(fired)
     missing = [moment for moment in due if moment not in made and begin <= moment <= end]
     if len(missing) > MOST_BACKFILLED:
         raise OperationRefused(f"more than {MOST_BACKFILLED:,} due times; divide the range")

@@ -102,7 +102,7 @@ def outcome_of_exception(error: BaseException, job_type: JobType[..., Any]) -> O
 
 def deciding(error: BaseException) -> BaseException | None:
     """What decides the fate of the job: ``error`` itself, or of a group, such as that of an
-    ``asyncio.TaskGroup``, what comes first in :data:`DECIDING`, also beside failures and in groups
+    ``asyncio.TaskGroup``, what comes first in :data:`DECIDING`, also among failures and in groups
     of the group. Of several sleeps the shortest, otherwise the first one. None if nothing does."""
     found = [
         (place, leaf.outcome.seconds if isinstance(leaf, Suspended) else 0.0, leaf)
@@ -124,7 +124,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _report_in(error: BaseException, chosen: BaseException) -> ErrorReport:
-    """The report of what decides, with the traceback of all that was raised beside it."""
+    """The report of what decides, with the traceback of all that was raised with it."""
     report = report_of(chosen)
     return report if chosen is error else replace(report, traceback=report_of(error).traceback)
 
