@@ -67,7 +67,8 @@ ITEM = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?", re.ASCII)
 HASHED = re.compile(r"h(?:\((\d+)-(\d+)\))?(?:/(\d+))?", re.ASCII)
 NEAREST_WEEKDAY = re.compile(r"w(\d+)|(\d+)w", re.ASCII)
 LAST_WEEKDAY = re.compile(r"(\w+)l|l([a-z]{3})", re.ASCII)  # of other dialects
-ZONE_PREFIX = re.compile(r"((?:cron_)?tz)\s*=\s*(\S*)", re.ASCII | re.IGNORECASE)
+BEFORE_LAST = re.compile(r"l-\d+w?", re.ASCII)  # of other dialects
+ZONE_PREFIX = re.compile(r"((?:cron_)?tz)\s*=\s*['\":]*([^\s'\"]*)", re.ASCII | re.IGNORECASE)
 NTH_WEEKDAY = re.compile(r"(\w+)#([1-5])|l(\d)", re.ASCII)
 
 
@@ -147,6 +148,10 @@ def _check_item(field: Field, item: str) -> None:
         return
     if field is DAY and item in ("lw", "wl"):
         raise ValueError("there is no last weekday of the month; L is its last day")
+    if field is DAY and BEFORE_LAST.fullmatch(item):
+        raise ValueError("no day can be counted from the last one; L is the last day")
+    if field is DAY and NEAREST_WEEKDAY.fullmatch(item):
+        raise ValueError("15W is alone in its field; make a schedule for each such day")
     if field is WEEKDAY and (form := LAST_WEEKDAY.fullmatch(item)):
         raise ValueError(f"for the last one of the month write L{field.number(form[1] or form[2])}")
     parts = ITEM.fullmatch(item)

@@ -505,6 +505,10 @@ def test_h_on_a_day_that_never_comes_is_refused_for_the_names_that_it_hits() -> 
         ("0 0 * * 9L", "9 is not between"),
         ("0 0 LW * *", "day 'lw': there is no last weekday of the month; L is its last day"),
         ("0 0 WL * *", "no last weekday"),
+        ("0 0 L-3 * *", "day 'l-3': no day can be counted from the last one; L is the last day"),
+        ("0 0 1,L-2W * *", "no day can be counted from the last one"),
+        ("0 0 15W,30W * *", "15W is alone in its field; make a schedule for each"),
+        ("0 0 1,W15 * *", "15W is alone"),
         (
             "CRON_TZ=Europe/Berlin 0 3 * * *",
             "CRON_TZ= is no part of the expression: write timezone='Europe/Berlin'",
@@ -512,6 +516,9 @@ def test_h_on_a_day_that_never_comes_is_refused_for_the_names_that_it_hits() -> 
         ("  tz=UTC @daily", "tz= .* write timezone='UTC'"),
         ("CRON_TZ = Asia/Kolkata\n0 3 * * *", "write timezone='Asia/Kolkata'"),
         ("TZ=", "write timezone="),
+        ("TZ=:Europe/Paris 0 7 * * *", "write timezone='Europe/Paris'"),
+        ("CRON_TZ='Europe/Paris' 0 7 * * *", "write timezone='Europe/Paris'"),
+        ('cron_tz="UTC"', "write timezone='UTC'"),
         (
             "0 0 31W 2,4 *",
             "day '31w': there is never a day 31 in February, April; list the months that have it",
