@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...conf import conf
 from ...domain.graph import StepKind
 from ...domain.hints import did_you_mean
 from ...domain.workflows import When
@@ -24,6 +25,10 @@ from ..steps import (
 )
 from .arguments import chosen_for, missing_arguments
 from .run_options import RunOptions
+
+MOST_PAYLOADS = 32
+"""All compensations of a run have at most the bytes of so many payloads. They are one value, which
+PostgreSQL limits to 256 MB, and are inserted by the statement that ends the failed run."""
 
 
 class Requests:
@@ -100,9 +105,10 @@ def _new_step(
 
 
 def compensations_of(
-    steps: Sequence[Step], arguments: Mapping[str, Any], options: RunOptions
+    steps: Sequence[Step], arguments: Mapping[str, Any], options: RunOptions, where: str
 ) -> str | None:
-    """The jobs that undo steps, as they are stored with a run."""
+    """The jobs that undo steps, as they are stored with a run. Raises :class:`PayloadError` if they
+    are too large together."""
     requests = Requests(options)
     undoing: dict[str, NewStep] = {}
     takes: dict[str, dict[str, list[str]]] = {}
@@ -120,6 +126,13 @@ def compensations_of(
                 gates=job_type.gates_of(payload),
             )
             takes[step.name] = results_of_compensation(step)
+    most = MOST_PAYLOADS * conf().max_payload_bytes
+    size = sum(len(one.payload) for one in undoing.values())
+    if size > most:
+        raise PayloadError(
+            f"{where}: the arguments of its {len(undoing)} compensations are {size:,} characters "
+            f"together, more than {most:,}; pass ids or paths instead"
+        )
     return as_json(undoing, takes)
 
 

@@ -135,7 +135,7 @@ class Startable(ABC):
                 payload=self._encoded(arguments),
                 idempotency_key=options.idempotency_key,
                 tenant=options.tenant,
-                compensations=compensations_of(self.steps, arguments, options),
+                compensations=compensations_of(self.steps, arguments, options, str(self)),
             )
             return start(new, steps, self._definition)
 

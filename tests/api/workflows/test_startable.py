@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.utils import timezone
+from pytest_django import Settings
 
 from django_jobs import EnqueueError, PayloadError, QueueFull, WorkflowError
 from django_jobs.api.workflows.workflow import Workflow
@@ -279,6 +280,30 @@ def test_what_undoes_a_step_takes_what_the_step_took(workflow: Declare) -> None:
         ("reserve_stock", "undo charge_card", "finished", ("stock", "order_id")),
         ("charge_card", "undo charge_card", "finished", ("result",)),
     }
+
+
+@pytest.mark.parametrize("how", ["start", "payload", "overrides"])
+def test_compensations_that_are_too_large_together_are_refused(
+    workflow: Declare, how: str, settings: Settings
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_PAYLOAD_BYTES": 1_000}
+    big = {"order_id": "x" * 900}
+
+    def start(count: int) -> WorkflowRun:
+        flow = workflow(f"test.flow{count}")
+        for number in range(count):
+            payload = big if how == "payload" else {}
+            flow.step(charge_card, f"step{number}", payload=payload, compensate=refund_card)
+        overrides = (
+            {f"step{number}": big for number in range(count)} if how == "overrides" else None
+        )
+        arguments = {} if how == "payload" else big if how == "start" else {"order_id": 7}
+        return flow.using(overrides=overrides).start(**arguments)
+
+    with pytest.raises(PayloadError, match=r"36 compensations are 32,940 .* more than 32,000"):
+        start(36)
+    assert not WorkflowRun.objects.exists()
+    assert len(start(34).compensations or ()) == 34
 
 
 def test_async_code_starts_a_run(order: Workflow) -> None:
