@@ -180,6 +180,9 @@ def _differing(rows: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Fi
     for setting, entries in _entries().items():
         for name, options in sorted(entries.items()):
             what, row = MODELS[setting]._meta.verbose_name, rows.get((setting, name))
+            is_of_task = setting == "RESOURCES" and _is_of_task(name)
+            if row is None and is_of_task:
+                continue  # the first message makes it
             if row is None:
                 yield found(
                     "D314",
@@ -191,12 +194,13 @@ def _differing(rows: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Fi
                     changed=[],
                 )
             elif changed := _changed(MODELS[setting].configured(name, options), options, row):
+                source = "the rate_limit of its task" if is_of_task else setting
                 yield found(
                     "D314",
-                    f"The {what} {name!r} does not have what {setting} says. Other values have: "
+                    f"The {what} {name!r} does not have what {source} says. Other values have: "
                     f"{', '.join(changed)}.",
-                    "migrate changes no row that exists. Edit the row in the admin, or the "
-                    "setting, so that both say the same.",
+                    "No row that exists is changed. Edit the row in the admin, or the "
+                    f"{'task' if is_of_task else 'setting'}, so that both say the same.",
                     setting=setting,
                     name=name,
                     changed=changed,
@@ -204,7 +208,14 @@ def _differing(rows: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Fi
 
 
 def _entries() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    return {"QUEUES": conf().queues, "RESOURCES": conf().resources, "TENANTS": conf().tenants}
+    rates = {name: {"rate": rate} for name, rate in registry.rates().items() if _is_of_task(name)}
+    resources = {**rates, **conf().resources}
+    return {"QUEUES": conf().queues, "RESOURCES": resources, "TENANTS": conf().tenants}
+
+
+def _is_of_task(resource: str) -> bool:
+    """Whether its rate is that of a job type, which makes the row, and no entry of the setting."""
+    return resource in registry.rates() and resource not in conf().resources
 
 
 def _changed(configured: NamedRow, options: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:

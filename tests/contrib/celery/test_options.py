@@ -21,11 +21,13 @@ from django.db import transaction
 from django_jobs import EnqueueError, NotMigrated, PayloadError, UnknownJobType, UnknownQueue
 from django_jobs.apps import seed
 from django_jobs.contrib.celery.messages.places import queue_of
-from django_jobs.contrib.celery.running.job_types import job_type_of
+from django_jobs.contrib.celery.running.job_types import job_type_of, register
+from django_jobs.doctor.configuration import examine_rows
 from django_jobs.models import Job, Queue, Resource, named_row
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import celery_app, tasks
 from tests.contrib.celery.running import run_all
+from tests.doctor.finding import findings
 from tests.factories import run_sql
 from tests.patience import PATIENCE
 
@@ -304,6 +306,21 @@ def test_a_rate_limit_holds_with_its_resource_in_the_settings(
     assert found["noop"] == (20, 1, None)
     assert found["starred"] == (20, 1, 2)
     assert found["lambda_seven"] == (7, None, None)
+
+
+def test_a_rate_limit_that_was_changed_is_compared_with_its_row(
+    declare: Callable[..., Any],
+) -> None:
+    limited = declare(noop, rate_limit="20/m")
+    assert not findings(examine_rows, "D314"), "the first message makes the row"
+    limited.delay()
+    Resource.objects.filter(name=limited.name).update(burst=5)
+    assert not findings(examine_rows, "D314")
+    limited.rate_limit = "5/m"
+    register(celery_app, limited.name)
+    (differs,) = findings(examine_rows, "D314")
+    assert (differs.facts["name"], differs.facts["changed"]) == (limited.name, ["rate"])
+    assert "does not have what the rate_limit of its task says" in differs.problem
 
 
 def test_the_resource_of_a_rate_limit_is_no_warning(declare: Callable[..., Any]) -> None:
