@@ -63,7 +63,9 @@ class PayloadError(EnqueueError):
 
 
 class QueueFull(EnqueueError):
-    """The number of ready jobs in the queue has reached its ``max_backlog``, or would exceed it."""
+    """The number of jobs in the queue that are ready, or wait at their gates, has reached its
+    ``max_backlog``, or would exceed it; or that of the jobs that wait for a resource, a tenant or a
+    concurrency key its ``max_waiting``."""
 
 
 class DuplicateJob(EnqueueError):

@@ -146,7 +146,7 @@ def gates_of(job_type: JobType[..., Any], payload: dict[str, Any]) -> Gates | No
     arguments = {**job_type._defaults, **payload}
     where = job_type.name
     tenant = key = None
-    limit, on_conflict = 1, str(OnConflict.WAIT)
+    limit, on_conflict, max_waiting = 1, str(OnConflict.WAIT), None
     if job_type.tenant is not None:
         tenant = tenant_of(job_type.tenant, arguments, where)
     concurrency = job_type.concurrency
@@ -157,6 +157,7 @@ def gates_of(job_type: JobType[..., Any], payload: dict[str, Any]) -> Gates | No
         key = _name(rule, arguments, "concurrency key", LONGEST_KEY, where)
     if key is not None and concurrency is not None:
         limit, on_conflict = _limit(concurrency, arguments, where), concurrency.on_conflict
+        max_waiting = concurrency.max_waiting
     if tenant is None and key is None and not job_type.resources:
         return None
     return Gates(
@@ -166,6 +167,7 @@ def gates_of(job_type: JobType[..., Any], payload: dict[str, Any]) -> Gates | No
         limit=limit,
         on_conflict=OnConflict(on_conflict),
         resources=job_type.resources,
+        max_waiting=max_waiting,
     )
 
 

@@ -21,7 +21,7 @@ from ..domain.payload import NotStorable, Path, encode
 from ..domain.tags import as_text
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle import enqueueing
-from ..lifecycle.backlog import insert_one
+from ..lifecycle.backlog import insert_one, is_limited
 from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
 from ..models.database import needing_tables
@@ -160,9 +160,8 @@ class JobType(Generic[P, R]):
         ``on_duplicate="raise"`` raises :class:`DuplicateJob`, and ``"replace"`` replaces that job
         unless it has started; the default ``"return"`` returns it.
 
-        ``tenant`` and ``concurrency_key`` are names, not templates; a key keeps the limit and the
-        choice of the declared :class:`Concurrency`, or else its defaults. ``tags`` come in addition
-        to the declared ones.
+        ``tenant`` and ``concurrency_key`` are names, not templates; a key keeps the rest of the
+        declared :class:`Concurrency`, or else its defaults. ``tags`` are added to declared ones.
 
         Raises :class:`EnqueueError` for an invalid option, ``TypeError`` for an unknown one.
         """
@@ -317,7 +316,7 @@ class JobType(Generic[P, R]):
                 )
             else:
                 write = partial(duplicates.enqueue_one, self, new, payload, text, gates)
-            enqueued = write() if new.max_backlog is None else insert_one(new, gates, write)
+            enqueued = insert_one(new, gates, write) if is_limited(new, [gates]) else write()
         is_new = not enqueued.deduplicated and not enqueued.is_final
         if is_new and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)
@@ -373,6 +372,7 @@ class JobType(Generic[P, R]):
             max_backlog=queue.max_backlog,
             on_full=queue.on_full,
             is_watched=queue.is_watched,
+            max_waiting=queue.max_waiting,
         )
         object.__setattr__(self, "_known_request", (queue, new))
         return new

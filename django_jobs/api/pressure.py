@@ -7,7 +7,7 @@ import time
 from asgiref.sync import sync_to_async
 
 from ..conf import conf
-from ..domain.pressure import Pressure, drain_seconds, level_of
+from ..domain.pressure import Pressure, drain_seconds
 from ..lifecycle import backlog
 from ..lifecycle.backlog import Backlog
 from ..models.database import needing_tables
@@ -47,10 +47,11 @@ def pressure_of(queue: str, found: Backlog) -> Pressure:
     """The pressure of a queue with this backlog."""
     rate = _rate(queue) if found.ready and not found.is_paused else None
     return Pressure(
-        level=level_of(found.ready, found.max_backlog),
+        level=found.level,
         ready=found.ready,
         oldest_seconds=found.oldest_seconds,
         drain_seconds=drain_seconds(found.ready, rate),
+        gated=found.gated,
     )
 
 

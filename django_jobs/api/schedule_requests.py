@@ -10,7 +10,7 @@ from .. import registry
 from ..conf import conf
 from ..domain.errors import ErrorReport
 from ..exceptions import HookError, JobsError, PayloadError, QueueFull
-from ..lifecycle.backlog import demand_room
+from ..lifecycle.backlog import demand_room, demand_room_at_gates
 from ..lifecycle.job_columns import NewJobs
 from ..lifecycle.schedules.firing import JobRequest
 from ..models import Schedule
@@ -20,7 +20,7 @@ from .job_type import JobType
 
 class Requests:
     """The requests of several schedules. Each combination of job type, queue and priority is
-    validated once, and so is the room in its queue."""
+    validated once, and so is the room in its queue; that at the gates of a job for each."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], tuple[JobType[..., Any], NewJobs | QueueFull]] = {}
@@ -28,8 +28,8 @@ class Requests:
     def of(self, schedule: Schedule) -> JobRequest:
         """What ``schedule`` enqueues.
 
-        Raises ``JobsError`` if its job type or queue is unknown, its queue is full, its payload
-        does not fit the handler, or a hook raises.
+        Raises ``JobsError`` if its job type or queue is unknown, its queue or a gate is full, its
+        payload does not fit the handler, or a hook raises.
         """
         job_type = registry.get(schedule.job_type)
         if not isinstance(schedule.payload, dict):
@@ -57,7 +57,9 @@ class Requests:
             raise new
         if conf().hooks:
             new = _with_hooks(configured, arguments)
-        return JobRequest(new, payload, configured.gates_of(arguments))
+        gates = configured.gates_of(arguments)
+        demand_room_at_gates([(new, gates)])
+        return JobRequest(new, payload, gates)
 
 
 def _with_hooks(job_type: JobType[..., Any], arguments: dict[str, Any]) -> NewJobs:

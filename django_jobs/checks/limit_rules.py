@@ -50,6 +50,7 @@ RESOURCES = Section(
     example='{"max_concurrency": 10, "rate": "50/s"}, or {} for a resource without a limit',
     rules={
         "max_concurrency": count_below(2**31),
+        "max_waiting": count_below(2**31),
         "rate": _rate,
         "burst": count_below(2**31),
         "breaker": _breaker,
@@ -57,6 +58,7 @@ RESOURCES = Section(
     },
     examples={
         "max_concurrency": "10, or leave it out for no limit",
+        "max_waiting": "1_000, or leave it out for no limit",
         "rate": '"50/s", "100/m", "3000/h" or "10/5s", or leave it out for no limit',
         "burst": '50 with a rate of "50/s", or leave it out for as many as in a period of the rate',
         "breaker": f"{BREAKER_EXAMPLE}, or leave it out for none",
@@ -78,9 +80,11 @@ TENANTS = Section(
             f"from {LOWEST_WEIGHT} to {HIGHEST_WEIGHT:,}",
         ),
         "max_concurrency": count_below(2**31),
+        "max_waiting": count_below(2**31),
     },
     examples={
         "weight": "3, for three times the share of a tenant with 1",
         "max_concurrency": "20, or leave it out for no limit",
+        "max_waiting": "1_000, or leave it out for no limit",
     },
 )

@@ -99,7 +99,8 @@ class Concurrency:
     ``key`` is a text with arguments of the handler in braces, or a function. ``limit`` is a number
     or a function. A function takes the payload, a dict of all arguments; a key of None is no key.
     ``on_conflict`` decides about a job whose key has no room: ``"wait"``, ``"discard"``,
-    ``"cancel_running"`` or ``"replace_waiting"``.
+    ``"cancel_running"`` or ``"replace_waiting"``. An enqueue is refused while ``max_waiting`` jobs
+    wait for the key; None is no limit.
 
     Raises ``TypeError`` or ``ValueError`` for anything else.
     """
@@ -107,6 +108,7 @@ class Concurrency:
     key: str | Callable[[dict[str, Any]], str | None]
     limit: int | Callable[[dict[str, Any]], int] = 1
     on_conflict: str = OnConflict.WAIT
+    max_waiting: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.key, str):
@@ -116,6 +118,9 @@ class Concurrency:
         if not callable(self.limit) and (problem := limit_problem(self.limit)):
             kind = ValueError if isinstance(self.limit, int) else TypeError
             raise kind(f"{problem}, or a function of the payload")
+        most = self.max_waiting
+        if most is not None and (problem := limit_problem(most, "max_waiting")):
+            raise (ValueError if isinstance(most, int) else TypeError)(f"{problem}, or None")
         known = [choice.value for choice in OnConflict]
         if self.on_conflict not in known:
             hint = did_you_mean(str(self.on_conflict), known)
@@ -127,11 +132,11 @@ class Concurrency:
         object.__setattr__(self, "on_conflict", OnConflict(self.on_conflict))
 
 
-def limit_problem(limit: Any) -> str | None:
-    """Why ``limit`` cannot be the limit of a key, or None."""
+def limit_problem(limit: Any, name: str = "limit") -> str | None:
+    """Why ``limit`` cannot be the limit of a key, or None. ``name`` is the option."""
     if isinstance(limit, int) and not isinstance(limit, bool) and 1 <= limit <= HIGHEST_LIMIT:
         return None
-    return f"limit is a whole number from 1 to {HIGHEST_LIMIT:,}, not {limit!r}"
+    return f"{name} is a whole number from 1 to {HIGHEST_LIMIT:,}, not {limit!r}"
 
 
 def name_problem(name: Any, longest: int) -> str | None:

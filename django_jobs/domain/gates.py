@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -35,7 +36,8 @@ class Gates:
 
     At most ``limit`` jobs with the concurrency ``key`` are ready or running. ``queue`` is that of
     the job: lines of several queues share keys and resources, but a queue may be paused, full or
-    without a worker, and tenants share each queue separately.
+    without a worker, and tenants share each queue separately. ``max_waiting`` is how many jobs may
+    wait for the key at an enqueue; the jobs of a line may differ in it.
     """
 
     queue: str
@@ -44,12 +46,14 @@ class Gates:
     limit: int = 1
     on_conflict: OnConflict = OnConflict.WAIT
     resources: tuple[str, ...] = ()
+    max_waiting: int | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:
-        """The value of the column ``gates``."""
+        """The value of the column ``gates``. Its order makes the lines of one queue, of one set of
+        resources in it, and of one tenant of these, neighbours in the index of the lines."""
         fields = [
-            self.tenant, self.queue, self.key, self.limit, self.on_conflict, list(self.resources)
+            self.queue, list(self.resources), self.tenant, self.key, self.limit, self.on_conflict
         ]  # fmt: skip
         return ENCODER.encode(fields)
 
@@ -74,18 +78,31 @@ class Gates:
 
 
 ALONE = {
-    LoneGate.KEY: r'^\[null,"[^"]*",".*",([0-9]{1,9}),"wait",\[\]\]$',
-    LoneGate.RESOURCE: r'^\[null,"[^"]*",null,[0-9]+,"wait",\["[^"]*"\]\]$',
-    LoneGate.TENANT: r'^\[".*","[^"]*",null,[0-9]+,"wait",\[\]\]$',
+    LoneGate.KEY: r'^\["[^"]*",\[\],null,".*",([0-9]{1,9}),"wait"\]$',
+    LoneGate.RESOURCE: r'^\["[^"]*",\["[^"]*"\],null,null,[0-9]+,"wait"\]$',
+    LoneGate.TENANT: r'^\["[^"]*",\[\],".*",null,[0-9]+,"wait"\]$',
 }
 """Regular expressions, for Python and for PostgreSQL, of the texts of gates that are one gate
 alone. That of a key captures the limit, of up to nine digits. Names of queues and of resources have
 no quotation marks."""
 
-JUST_WAITS = ',"wait",['
-"""In the text of gates whose jobs do nothing but wait for their key."""
-NO_TENANT = "[null,"
+JUST_WAITS = ',"wait"]'
+"""The end of the text of gates whose jobs do nothing but wait for their key."""
+QUEUE_AND_RESOURCES = r'^\["[^"]*",(\[[^]]*\]),'
+"""A regular expression, for Python and for PostgreSQL, of how the text of gates begins. It captures
+the resources."""
+NO_TENANT = re.compile(QUEUE_AND_RESOURCES + "null,")
 """How the texts of gates begin that have no tenant."""
+
+
+def within(*fields: str | None) -> tuple[str, str]:
+    """Of the texts of gates that have the same beginning, and after it these fields: what all of
+    them are at or above, and below, byte by byte, as two ends of such a text. Without any field:
+    all that have the beginning."""
+    if not fields:
+        return "", "o"  # what follows is a quotation mark or null
+    text = ",".join(map(ENCODER.encode, fields))
+    return f"{text},", f"{text}-"
 
 
 @lru_cache(maxsize=10_000)
@@ -97,12 +114,12 @@ def parse(text: str) -> Gates:
         raise ValueError(f"{text!r} does not name gates") from error
     match fields:
         case [
-            str() | None as tenant,
             str() as queue,
+            [*resources],
+            str() | None as tenant,
             str() | None as key,
             int() as limit,
             str() as on_conflict,
-            [*resources],
         ] if on_conflict in list(OnConflict) and all(isinstance(one, str) for one in resources):
             return Gates(
                 tenant=tenant,

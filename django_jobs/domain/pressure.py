@@ -15,26 +15,28 @@ HIGH_PERCENT = 80
 class Pressure:
     """The backlog of a queue.
 
-    ``level`` is ``"full"`` from ``max_backlog`` ready jobs on, ``"high"`` from 80 % of them, else
-    ``"ok"``, as always without a ``max_backlog``. ``ready`` counts the ready jobs up to
-    ``max_backlog``, or up to 100,000 without one. ``oldest_seconds`` is for how long the oldest of
-    them has been due; None without a ready job. ``drain_seconds`` estimates the time in which they
-    run, at the rate of the last minutes; None if no job of the queue ran in these, and in a pause.
+    ``level`` is ``"full"`` from ``max_backlog`` jobs on that are ready or wait at their gates,
+    ``"high"`` from 80 % of them, else ``"ok"``, as always without a ``max_backlog``. ``ready``
+    counts the ready jobs up to ``max_backlog``, or up to 100,000 without one, and ``gated`` those
+    at their gates. ``oldest_seconds`` is for how long the oldest ready job has been due; None
+    without one. ``drain_seconds`` estimates the time in which the ready jobs run, at the rate of
+    the last minutes; None if no job of the queue ran in these, and in a pause.
     """
 
     level: Level
     ready: int
     oldest_seconds: float | None
     drain_seconds: float | None
+    gated: int = 0
 
 
-def level_of(ready: int, max_backlog: int | None) -> Level:
-    """The level of a queue with this many ready jobs."""
+def level_of(held: int, max_backlog: int | None) -> Level:
+    """The level of a queue with this many jobs that are ready or wait at their gates."""
     if max_backlog is None:
         return "ok"
-    if ready >= max_backlog:
+    if held >= max_backlog:
         return "full"
-    return "high" if 100 * ready >= HIGH_PERCENT * max_backlog else "ok"
+    return "high" if 100 * held >= HIGH_PERCENT * max_backlog else "ok"
 
 
 def drain_seconds(ready: int, rate: float | None) -> float | None:

@@ -4,7 +4,8 @@ job_columns    the columns of a job that inserts write and claims read, for all 
 enqueueing     inserts new jobs
 bulk_insert    inserts many jobs by COPY, for enqueueing
 read_ahead     makes the next batch while one is written, for enqueueing
-backlog        counts the ready jobs of a queue, and the rate at which they run
+backlog        counts the jobs of a queue, and the rate at which they run; what a full one drops
+gate_limits    counts what waits at the gates with a limit, for backlog
 unique_keys    inserts jobs whose key stays unique for a time
 replacing      replaces the job that holds a key, if it has not started
 notifying      wakes idle workers by NOTIFY

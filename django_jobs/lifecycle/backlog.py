@@ -1,8 +1,9 @@
-"""The ready jobs of a queue: their limit, how long they wait, how fast they run."""
+"""The jobs of a queue that are ready, or wait at their gates: their limit, how long they wait, how
+fast they run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -11,12 +12,22 @@ from django.db import transaction
 from django.utils import timezone
 
 from ..domain.gates import Gates
-from ..domain.pressure import Level
+from ..domain.pressure import Level, level_of
 from ..exceptions import QueueFull
 from ..models import Job, JobStatus
 from ..models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..models.queue import OnFull
-from .job_columns import DROPPED, IN_LIVE, NewJobs
+from .gate_limits import (
+    BEYOND,
+    DROP_WAITING,
+    Waiting,
+    count_waiting,
+    dropping_lowest,
+    ends_of_queue,
+    gated_up_to,
+    limits_of,
+)
+from .job_columns import IN_LIVE, NewJobs
 from .opening import follow_dropped
 
 T = TypeVar("T")
@@ -52,46 +63,29 @@ OLDEST_SECONDS = """(SELECT max(least(greatest(date_part('epoch', clock_timestam
 BACKLOG = f"""
 SELECT queue.max_backlog,
     {ready_up_to("coalesce(queue.max_backlog, %(most)s)")},
+    {gated_up_to("coalesce(queue.max_backlog, %(most)s)")},
     {OLDEST_SECONDS}, queue.paused_at IS NOT NULL
 FROM django_jobs_queue AS queue
 WHERE queue.name = %(queue)s
 """
 
-COUNT = """
-SELECT count(*) FROM (
-    SELECT 1 FROM django_jobs_job AS job
-    WHERE job.status = 'ready' AND job.queue = %(queue)s
-    ORDER BY job.rank, job.id LIMIT %(most)s) AS counted
+COUNT = f"""
+SELECT {ready_up_to("%(most)s", "%(queue)s::text")} + {gated_up_to("%(most)s", "%(queue)s::text")}
 """
 
-# Reads the ready index from both ends: up to the limit and beyond it by ``most``, to count the jobs
-# above the limit, then that many from the other end. Jobs that are locked stay: their claim, or
-# another request that drops them, is about to commit. Rows are found by primary key: with
-# ``status = 'ready'`` the planner may add the ready index, and read all of it.
-DROP_LOWEST = f"""
-WITH excess AS MATERIALIZED (
-    SELECT greatest(count(*) - %(max_backlog)s::bigint, 0) AS jobs FROM (
-        SELECT 1 FROM django_jobs_job_live
-        WHERE queue = %(queue)s AND status = 'ready'
-        ORDER BY rank, id LIMIT %(max_backlog)s::bigint + %(most)s::bigint) AS counted
-), lowest AS MATERIALIZED (
-    SELECT id FROM django_jobs_job_live
-    WHERE queue = %(queue)s AND status = 'ready'
-    ORDER BY rank DESC, id DESC LIMIT (SELECT jobs FROM excess)
-), locked AS MATERIALIZED (
-    SELECT id FROM django_jobs_job_live
-    WHERE id = ANY(ARRAY(SELECT id FROM lowest))
-      AND status NOT IN ('waiting', 'scheduled', 'blocked', 'running', 'dead')
-    FOR NO KEY UPDATE SKIP LOCKED
+# Reads the ready index, and that of the lines, from both ends: up to the limit and beyond it by
+# ``most``, to count the jobs above the limit, then that many from the other end.
+DROP_LOWEST = dropping_lowest(
+    "",
+    " + ".join(up_to(BEYOND, "%(queue)s::text") for up_to in (ready_up_to, gated_up_to)),
+    """
+    SELECT {} AS low, {} AS high""".format(*ends_of_queue("%(queue)s::text")),
+    """
+        (SELECT id, rank FROM django_jobs_job_live
+         WHERE queue = %(queue)s AND status = 'ready'
+         ORDER BY rank DESC, id DESC LIMIT (SELECT jobs FROM excess))
+        UNION ALL""",
 )
-UPDATE django_jobs_job AS job SET status = {DROPPED}, finished_at = clock_timestamp(),
-    reason = %(reason)s
-WHERE job.id = ANY(ARRAY(SELECT id FROM locked))
-  AND job.status NOT IN ('waiting', 'scheduled', 'blocked', 'running', 'dead')
-  AND job.{IN_LIVE}
-RETURNING job.id, job.finished_at, job.idempotency_key, job.workflow_run_id
-"""
-
 # A dropped job has done nothing, so a request may ask for it again within its ``unique_for``.
 FREE_KEYS = """
 DELETE FROM django_jobs_uniquekey WHERE id = ANY(ARRAY(
@@ -107,6 +101,7 @@ committed at the same time, or of a limit that was lowered. The rest is left to 
 LIMITED = f"""
 SELECT queue.name, queue.pressure, queue.max_backlog,
     {ready_up_to("coalesce(queue.max_backlog, %(most)s)")},
+    {gated_up_to("coalesce(queue.max_backlog, %(most)s)")},
     {OLDEST_SECONDS}, queue.paused_at IS NOT NULL
 FROM django_jobs_queue AS queue
 WHERE queue.max_backlog IS NOT NULL OR queue.pressure <> 'ok'
@@ -178,92 +173,136 @@ GROUP BY job.queue
 
 
 class Backlog(NamedTuple):
-    """The ready jobs of a queue, counted up to ``max_backlog`` or :data:`MOST_COUNTED`."""
+    """The ready jobs of a queue, and those that wait at their gates, each counted up to
+    ``max_backlog`` or :data:`MOST_COUNTED`."""
 
     max_backlog: int | None
     ready: int
+    gated: int
     oldest_seconds: float | None
     is_paused: bool
+
+    @property
+    def level(self) -> Level:
+        """How full the queue is."""
+        return level_of(self.ready + self.gated, self.max_backlog)
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """Why jobs were dropped, and when each was, by id."""
 
-    reason: str = ""
-    finished_at: Mapping[int, datetime] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    finished_at: dict[int, datetime] = field(default_factory=dict)
+
+
+def is_limited(new: NewJobs, gates: Iterable[Gates | None]) -> bool:
+    """Whether the queue of these new jobs, or a gate of theirs, has a limit to be looked at."""
+    return new.max_backlog is not None or any(
+        one is not None and limits_of(new, one) for one in gates
+    )
 
 
 def demand_room(new: NewJobs, count: int) -> None:
-    """Raise :class:`QueueFull` if the queue refuses ``count`` more ready jobs. What others enqueue
-    at the same time is not counted."""
-    if new.max_backlog is None or new.on_full == OnFull.DROP_LOWEST:
+    """Raise :class:`QueueFull` if the queue refuses ``count`` more jobs that are ready or wait at
+    their gates. What others enqueue at the same time is not counted."""
+    if new.max_backlog is None or drops_lowest(new):
         return
-    ((ready,),) = fetch(COUNT, {"queue": new.queue, "most": new.max_backlog})
-    room = new.max_backlog - ready
+    ((held,),) = fetch(COUNT, {"queue": new.queue, "most": new.max_backlog})
+    room = new.max_backlog - held
     if room <= 0:
         raise QueueFull(
-            f"{new.job_type}: queue {new.queue!r} already holds {new.max_backlog} ready jobs"
+            f"{new.job_type}: queue {new.queue!r} already holds {new.max_backlog} ready jobs, "
+            "those at their gates included"
         )
     if count > room:
         raise QueueFull(
             f"{new.job_type}: queue {new.queue!r} has room for {room} more ready jobs, "
-            f"not for {count}; its max_backlog is {new.max_backlog}"
+            f"not for {count}, those at their gates included; its max_backlog is {new.max_backlog}"
         )
 
 
+def demand_room_at_gates(asked: Iterable[tuple[NewJobs, Gates | None]]) -> None:
+    """Raise :class:`QueueFull` if a gate of these new jobs refuses them, as :func:`demand_room`."""
+    refusing = [(new, gates) for new, gates in asked if not drops_lowest(new)]
+    for gate, most, added, counted in count_waiting(refusing):
+        where, room = f"{refusing[0][0].job_type}: {gate.kind} {gate.name!r}", most - counted
+        if room <= 0:
+            raise QueueFull(f"{where} already has {most} waiting jobs, its max_waiting")
+        if added > room:
+            raise QueueFull(
+                f"{where} has room for {room} more waiting jobs, not for {added}; "
+                f"its max_waiting is {most}"
+            )
+
+
 def drops_lowest(new: NewJobs) -> bool:
-    """Whether the queue drops its lowest ready job for a better one when it is full."""
-    return new.max_backlog is not None and new.on_full == OnFull.DROP_LOWEST
+    """Whether the queue drops its lowest job for a better one when it is full."""
+    return new.on_full == OnFull.DROP_LOWEST
 
 
 def drop_lowest(new: NewJobs, count: int) -> Dropped:
-    """Cancel the lowest ready jobs above the limit of the queue, after ``count`` were added to it
-    in this transaction. These may be among them. A step of a workflow is dead instead.
+    """Cancel the lowest jobs above the limit of the queue, after ``count`` were added to it in this
+    transaction. These may be among them. A step of a workflow is dead instead.
 
     Runs in the caller's transaction, so that the dropped jobs stay if the new ones do not come.
     """
-    reason = f"dropped: queue {new.queue} was full"
-    parameters = {
-        "queue": new.queue,
-        "max_backlog": new.max_backlog,
-        "most": count + SPARE,
-        "reason": reason,
-    }
-    rows = _drop_lowest(parameters)
-    ids = {id_: finished_at for id_, finished_at, _, _ in rows}
-    keys = [key for _, _, key, _ in rows if key is not None]
-    if keys:
-        execute(FREE_KEYS, {"queue": new.queue, "keys": keys, "ids": list(ids)})
-    return Dropped(reason, ids)
+    if new.max_backlog is None:
+        return Dropped()
+    parameters = {"queue": new.queue, "limit": new.max_backlog, "most": count + SPARE}
+    return _drop(DROP_LOWEST, parameters, f"queue {new.queue}")
+
+
+def drop_above_limits(new: NewJobs, gates: Sequence[Gates | None]) -> Dropped:
+    """:func:`drop_lowest`, and the same with those that wait at the gates of the new jobs."""
+    dropped = drop_lowest(new, len(gates))
+    for full in count_waiting(((new, one) for one in gates), beyond=1):
+        if full.counted > full.most:
+            more = _drop_waiting(full)
+            dropped.reasons.update(more.reasons)
+            dropped.finished_at.update(more.finished_at)
+    return dropped
+
+
+def _drop_waiting(full: Waiting) -> Dropped:
+    resource, low, high = full.gate.ends
+    parameters = {"resource": resource, "low": low, "high": high, "limit": full.most}
+    return _drop(DROP_WAITING, {**parameters, "most": full.added + SPARE}, str(full.gate))
 
 
 @repeat_conflicts
-def _drop_lowest(parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+def _drop(statement: str, parameters: dict[str, Any], full: str) -> Dropped:
+    reason = f"dropped: {full} was full"
     with transaction.atomic(using=jobs_connection().alias):
-        rows = fetch(DROP_LOWEST, parameters)
-        follow_dropped((id_, run) for id_, _, _, run in rows)
-    return rows
+        rows = fetch(statement, {**parameters, "reason": reason})
+        follow_dropped((id_, run) for id_, _, _, run, _ in rows)
+        keyed = [(queue, key, id_) for id_, _, key, _, queue in rows if key is not None]
+        for queue in {queue for queue, _, _ in keyed}:
+            keys, ids = zip(*((key, id_) for of, key, id_ in keyed if of == queue), strict=True)
+            execute(FREE_KEYS, {"queue": queue, "keys": list(keys), "ids": list(ids)})
+    finished_at = {id_: finished_at for id_, finished_at, *_ in rows}
+    return Dropped(dict.fromkeys(finished_at, reason), finished_at)
 
 
-def within_limit(
-    new: NewJobs, ready: int, count: int, insert: Callable[[], T]
+def within_limits(
+    new: NewJobs, gates: Sequence[Gates | None], insert: Callable[[], T]
 ) -> tuple[T, Dropped]:
-    """Call ``insert``, which adds ``count`` jobs, of which ``ready`` are ready at once, to a queue
-    with a ``max_backlog``. Returns what it returned, and the jobs that were dropped."""
+    """Call ``insert``, which adds a job with each of these gates, some with a limit. Returns what
+    it returned, and the jobs that were dropped."""
     if not drops_lowest(new):
-        demand_room(new, max(ready, 1))  # a full queue refuses others too, which need no room yet
+        # What is full refuses others too, which need no room yet.
+        demand_room(new, 1 if new.is_delayed else len(gates))
+        demand_room_at_gates((new, one) for one in gates)
         return insert(), Dropped()
     with transaction.atomic(using=jobs_connection().alias):
-        return insert(), drop_lowest(new, count)
+        return insert(), drop_above_limits(new, gates)
 
 
 def insert_one(new: NewJobs, gates: Gates | None, insert: Callable[[], Job]) -> Job:
-    """:func:`within_limit` for one job, which may be dropped itself."""
-    ready = 0 if new.is_delayed or gates is not None else 1
-    job, dropped = within_limit(new, ready, 1, insert)
+    """:func:`within_limits` for one job, which may be dropped itself."""
+    job, dropped = within_limits(new, [gates], insert)
     if job.pk in dropped.finished_at:
-        job.status, job.reason = JobStatus.CANCELLED, dropped.reason
+        job.status, job.reason = JobStatus.CANCELLED, dropped.reasons[job.pk]
         job.finished_at = dropped.finished_at[job.pk]
     return job
 

@@ -65,6 +65,8 @@ ORDER BY id DESC
 LIMIT %(most)s
 """
 
+NOT_STORED = ("run_at", "max_waiting")
+"""What a job that undoes a step has not: it is due at once, and made without a check of limits."""
 MOST_NAMED = 10
 """Compensations that an event names."""
 
@@ -82,7 +84,9 @@ def as_json(
             {
                 "undoes": step,
                 "name": one.name,
-                "new": {name: value for name, value in asdict(one.new).items() if name != "run_at"},
+                "new": {
+                    name: value for name, value in asdict(one.new).items() if name not in NOT_STORED
+                },
                 "payload": one.payload,
                 "gates": None if one.gates is None else one.gates.text,
                 "takes": takes.get(step, {}),

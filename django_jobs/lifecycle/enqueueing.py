@@ -19,7 +19,7 @@ from ..domain.gates import Gates
 from ..models import Job
 from ..models.database import fetch, jobs_connection
 from ..models.floats import read_floats
-from .backlog import within_limit
+from .backlog import is_limited, within_limits
 from .bulk_insert import Item, Meanwhile, copy_in, not_written, nothing, rows_dropped
 from .job_columns import (
     COMMON,
@@ -270,11 +270,10 @@ def _has_keys(batch: Sequence[Item]) -> bool:
 def _enqueue_within_limit(
     new: NewJobs, batch: Sequence[Item], rule: KeyRule, meanwhile: Meanwhile = nothing
 ) -> list[int]:
-    if new.max_backlog is None:
+    gates = [gates for _, _, gates in batch]
+    if not is_limited(new, gates):
         return _enqueue_whole(new, batch, rule, meanwhile)
-    ready = 0 if new.is_delayed else sum(gates is None for _, _, gates in batch)
-    write = partial(_enqueue_whole, new, batch, rule, meanwhile)
-    ids, _ = within_limit(new, ready, len(batch), write)
+    ids, _ = within_limits(new, gates, partial(_enqueue_whole, new, batch, rule, meanwhile))
     return ids
 
 

@@ -7,8 +7,8 @@ name begins with its default in the database.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -98,7 +98,8 @@ class NewJobs:
 
     ``delay``, ``timeout``, ``max_age`` and ``unique_for`` are in seconds; ``backoff`` and
     ``headers`` are JSON text that was checked, ``tags`` the text of an array. ``max_backlog`` and
-    ``on_full`` are those of the queue, and so is ``is_watched``.
+    ``on_full`` are those of the queue, and so is ``is_watched``. ``max_waiting`` has the limits of
+    resources and tenants by kind and name, of those that have one.
     """
 
     queue: str
@@ -120,6 +121,7 @@ class NewJobs:
     max_backlog: int | None = None
     on_full: str = OnFull.RAISE
     is_watched: bool = False
+    max_waiting: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
 
     @cached_property
     def is_delayed(self) -> bool:
@@ -181,7 +183,7 @@ NEW = {
 }
 """The initial value of each column of a job, in the model's order."""
 
-PARAMETERS = [one.name for one in fields(NewJobs)]
+PARAMETERS = [one.name for one in fields(NewJobs) if one.compare]
 COMMON_COLUMNS = [name for name in PARAMETERS if name in NEW]
 """The columns that have one value in all jobs of a request."""
 JSON_COLUMNS = [
@@ -298,7 +300,7 @@ class ClaimedJob(NamedTuple):
         """Whether its slots pass to the next job of its line. Tenants take turns instead, and a job
         that may replace others, or be discarded, is looked at first."""
         gates = self.gates
-        return gates is not None and gates.startswith(NO_TENANT) and JUST_WAITS in gates
+        return gates is not None and gates.endswith(JUST_WAITS) and bool(NO_TENANT.match(gates))
 
     @property
     def shares_gates(self) -> bool:

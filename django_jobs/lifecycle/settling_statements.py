@@ -131,7 +131,8 @@ SETTLE_AND_HAND_OVER = f"""
 INSERT INTO {RUNS}), freed AS MATERIALIZED (
     SELECT u.gates, u.resources, count(*) AS slots FROM updated AS u
     WHERE u.gates IS NOT NULL AND u.tenant IS NULL AND u.status <> 'ready' AND NOT u.moved
-      AND strpos(u.gates, '{JUST_WAITS}') > 0 AND u.gates <> ALL(%(compared)s::text[])
+      AND right(u.gates, {len(JUST_WAITS)}) = '{JUST_WAITS}'
+      AND u.gates <> ALL(%(compared)s::text[])
       AND u.queue NOT IN (SELECT name FROM django_jobs_queue WHERE paused_at IS NOT NULL)
     GROUP BY u.gates, u.resources
 ), heirs AS MATERIALIZED (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -79,9 +78,10 @@ class NewStep:
         return len(self.after) + self.others
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it is inserted as ready, unless its ``run_at`` is over."""
-        return not (self.prerequisites or self.gates or self.new.is_delayed)
+    def takes_room(self) -> bool:
+        """Whether it is inserted as ready, or blocked at its gates, unless its ``run_at`` is
+        over."""
+        return not (self.prerequisites or self.new.is_delayed)
 
 
 def insert_steps(run: int, steps: Sequence[NewStep], taken: Iterable[Taken] = ()) -> list[int]:
@@ -123,12 +123,15 @@ def ends_among(steps: Sequence[NewStep]) -> int:
     return len(steps) - len({parent for step in steps for parent in step.after})
 
 
-def ready_among(steps: Sequence[NewStep]) -> list[tuple[NewJobs, int]]:
-    """How many of the steps are ready in each of their queues, with the request of one, in the
-    order of the queues' names."""
-    ready = {step.new.queue: step.new for step in steps if step.is_ready}
-    counts = Counter(step.new.queue for step in steps if step.is_ready)
-    return [(ready[queue], counts[queue]) for queue in sorted(ready)]
+def first_among(steps: Sequence[NewStep]) -> list[tuple[NewJobs, list[Gates | None]]]:
+    """The gates of the steps that take room at once in each of their queues, with the request of
+    one, in the order of the queues' names."""
+    first = [step for step in steps if step.takes_room]
+    requests = {step.new.queue: step.new for step in first}
+    return [
+        (requests[queue], [step.gates for step in first if step.new.queue == queue])
+        for queue in sorted(requests)
+    ]
 
 
 def _with_date(columns: Mapping[str, Any]) -> dict[str, Any]:

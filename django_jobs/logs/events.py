@@ -89,7 +89,7 @@ EVENTS = {
     "operation_stopped": _event(WARNING, _OPERATION_ENDED),
     "operation_failed": _event(ERROR, _OPERATION_ENDED),
     "queue_pressure_changed": _event(
-        WARNING, "queue pressure previous ready oldest_seconds drain_seconds", INFO
+        WARNING, "queue pressure previous ready gated oldest_seconds drain_seconds", INFO
     ),
     "transaction_left_open": _event(WARNING, "job_id job_type attempt"),
     "tasks_cancelled": _event(WARNING, "job_id job_type attempt tasks"),

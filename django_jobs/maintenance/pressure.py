@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from ..api.pressure import pressure_of
-from ..domain.pressure import level_of
 from ..lifecycle.backlog import limited_queues, set_level
 from ..signals import queue_pressure_changed, worker_event
 
@@ -15,7 +14,7 @@ def watch_pressure() -> int:
     worker, and send ``queue_pressure_changed`` for each other one; return how many."""
     changed = 0
     for queue, previous, found in limited_queues():
-        level = level_of(found.ready, found.max_backlog)
+        level = found.level
         if level == previous or not set_level(queue, previous, level):
             continue
         changed += 1
@@ -25,6 +24,7 @@ def watch_pressure() -> int:
             "pressure": level,
             "previous": previous,
             "ready": pressure.ready,
+            "gated": pressure.gated,
             "oldest_seconds": pressure.oldest_seconds,
             "drain_seconds": pressure.drain_seconds,
         }

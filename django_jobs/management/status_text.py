@@ -128,7 +128,7 @@ def _limit(one: LimitSnapshot) -> tuple[str, ...]:
         one.state.replace("_", " "),
         str(one.taken),
         "-" if one.limit is None else str(one.limit),
-        at_least(one.waiting, one.more_wait),
+        at_least(one.waiting, one.more_wait, one.max_waiting),
     )
 
 

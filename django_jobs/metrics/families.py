@@ -81,7 +81,7 @@ FAMILIES = tuple(
         ),
         (
             *("queue_backlog_limit", "queue", "queues", "max_backlog"),
-            "Ready jobs at which the queue is full.",
+            "Jobs that are ready or wait at their gates at which the queue is full.",
         ),
         (
             *("queue_slo_seconds", "queue", "queues", "slo_seconds"),
@@ -145,6 +145,10 @@ FAMILIES = tuple(
             "max_concurrency",
             "Jobs that may use it at once.",
         ),
+        (
+            *("resource_waiting_limit", "resource", "resources", "max_waiting"),
+            "Jobs that may wait for it.",
+        ),
         ("resource_paused", "resource", "resources", "paused", "1 if the resource is paused."),
         (
             *("resource_breaker", "resource state", "breakers", "is_in"),
@@ -162,6 +166,10 @@ FAMILIES = tuple(
         (
             *("tenant_limit", "tenant", "tenant_rows", "max_concurrency"),
             "Jobs of the tenant that may be ready or running at once.",
+        ),
+        (
+            *("tenant_waiting_limit", "tenant", "tenant_rows", "max_waiting"),
+            "Jobs of the tenant that may wait at their gates.",
         ),
         ("tenant_paused", "tenant", "tenant_rows", "paused", "1 if the tenant is paused."),
         ("workflow_runs", "", "workflows", "runs", "Runs of workflows that have not ended."),

@@ -168,7 +168,7 @@ PARTS = {
         SELECT coalesce(overdue_seconds, 0) AS lag, seen_seconds AS looked
         FROM ({SCHEDULES}) AS late""",
     "resources": f"""
-        SELECT name AS resource, max_concurrency, rate / rate_seconds AS rate,
+        SELECT name AS resource, max_concurrency, max_waiting, rate / rate_seconds AS rate,
             (paused_at IS NOT NULL)::int AS paused, retry_budget,
             CASE WHEN retry_budget < 1 THEN coalesce(retries / nullif(retries + floor(greatest(
                 (retry_budget * starts - retries) / nullif(1 - retry_budget, 0),
@@ -183,7 +183,8 @@ PARTS = {
         FROM busiest_resource CROSS JOIN unnest(ARRAY['closed', 'open', 'half_open']) AS state
         ORDER BY name""",
     "tenant_rows": """
-        SELECT name AS tenant, weight, max_concurrency, (paused_at IS NOT NULL)::int AS paused
+        SELECT name AS tenant, weight, max_concurrency, max_waiting,
+            (paused_at IS NOT NULL)::int AS paused
         FROM django_jobs_tenant ORDER BY weight DESC, name LIMIT %(tenants)s""",
     "workflows": """
         SELECT count(*) AS runs FROM (

@@ -62,7 +62,8 @@ SELECT line.gates, (
 FROM unnest(%(lines)s::text[]) AS line (gates)
 """
 # The resources with the most jobs, for a scrape. What was not reached is null: it may not be 0. The
-# list of resources is the end of the gates; a text of another form, written by hand, has none.
+# list of resources follows the queue in the gates; a text of another form, written by hand, has
+# none.
 BUSIEST_RESOURCES = rf"""
 waiting_line AS MATERIALIZED ({LINES.replace("%(most)s", "%(lines)s")}),
 taken_job AS MATERIALIZED (
@@ -80,7 +81,7 @@ taken_job AS MATERIALIZED (
             LIMIT greatest(%(head)s / (SELECT count(*) FROM waiting_line), 1)) AS counted)
         FROM waiting_line AS line, jsonb_array_elements_text(
             substring(line.gates
-                FROM E'(\\[("[^"\\\\[:cntrl:]]*"(,"[^"\\\\[:cntrl:]]*")*)?\\])\\]$')::jsonb
+                FROM E'^\\["[^"]*",(\\[("[^"\\\\[:cntrl:]]*"(,"[^"\\\\[:cntrl:]]*")*)?\\]),')::jsonb
         ) AS one (name)
     ) AS use GROUP BY 1
 ), busiest_resource AS MATERIALIZED (
@@ -144,7 +145,8 @@ class Usages:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSnapshot:
     """What resources and tenants have in common. ``taken`` counts the ready and running jobs,
-    ``waiting`` the blocked ones; with ``more_wait`` there are at least that many."""
+    ``waiting`` the blocked ones; with ``more_wait`` there are at least that many. ``limit`` is the
+    ``max_concurrency``."""
 
     name: str
     state: str
@@ -152,6 +154,7 @@ class LimitSnapshot:
     limit: int | None
     waiting: int
     more_wait: bool
+    max_waiting: int | None
     paused_reason: str
 
 
@@ -264,13 +267,15 @@ def _common(row: Resource | Tenant, usage: Usage) -> dict[str, Any]:
         "limit": row.max_concurrency,
         "waiting": usage.waiting,
         "more_wait": usage.more_wait,
+        "max_waiting": row.max_waiting,
         "paused_reason": row.paused_reason,
     }
 
 
-def at_least(count: int, more: bool) -> str:
-    """``12``, or ``12+`` if there may be more."""
-    return f"{count}+" if more else str(count)
+def at_least(count: int, more: bool, most: int | None = None) -> str:
+    """``12``, or ``12+`` if there may be more; ``12 / 100`` of a limit."""
+    number = f"{count}+" if more else str(count)
+    return number if most is None else f"{number} / {most}"
 
 
 def rate_text(rate: float | None, seconds: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..domain.pressure import Level, level_of
-from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, ready_up_to
+from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, gated_up_to, ready_up_to
 from ..models.database import fetch, fetch_named
 from .forecast import Forecast, take_forecast
 from .limits import ResourceSnapshot, TenantSnapshot, take_limits
@@ -32,6 +32,7 @@ SELECT queue.name, line.paused_at IS NOT NULL AS paused,
     extract(epoch FROM clock_timestamp() - line.paused_at)::float8 AS paused_seconds,
     line.max_concurrency, line.max_backlog,
     {ready_up_to("greatest(line.max_backlog, %(most)s)")} AS ready,
+    {gated_up_to("greatest(line.max_backlog, %(most)s)")} AS gated,
     {OLDEST_SECONDS} AS oldest_ready_seconds
 FROM (SELECT name FROM django_jobs_queue UNION SELECT queue FROM found) AS queue
 LEFT JOIN django_jobs_queue AS line ON line.name = queue.name
@@ -79,12 +80,13 @@ ORDER BY worker.name, worker.started_at, worker.id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
-    """One queue. Counts stop at 100,000. ``oldest_ready_seconds`` is how long its oldest ready job
-    has been due, and ``overdue_scheduled_seconds`` its oldest scheduled one that no worker has made
-    ready; None without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or ``"full"``; None
-    without a ``max_backlog``. ``prefetched`` of the ``running`` jobs have not begun: their workers
-    have no slot for them yet. ``paused_seconds`` is None if it is not paused. ``paused_by`` is
-    empty then, and also if it was paused by code."""
+    """One queue. Counts stop at 100,000. ``gated`` jobs wait at their gates.
+    ``oldest_ready_seconds`` is how long its oldest ready job has been due, and
+    ``overdue_scheduled_seconds`` its oldest scheduled one that no worker has made ready; None
+    without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or ``"full"``; None without a
+    ``max_backlog``. ``prefetched`` of the ``running`` jobs have not begun: their workers have no
+    slot for them yet. ``paused_seconds`` is None if it is not paused. ``paused_by`` is empty then,
+    and also if it was paused by code."""
 
     name: str
     paused: bool = False
@@ -95,6 +97,7 @@ class QueueSnapshot:
     max_backlog: int | None = None
     pressure: Level | None = None
     ready: int = 0
+    gated: int = 0
     scheduled: int = 0
     running: int = 0
     prefetched: int = 0
@@ -197,10 +200,11 @@ def take_snapshot() -> Snapshot:
 
 
 def _with_pressure(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with its level. Its ready jobs were counted up to ``max_backlog``."""
-    limit, ready = row["max_backlog"], row["ready"]
-    level = None if limit is None else level_of(ready, limit)
-    return {**row, "pressure": level, "ready": min(ready, MOST_COUNTED)}
+    """The row with its level. Its jobs were counted up to ``max_backlog``."""
+    limit, counts = row["max_backlog"], {name: row[name] for name in ("ready", "gated")}
+    level = None if limit is None else level_of(sum(counts.values()), limit)
+    shown = {name: min(count, MOST_COUNTED) for name, count in counts.items()}
+    return {**row, "pressure": level, **shown}
 
 
 MOST_NAMED = 3

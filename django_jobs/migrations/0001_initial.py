@@ -186,7 +186,7 @@ class Migration(migrations.Migration):
                     "max_backlog",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Ready jobs at which the queue is full. Empty: no limit.",
+                        help_text="Jobs that are ready or wait at their gates at which the queue is full. Empty: no limit.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
                         verbose_name="maximum backlog",
@@ -197,11 +197,11 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("raise", "refuse the new job"),
-                            ("drop_lowest", "drop the lowest ready job"),
+                            ("drop_lowest", "drop the lowest waiting job"),
                         ],
                         db_default="raise",
                         default="raise",
-                        help_text="The lowest job is the one that would start last; it is cancelled.",
+                        help_text="The queue, or a resource, a tenant or a key of the job. The lowest job is the one that would start last; it is cancelled.",
                         max_length=11,
                         verbose_name="when full",
                     ),
@@ -1087,6 +1087,7 @@ class Migration(migrations.Migration):
                     "gates",
                     models.TextField(
                         blank=True,
+                        db_collation="C",
                         editable=False,
                         help_text="All gates as one text. Jobs with the same gates wait in one line.",
                         null=True,
@@ -1962,6 +1963,16 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "max_waiting",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs that may wait for it. Empty: no limit.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                        verbose_name="maximum waiting",
+                    ),
+                ),
+                (
                     "rate",
                     models.FloatField(
                         blank=True,
@@ -2126,6 +2137,14 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
+                            ("max_waiting__isnull", True),
+                            ("max_waiting__range", (1, 2147483647)),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_resource_max_waiting",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             ("rate__isnull", True),
                             ("rate__range", (0.0001, 1e100)),
                             _connector="OR",
@@ -2216,6 +2235,16 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "max_waiting",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs of this tenant that may wait at their gates. Empty: no limit.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                        verbose_name="maximum waiting",
+                    ),
+                ),
+                (
                     "paused_at",
                     models.DateTimeField(
                         blank=True, editable=False, null=True, verbose_name="paused at"
@@ -2249,6 +2278,13 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "tenants",
                 "ordering": ("name",),
                 "permissions": (("pause_tenant", "Can pause and resume tenants"),),
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("max_waiting__isnull", False)),
+                        fields=["name", "max_waiting"],
+                        name="django_jobs_tenant_waiting",
+                    ),
+                ],
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(("weight__gte", 0.001), ("weight__lte", 1000000)),
@@ -2261,6 +2297,14 @@ class Migration(migrations.Migration):
                             _connector="OR",
                         ),
                         name="django_jobs_tenant_concurrency",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("max_waiting__isnull", True),
+                            ("max_waiting__gte", 1),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_tenant_max_waiting",
                     ),
                 ],
             },

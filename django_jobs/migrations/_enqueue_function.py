@@ -8,7 +8,8 @@ from django.db.migrations.state import StateApps
 
 # SECURITY DEFINER, so that a role needs no more than EXECUTE; therefore all names are qualified, and
 # PUBLIC may not call it. The columns are those of ENQUEUE_GATED in lifecycle/enqueueing.py. A key is
-# reserved as by ENQUEUE_UNIQUE in lifecycle/unique_keys.py. Characters are named by their numbers,
+# reserved as by ENQUEUE_UNIQUE in lifecycle/unique_keys.py. What waits for a tenant is counted as by
+# COUNT_WAITING in lifecycle/gate_limits.py. Characters are named by their numbers,
 # because what [[:cntrl:]] and \s match depends on the locale of the database.
 CREATE = r"""
 CREATE FUNCTION schema_of_jobs.django_jobs_enqueue(
@@ -35,9 +36,11 @@ DECLARE
     due timestamptz;
     gates text;
     keys text[];
-    ready bigint;
+    held bigint;
+    most integer;
     reserved bigint;
     job bigint;
+    before_tenant text := '^\["[^"]*",\[[^]]*\],';
     too_deep jsonpath := 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")';
     ids regclass := pg_get_serial_sequence($table$schema_of_jobs.django_jobs_job$table$, 'id');
 BEGIN
@@ -145,19 +148,55 @@ BEGIN
             USING ERRCODE = '22023';
     END IF;
     IF line.max_backlog IS NOT NULL THEN
-        SELECT count(*) INTO ready FROM (
+        SELECT (SELECT count(*) FROM (
             SELECT 1 FROM schema_of_jobs.django_jobs_job_live AS other
             WHERE other.queue = django_jobs_enqueue.queue AND other.status = 'ready'
-            ORDER BY other.rank, other.id LIMIT line.max_backlog) AS counted;
-        IF ready >= line.max_backlog THEN
-            RAISE EXCEPTION '%: queue % already holds % ready jobs', job_type, queue, ready
-                USING ERRCODE = '53400';
+            ORDER BY other.rank, other.id LIMIT line.max_backlog) AS counted
+        ) + (SELECT count(*) FROM (
+            SELECT 1 FROM schema_of_jobs.django_jobs_job_live AS other
+            WHERE other.status = 'blocked' AND other.gates IS NOT NULL
+              AND other.gates >= '["' || line.name || '",' AND other.gates < '["' || line.name || '"-'
+            ORDER BY other.gates, other.rank, other.id LIMIT line.max_backlog) AS counted) INTO held;
+        IF held >= line.max_backlog THEN
+            RAISE EXCEPTION '%: queue % already holds % ready jobs, those at their gates included',
+                job_type, queue, line.max_backlog USING ERRCODE = '53400';
         END IF;
     END IF;
 
     priority := coalesce(priority, (declared ->> 'priority')::integer);
     IF tenant IS NOT NULL THEN
-        gates := format('[%s,%s,null,1,"wait",[]]', to_json(tenant), to_json(queue));
+        gates := format('[%s,[],%s,null,1,"wait"]', to_json(queue), to_json(tenant));
+        SELECT known.max_waiting INTO most FROM schema_of_jobs.django_jobs_tenant AS known
+        WHERE known.name = django_jobs_enqueue.tenant;
+    END IF;
+    IF most IS NOT NULL THEN
+        WITH RECURSIVE head AS (
+            (SELECT substring(other.gates FROM before_tenant) AS text,
+                coalesce(substring(other.gates FROM before_tenant) || 'o', other.gates) AS past
+             FROM schema_of_jobs.django_jobs_job_live AS other
+             WHERE other.status = 'blocked' AND other.gates IS NOT NULL
+             ORDER BY other.gates, other.rank, other.id LIMIT 1)
+            UNION ALL
+            SELECT next.* FROM head CROSS JOIN LATERAL (
+                SELECT substring(other.gates FROM before_tenant) AS text,
+                    coalesce(substring(other.gates FROM before_tenant) || 'o', other.gates) AS past
+                FROM schema_of_jobs.django_jobs_job_live AS other
+                WHERE other.status = 'blocked' AND other.gates IS NOT NULL
+                  AND other.gates > head.past
+                ORDER BY other.gates, other.rank, other.id LIMIT 1) AS next
+        )
+        SELECT count(*) INTO held FROM (
+            SELECT 1 FROM head CROSS JOIN LATERAL (
+                SELECT 1 FROM schema_of_jobs.django_jobs_job_live AS other
+                WHERE other.status = 'blocked' AND other.gates IS NOT NULL
+                  AND other.gates >= head.text || to_json(django_jobs_enqueue.tenant) || ','
+                  AND other.gates < head.text || to_json(django_jobs_enqueue.tenant) || '-'
+                ORDER BY other.gates, other.rank, other.id LIMIT most) AS one
+            LIMIT most) AS counted;
+        IF held >= most THEN
+            RAISE EXCEPTION '%: tenant % already has % waiting jobs, its max_waiting', job_type,
+                quote_literal(tenant), most USING ERRCODE = '53400';
+        END IF;
     END IF;
     FOR attempt IN 1..5 LOOP
         IF unique_for IS NOT NULL THEN

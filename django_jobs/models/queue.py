@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
@@ -28,15 +29,21 @@ SLO_TARGET = 0.99
 SLO_TARGETS = (0.01, 0.99999)
 SLO_SECONDS = (0.001, LONGEST_TIMEOUT)
 """What is allowed. At a share of 1 each late job would burn an endless budget."""
+WAITING_LIMITS = """jsonb_build_object(
+    'resource', (SELECT jsonb_object_agg(name, max_waiting) FROM django_jobs_resource
+                 WHERE max_waiting IS NOT NULL),
+    'tenant', (SELECT jsonb_object_agg(name, max_waiting) FROM django_jobs_tenant
+               WHERE max_waiting IS NOT NULL))::text"""
 IS_WATCHED = f"EXISTS ({DROPPING.format(table='django_jobs_job_live')})"
 A_QUEUE_NAME = f"1 to {LONGEST_NAME} letters, digits, dots, hyphens and underscores"
 
 
 class OnFull(models.TextChoices):
-    """What happens to a new job of a queue that holds ``max_backlog`` ready jobs."""
+    """What happens to a new job of a queue that holds ``max_backlog`` jobs, or one of whose gates
+    has ``max_waiting``."""
 
     RAISE = "raise", _("refuse the new job")
-    DROP_LOWEST = "drop_lowest", _("drop the lowest ready job")
+    DROP_LOWEST = "drop_lowest", _("drop the lowest waiting job")
 
 
 def is_queue_name(value: Any) -> bool:
@@ -83,7 +90,10 @@ class Queue(NamedRow):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text=_("Ready jobs at which the queue is full. Empty: no limit."),
+        help_text=_(
+            "Jobs that are ready or wait at their gates at which the queue is full. Empty: no "
+            "limit."
+        ),
     )
     on_full = models.CharField(
         _("when full"),
@@ -91,7 +101,10 @@ class Queue(NamedRow):
         choices=OnFull,
         default=OnFull.RAISE,
         db_default=OnFull.RAISE.value,
-        help_text=_("The lowest job is the one that would start last; it is cancelled."),
+        help_text=_(
+            "The queue, or a resource, a tenant or a key of the job. The lowest job is the one "
+            "that would start last; it is cancelled."
+        ),
     )
     pressure = models.CharField(
         _("pressure"),
@@ -154,9 +167,12 @@ class Queue(NamedRow):
     )
     created_at = TimestampField(_("created at"), auto_now_add=True)
 
-    READ_WITH_RECENT = MappingProxyType({"is_watched": IS_WATCHED})
+    READ_WITH_RECENT = MappingProxyType(
+        {"is_watched": IS_WATCHED, "waiting_limits": WAITING_LIMITS}
+    )
     is_watched = False
     """Whether a trigger of the project's sees each new job first, and may drop it."""
+    waiting_limits = "{}"
 
     class Meta:
         verbose_name = _("queue")
@@ -190,6 +206,12 @@ class Queue(NamedRow):
     def paused(self) -> bool:
         """Whether workers do not claim from this queue."""
         return self.paused_at is not None
+
+    @property
+    def max_waiting(self) -> dict[str, dict[str, int]]:
+        """The limits of the resources and tenants that have one, by kind and name. Read with
+        :meth:`~django_jobs.models.named_row.NamedRows.recent`, so that an enqueue reads no more."""
+        return {kind: limits for kind, limits in json.loads(self.waiting_limits).items() if limits}
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:

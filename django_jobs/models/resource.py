@@ -30,6 +30,7 @@ LIMITS_MORE_THAN_SLOTS = """resource.rate IS NOT NULL OR resource.breaker_failur
 LARGEST_INTEGER, FINITE = 2**31 - 1, 1e100
 BOUNDS = {
     "max_concurrency": (1, LARGEST_INTEGER),
+    "max_waiting": (1, LARGEST_INTEGER),
     "rate": (LOWEST_RATE, FINITE),
     "rate_seconds": (SHORTEST_PERIOD, FINITE),
     "burst": (1, LARGEST_INTEGER),
@@ -71,6 +72,13 @@ class Resource(NamedRow):
         blank=True,
         validators=[MinValueValidator(1)],
         help_text=_("Jobs that may use it at once. Empty: no limit."),
+    )
+    max_waiting = models.PositiveIntegerField(
+        _("maximum waiting"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Jobs that may wait for it. Empty: no limit."),
     )
     rate = FloatField(
         _("rate"),
@@ -176,6 +184,7 @@ class Resource(NamedRow):
         row = cls(
             name=name,
             max_concurrency=options.get("max_concurrency"),
+            max_waiting=options.get("max_waiting"),
             burst=options.get("burst"),
             retry_budget=options.get("retry_budget"),
         )

@@ -34,6 +34,13 @@ class Tenant(NamedRow):
         validators=[MinValueValidator(1)],
         help_text=_("Jobs of this tenant that may be ready or running at once. Empty: no limit."),
     )
+    max_waiting = models.PositiveIntegerField(
+        _("maximum waiting"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Jobs of this tenant that may wait at their gates. Empty: no limit."),
+    )
     paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
     paused_reason = models.CharField(
         _("reason for the pause"), max_length=300, blank=True, default="", editable=False
@@ -48,6 +55,14 @@ class Tenant(NamedRow):
         verbose_name_plural = _("tenants")
         ordering = ("name",)
         permissions = (("pause_tenant", "Can pause and resume tenants"),)
+        # Read with a queue: most tenants have no such limit, and are not in the index.
+        indexes = (
+            models.Index(
+                fields=("name", "max_waiting"),
+                condition=models.Q(max_waiting__isnull=False),
+                name="django_jobs_tenant_waiting",
+            ),
+        )
         # Forms validate; code that writes rows does not, and an admission divides by the weight.
         constraints = (
             models.CheckConstraint(
@@ -57,6 +72,10 @@ class Tenant(NamedRow):
             models.CheckConstraint(
                 condition=models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
                 name="django_jobs_tenant_concurrency",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(max_waiting__isnull=True) | models.Q(max_waiting__gte=1),
+                name="django_jobs_tenant_max_waiting",
             ),
         )
 

@@ -43,7 +43,7 @@ INSERT INTO django_jobs_job_live (queue, job_type, payload, payload_version, sta
 SELECT 'queue-' || CASE WHEN %(status)s = 'ready' AND n %% 2 = 0 THEN 0 ELSE n %% %(queues)s END,
     (%(types)s::text[])[1 + n %% %(type_count)s], '{"first": 1}', 1,
     %(status)s, 0, n, now() + make_interval(secs => n), 5, 3, '{}', now(),
-    CASE WHEN %(keyed)s THEN format('[null,"default","%%s",1,"wait",[]]', k.key) END,
+    CASE WHEN %(keyed)s THEN format('["default",[],null,"%%s",1,"wait"]', k.key) END,
     CASE WHEN %(keyed)s THEN k.key END,
     %(worker)s, CASE WHEN %(worker)s IS NOT NULL THEN now() - interval '1 hour' END
 FROM generate_series(1, %(count)s) AS n,

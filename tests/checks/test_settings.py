@@ -350,10 +350,12 @@ BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {
             *({"failures": 2, "window": 0}, {"failures": 2, "open_for": "30s"}, {7: 7}),
         ],
         "retry_budget": [1.1, -0.1, "20%", True, float("nan")],
+        "max_waiting": [0, -1, 1.5, "3", True],
     },
     "TENANTS": {
         "weight": [0, -1, "3", float("nan"), float("inf"), True],
         "max_concurrency": [0, "3"],
+        "max_waiting": [0, "3"],
     },
 }
 
@@ -457,7 +459,7 @@ def test_an_unknown_option_of_a_resource_and_of_a_tenant_is_reported(settings: S
     assert "Did you mean 'max_concurrency'?" in str(message.hint)
     message = only(found(settings, TENANTS={"acme": {"rate": "5/s"}}))
     assert ids([message]) == ["E002"]
-    assert "Known are: max_concurrency, weight." in str(message.hint)
+    assert "Known are: max_concurrency, max_waiting, weight." in str(message.hint)
 
 
 @pytest.mark.django_db

@@ -55,7 +55,7 @@ def test_two_jobs_wait_in_one_line_only_if_all_their_gates_are_equal(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "null", "7", "[]", json.dumps([None, "q", "k", 1, "never", []])]
+    "text", ["", "{}", "null", "7", "[]", json.dumps(["q", [], None, "k", 1, "never"])]
 )
 def test_another_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="does not name gates"):

@@ -18,7 +18,15 @@ from django_jobs.models import Job, Queue, Run, UniqueKey
 from django_jobs.signals import job_enqueued
 from tests.app.gate_jobs import charge_account
 from tests.app.jobs import noop
-from tests.factories import claim_ready, due_schedule, heard, in_threads, look, register_worker
+from tests.factories import (
+    claim_ready,
+    copies_of,
+    due_schedule,
+    heard,
+    in_threads,
+    look,
+    register_worker,
+)
 
 REASON = "dropped: queue bulk was full"
 
@@ -75,8 +83,9 @@ def test_jobs_that_are_not_ready_at_once_need_no_room_in_a_queue_that_is_not_ful
     bulk()
     assert len(noop.using(queue="bulk", delay=60).enqueue_many([{}] * 5)) == 5
     gated = charge_account.using(queue="bulk")
-    assert len(gated.enqueue_many([{"account_id": number} for number in range(5)])) == 5
-    bulk()
+    with pytest.raises(QueueFull):
+        gated.enqueue_many([{"account_id": number} for number in range(2)])
+    gated.enqueue(7)
     for job_type in (noop.using(queue="bulk", delay=60), gated):
         with pytest.raises(QueueFull):
             job_type.enqueue_many([{"account_id": 7} if job_type is gated else {}])
@@ -152,14 +161,15 @@ def test_jobs_that_run_or_wait_for_their_time_are_neither_counted_nor_dropped(li
     running = bulk()
     claim_ready(register_worker(), "bulk")
     later = noop.using(queue="bulk", delay=60, priority=-50).enqueue()
-    blocked = charge_account.using(queue="bulk", priority=-50).enqueue(7)
+    waiting = copies_of(noop.using(queue="bulk", priority=-50).enqueue(), 1, "waiting")[0]
+    Job.objects.filter(status="ready").delete()
     kept = {bulk(), bulk(), bulk()}
     assert dropped() == {}
     bulk(1)
     assert len(dropped()) == 1
     assert set(dropped()) < kept
-    rest = Job.objects.in_bulk([running, later.pk, blocked.pk])
-    assert {job.status for job in rest.values()} == {"running", "scheduled", "blocked"}
+    rest = Job.objects.in_bulk([running, later.pk, waiting])
+    assert {job.status for job in rest.values()} == {"running", "scheduled", "waiting"}
 
 
 @pytest.mark.django_db

@@ -119,6 +119,7 @@ def test_jobstatus_shows_the_first_twenty_tenants_and_all_in_json() -> None:
             "limit": None,
             "waiting": 0,
             "more_wait": False,
+            "max_waiting": None,
             "rate": None,
             "rate_seconds": 1.0,
             "paused_reason": "",

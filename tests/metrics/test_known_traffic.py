@@ -229,8 +229,8 @@ def test_schedules() -> None:
 
 
 def test_resources_and_tenants() -> None:
-    Resource.objects.create(name="stripe", max_concurrency=2, retry_budget=0.2)
-    Tenant.objects.create(name="acme", weight=3, max_concurrency=9)
+    Resource.objects.create(name="stripe", max_concurrency=2, retry_budget=0.2, max_waiting=70)
+    Tenant.objects.create(name="acme", weight=3, max_concurrency=9, max_waiting=80)
     refund_payment.using(tenant="acme").enqueue_many([{"payment_id": n} for n in range(5)])
     admit({"default": 10}, FairShares())
     Resource.objects.update(breaker_state="half_open", recent_starts=8.0, recent_retries=2.0)
@@ -240,6 +240,8 @@ def test_resources_and_tenants() -> None:
     assert value("resource_taken", resource="stripe") == stripe["taken"] == 2
     assert value("resource_waiting", resource="stripe") == stripe["waiting"] == 3
     assert value("resource_limit", resource="stripe") == stripe["limit"] == 2
+    assert value("resource_waiting_limit", resource="stripe") == stripe["max_waiting"] == 70
+    assert value("tenant_waiting_limit", tenant="acme") == acme["max_waiting"] == 80
     assert value("resource_paused", resource="stripe") == 0
     assert stripe["breaker"] == "half_open"
     for state, is_in in (("closed", 0), ("open", 0), ("half_open", 1)):

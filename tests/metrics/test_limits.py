@@ -173,7 +173,7 @@ def test_a_long_line_hides_no_other_from_a_scrape() -> None:
 def test_a_scrape_leaves_out_what_it_did_not_reach() -> None:
     Resource.objects.bulk_create([Resource(name=name) for name in ("ledger", "stripe", "unused")])
     for number in range(4):
-        gates = f'[null,"default",null,{number},"wait",["ledger"]]'
+        gates = f'["default",["ledger"],null,null,{number},"wait"]'
         run_sql(
             "UPDATE django_jobs_job SET gates = %s, status = 'blocked' WHERE id = %s",
             [gates, transfer_funds.enqueue(1, "acme").pk],

@@ -143,4 +143,4 @@ class LimitAdmin(ConsoleAdmin):
 
     @admin.display(description=_("waiting"))
     def waiting(self, row: Any) -> str:
-        return at_least(row.usage.waiting, row.usage.more_wait)
+        return at_least(row.usage.waiting, row.usage.more_wait, row.max_waiting)

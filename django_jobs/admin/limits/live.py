@@ -73,11 +73,14 @@ def _shown(row: Any, details: LimitDetails) -> dict[str, str]:
 def _tiles(row: Any, details: LimitDetails) -> list[Tile]:
     counts, first = details.row("taken"), details.row("next")
     limit = "∞" if row.max_concurrency is None else number_text(row.max_concurrency)
+    waiting = waiting_number(details)
+    if row.max_waiting is not None:
+        waiting = f"{waiting} / {number_text(row.max_waiting)}"
     return [
         Tile(f"{taken_number(details)} / {limit}", _("taken of the limit")),
         Tile(number_text(counts["running"], more=details.more_hold), _("running")),
         Tile(number_text(counts["ready"], more=details.more_hold), _("ready, not started")),
-        Tile(waiting_number(details), _("blocked in line")),
+        Tile(waiting, _("blocked in line")),
         Tile(seconds_text(first["seconds"]) if first else NOTHING, _("the next one waits")),
     ]
 

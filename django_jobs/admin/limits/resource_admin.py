@@ -119,6 +119,7 @@ class ResourceForm(EditForm):
         fields: ClassVar[tuple[str, ...]] = (
             "name",
             "max_concurrency",
+            "max_waiting",
             "rate",
             "rate_seconds",
             "burst",
@@ -184,7 +185,9 @@ class ResourceAdmin(LimitAdmin):
         breaker = (("breaker_failures", "breaker_window", "breaker_open_for"), "retry_budget")
         return (
             *name_section(obj),
-            section(_("Limits"), "max_concurrency", ("rate", "rate_seconds", "burst")),
+            section(
+                _("Limits"), "max_concurrency", ("rate", "rate_seconds", "burst"), "max_waiting"
+            ),
             section(_("Circuit breaker"), *breaker),
         )
 

@@ -70,7 +70,7 @@ class TenantForm(EditForm):
 
     class Meta:
         model = Tenant
-        fields: ClassVar[tuple[str, ...]] = ("name", "weight", "max_concurrency")
+        fields: ClassVar[tuple[str, ...]] = ("name", "weight", "max_concurrency", "max_waiting")
         help_texts: ClassVar[dict[str, Any]] = {
             "name": _("As the jobs name it. A tenant without a row has a weight of 1 and no limit.")
         }
@@ -108,7 +108,7 @@ class TenantAdmin(LimitAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         return (
             *name_section(obj),
-            section(_("Share and limit"), "weight", "max_concurrency"),
+            section(_("Share and limit"), "weight", "max_concurrency", "max_waiting"),
         )
 
     def uses(self, gates: Gates, names: set[str]) -> bool:

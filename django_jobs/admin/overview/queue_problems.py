@@ -10,11 +10,12 @@ from django.utils.translation import ngettext
 
 from ... import registry
 from ...domain.pressure import level_of
+from ...lifecycle.backlog import read_backlog
 from ...models import Job, Queue, Worker
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import change_url
-from .numbers import Numbers, Row, is_full, is_late
+from .numbers import Count, Numbers, Row, is_full, is_late
 from .problem import (
     CAUTION,
     ERROR,
@@ -49,11 +50,27 @@ def of_queues(numbers: Numbers, visible: Visible) -> Found:
             yield Problem(CAUTION, _full(numbers, visible, row, values), link)
         elif is_late(row, counts) and (busy := _busy(numbers, visible, row, values)):
             yield Problem(CAUTION, busy, link)
-        if row["max_backlog"] and level_of(ready.number, row["max_backlog"]) == "full":
+        if held := _in_full(numbers, row):
             text = _("<strong>{name}</strong> is full: {jobs}, and the limit is {limit}. "
                      "Enqueues are refused, or drop jobs.")  # fmt: skip
             limit = number_text(row["max_backlog"])
+            values["jobs"] = waiting_text(held)
             yield Problem(ERROR, format_html(text, **values, limit=limit), link)
+
+
+def _in_full(numbers: Numbers, row: Row) -> Count | None:
+    """The jobs that a full queue holds. Of the blocked ones those count that wait at their gates:
+    where these decide, they are counted as by an enqueue."""
+    name, limit = row["queue"], row["max_backlog"]
+    ready, blocked = numbers.jobs("ready", name), numbers.jobs("blocked", name)
+    if limit is None or level_of(ready.number + blocked.number, limit) != "full":
+        return None
+    if not blocked.number:
+        return ready
+    found = read_backlog(name)
+    if found is None or found.level != "full":
+        return None
+    return Count(max(ready.number, found.ready), ready.estimate) + Count(found.gated)
 
 
 def _queue_link(numbers: Numbers, visible: Visible, name: str) -> tuple[str, str]:

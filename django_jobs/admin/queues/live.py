@@ -8,7 +8,7 @@ from django.db.models import Model
 from django.utils.translation import gettext as _
 
 from ...conf import conf
-from ...domain.pressure import Level, level_of
+from ...domain.pressure import Level
 from ...lifecycle.backlog import read_backlog
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job
@@ -86,4 +86,4 @@ def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
 def _level(queue: str) -> Level:
     """Counted, as the enqueues that it may refuse are: the numbers may be estimates."""
     found = read_backlog(queue)
-    return level_of(found.ready, found.max_backlog) if found else "ok"
+    return found.level if found else "ok"

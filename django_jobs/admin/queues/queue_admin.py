@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.pressure import level_of
-from ...lifecycle.backlog import ready_up_to
+from ...lifecycle.backlog import gated_up_to, ready_up_to
 from ...metrics.slo import SloWindow, take_objectives
 from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.timestamps import TimestampSubquery
@@ -38,7 +38,8 @@ from .rule_fields import BACKOFF, RETENTION, RULES, RuleFields
 
 REFRESH_SECONDS = 5
 
-BACKLOG = ready_up_to("coalesce(django_jobs_queue.max_backlog, 0)", "django_jobs_queue.name")
+UP_TO = "coalesce(django_jobs_queue.max_backlog, 0)", "django_jobs_queue.name"
+BACKLOG = f"{ready_up_to(*UP_TO)} + {gated_up_to(*UP_TO)}"
 AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
 
 

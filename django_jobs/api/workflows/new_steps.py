@@ -11,10 +11,10 @@ from ...domain.graph import StepKind
 from ...domain.hints import did_you_mean
 from ...domain.workflows import When
 from ...exceptions import PayloadError, WorkflowError
-from ...lifecycle.backlog import demand_room
+from ...lifecycle.backlog import demand_room, demand_room_at_gates
 from ...lifecycle.compensating import as_json
 from ...lifecycle.job_columns import NewJobs
-from ...lifecycle.step_insert import NewStep, ready_among
+from ...lifecycle.step_insert import NewStep, first_among
 from ..job_type import JobType
 from ..steps import (
     RESULT,
@@ -137,9 +137,11 @@ def compensations_of(
 
 
 def demand_room_for(steps: Sequence[NewStep]) -> None:
-    """Raise :class:`QueueFull` if a queue refuses the steps that are ready at once."""
-    for request, count in ready_among(steps):
-        demand_room(request, count)
+    """Raise :class:`QueueFull` if a queue, or a gate of theirs, refuses the first steps."""
+    first = first_among(steps)
+    for request, gates in first:
+        demand_room(request, len(gates))
+    demand_room_at_gates((request, one) for request, gates in first for one in gates)
 
 
 def _check_overrides(

@@ -36,7 +36,7 @@ def _admit_arrivals(*, holder: str, rivals: str, decided: str, left: str) -> str
     slots."""
     return f"""
 WITH RECURSIVE line AS (
-    SELECT ''::text AS gates, NULL::text AS holder, NULL::varchar AS queue
+    SELECT ''::text COLLATE "C" AS gates, NULL::text AS holder, NULL::varchar AS queue
     WHERE current_setting('django_jobs.turn', true) = 'true'
     UNION ALL
     SELECT next.gates, next.holder, next.queue

@@ -71,7 +71,7 @@ ORDER BY id DESC LIMIT %(most)s
 # From one line to the next in the index, as an admission, which may look at some of them alone.
 LINES_OF_KEYS = """
 WITH RECURSIVE line AS (
-    SELECT ''::text AS gates, NULL::text AS key
+    SELECT ''::text COLLATE "C" AS gates, NULL::text AS key
     UNION ALL
     SELECT next.* FROM line CROSS JOIN LATERAL (
         SELECT job.gates, job.concurrency_key FROM django_jobs_job_live AS job

@@ -48,7 +48,8 @@ RETURNING name
 """
 # A row that the pause made and nobody edited says nothing. It would stay in the way of the setting:
 # ``migrate`` changes no row that exists.
-OF_THE_PAUSE = "created_at = paused_at AND weight = 1.0 AND max_concurrency IS NULL"
+OF_THE_PAUSE = """created_at = paused_at AND weight = 1.0 AND max_concurrency IS NULL
+    AND max_waiting IS NULL"""
 RESUME_TENANTS = f"""
 WITH gone AS (
     DELETE FROM django_jobs_tenant

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ...domain.gates import Gates
 from ...domain.schedules import TickState
 from ...models.database import execute, fetch
-from ..backlog import drop_lowest, drops_lowest
+from ..backlog import drop_above_limits, drops_lowest
 from ..bulk_insert import rows_dropped
 from ..job_columns import (
     AT_THE_GATES,
@@ -137,10 +137,14 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
     written = execute(INSERT_JOBS, {"jobs": json.dumps(list(_jobs(made)), default=float)})
     if written < len(made):
         raise rows_dropped(len(made) - written)
-    by_queue = {tick.request.new.queue: tick.request.new for tick, _ in made if tick.request}
-    for queue, new in by_queue.items():
+    by_queue: dict[str, list[JobRequest]] = {}
+    for tick, _ in made:
+        if tick.request:
+            by_queue.setdefault(tick.request.new.queue, []).append(tick.request)
+    for queue, requests in by_queue.items():
+        new = requests[0].new
         if drops_lowest(new):
-            drop_lowest(new, len(made))
+            drop_above_limits(new, [one.gates for one in requests])
         notify_after_commit(queue)
     return made
 

@@ -17,7 +17,7 @@ from ...domain.states import JobState
 from ...domain.workflows import When
 from ...exceptions import Cancelled
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
-from ..backlog import within_limit
+from ..backlog import is_limited, within_limits
 from ..bulk_insert import Item, NumberedSteps, copy_in, rows_dropped
 from ..claiming import lease_lost
 from ..job_columns import NOW, ClaimedJob, NewJobs
@@ -237,11 +237,12 @@ def _insert(run: int, spawn: NewSpawn, spawned: Spawned, items: Sequence[Item]) 
             execute(ADD_PREREQUISITES, added)
         return ids
 
-    ungated = sum(gates is None for _, _, gates in items)
-    if new.max_backlog is None:
-        ids = write()
+    gates = [gates for _, _, gates in items]
+    ungated = gates.count(None)
+    if is_limited(new, gates):
+        ids, _ = within_limits(new, gates, write)
     else:
-        ids, _ = within_limit(new, 0 if new.is_delayed else ungated, len(items), write)
+        ids = write()
     spawned.add(ids)
     if ungated:
         notify_after_commit(new.queue)

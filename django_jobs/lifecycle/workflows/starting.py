@@ -11,11 +11,11 @@ from ...conf import conf
 from ...exceptions import EnqueueError
 from ...models import WorkflowRun
 from ...models.database import fetch, jobs_connection
-from ..backlog import drop_lowest, drops_lowest
+from ..backlog import drop_above_limits, drops_lowest
 from ..bulk_insert import not_written, rows_dropped
 from ..enqueueing import KEY_ATTEMPTS
 from ..job_columns import NOW
-from ..step_insert import NewStep, ends_among, insert_steps, ready_among
+from ..step_insert import NewStep, ends_among, first_among, insert_steps
 
 RUN_TABLE = "django_jobs_workflowrun"
 INSERT_RUN = f"""
@@ -50,8 +50,8 @@ def start(
     """Insert a run with its steps, in the caller's transaction, or in a new one. ``definition`` is
     called in it, and returns what takes the place of ``new.definition``.
 
-    A full queue that drops its lowest jobs does it for the steps that are ready, and these may be
-    among them. Returns the running run of this name that holds the idempotency key, marked as
+    A full queue that drops its lowest jobs does it for the first steps, and these may be among
+    them. Returns the running run of this name that holds the idempotency key, marked as
     ``deduplicated``, if there is one. Raises :class:`EnqueueError` if the key changed hands at each
     of five tries, or if a trigger dropped a row.
     """
@@ -71,9 +71,9 @@ def start(
         for _ in range(KEY_ATTEMPTS):
             for (id_,) in fetch(INSERT_RUN, parameters):
                 insert_steps(id_, steps)
-                for request, count in ready_among(steps):
+                for request, gates in first_among(steps):
                     if drops_lowest(request):
-                        drop_lowest(request, count)
+                        drop_above_limits(request, gates)
                 return runs.get(pk=id_)
             if new.idempotency_key is None:
                 raise rows_dropped(table=RUN_TABLE)

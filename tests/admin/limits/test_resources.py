@@ -11,9 +11,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from django_jobs import QueueFull
 from django_jobs.lifecycle.notifying import GATES
 from django_jobs.lifecycle.operations import limits
-from django_jobs.models import Resource
+from django_jobs.models import Job, Resource, Tenant
 from tests.admin.walking import Live, Page, change_url, list_url, message_of
 from tests.app.gate_jobs import refund_payment, transfer_funds
 from tests.factories import copies_of, listening
@@ -44,6 +45,21 @@ def test_the_list_shows_state_usage_and_rate(page: Page) -> None:
     assert '<td class="field-waiting">2</td>' in text
     assert text.count("jobs-ok") == 2
     assert not Live(text).alarms
+
+
+def test_how_many_may_wait_is_edited_and_shown_beside_how_many_do(page: Page) -> None:
+    for row in (stripe(), Tenant.objects.create(name="acme")):
+        refund_payment.using(tenant="acme").enqueue(1)
+        given = form(max_waiting="1200") if row.name == "stripe" else {"weight": "1"}
+        page.client.post(change_url(type(row), row.pk), {"max_waiting": "1200", **given})
+        assert type(row).objects.get().max_waiting == 1_200
+        page.client.post(change_url(type(row), row.pk), {**given, "max_waiting": "0"})
+        assert type(row).objects.get().max_waiting == 1_200
+        shown = Job.objects.filter(status="blocked").count()
+        assert f'<td class="field-waiting">{shown} / 1200</td>' in page.text(list_url(type(row)))
+        assert f"{shown} / 1,200" in page.text(change_url(type(row), row.pk))
+        with pytest.raises(QueueFull):
+            refund_payment.using(tenant="acme").enqueue_many([{"payment_id": 7}] * 1_200)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from django_jobs.lifecycle.operations import dead_letters, quarantines, workflow
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Quarantine, Queue, Resource, Schedule, Worker, WorkflowRun
 from tests.admin.walking import Page, change_url, list_url
-from tests.app.gate_jobs import refund_payment
+from tests.app.gate_jobs import bill_tenant, refund_payment
 from tests.app.jobs import add, add_async, noop
 from tests.factories import (
     claim_ready,
@@ -203,6 +203,18 @@ def test_a_backlog_at_its_limit(page: Page) -> None:
     Queue.objects.filter(name="default").update(max_backlog=3)
     (sentence,) = found(page)
     assert sentence.startswith("default is full: 3 jobs wait, and the limit is 3.")
+
+
+@pytest.mark.usefixtures("_served")
+def test_a_backlog_at_its_limit_with_what_waits_at_gates(page: Page) -> None:
+    """And not with jobs that a quarantine blocks, which no enqueue counts."""
+    noop.enqueue()
+    bill_tenant.enqueue_many([{"tenant_id": "acme"}] * 2)
+    Queue.objects.filter(name="default").update(max_backlog=3)
+    (sentence,) = found(page)
+    assert sentence.startswith("default is full: 3 jobs wait, and the limit is 3.")
+    run_sql("UPDATE django_jobs_job SET gates = NULL, reason = 'quarantined' WHERE tenant = 'acme'")
+    assert found(page) == {}
 
 
 @pytest.mark.usefixtures("_served")

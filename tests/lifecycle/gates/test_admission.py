@@ -442,12 +442,12 @@ def test_a_process_that_stops_within_an_admission_does_not_hold_up_the_others(
 STRANGE = {
     "no JSON": "no JSON",
     "an object": "{}",
-    "wrong types": '[null,null,"k","1","wait",[]]',
+    "wrong types": '["default",[],null,"k","1","wait"]',
     "deep": "[" * 100_000 + "]" * 100_000,
-    "a zero byte": r'[null,"default","k\u0000",1,"wait",[]]',
-    "half a character": r'[null,"default","k\ud800",1,"wait",[]]',
-    "a zero byte in a resource": r'[null,"default",null,1,"wait",["a\u0000"]]',
-    "half a character of a tenant": r'["\udc00","default",null,1,"wait",[]]',
+    "a zero byte": r'["default",[],null,"k\u0000",1,"wait"]',
+    "half a character": r'["default",[],null,"k\ud800",1,"wait"]',
+    "a zero byte in a resource": r'["default",["a\u0000"],null,null,1,"wait"]',
+    "half a character of a tenant": r'["default",[],"\udc00",null,1,"wait"]',
 }
 
 

@@ -176,7 +176,7 @@ def test_it_looks_at_few_lines() -> None:
 
 def test_a_quarantined_job_and_one_with_unreadable_gates_stay_blocked() -> None:
     strange, good = charge_account.enqueue(1), charge_account.enqueue(2)
-    Job.objects.filter(pk=strange.pk).update(gates='[null,"default","k","1","wait",[]]')
+    Job.objects.filter(pk=strange.pk).update(gates='["default",[],null,"k","1","wait"]')
     assert admit_arrivals().rest
     assert ready() == {good.pk}
     quarantines.quarantine("app.charge_account", reason="a test")

@@ -11,7 +11,15 @@ from pytest_django import DjangoDbBlocker
 
 from django_jobs.domain.gates import ALONE, Gates, LoneGate
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import claiming, known_types, pausing, promoting, settling
+from django_jobs.lifecycle import (
+    backlog,
+    claiming,
+    gate_limits,
+    known_types,
+    pausing,
+    promoting,
+    settling,
+)
 from django_jobs.lifecycle.gates import admission, arrivals, conflicts, supply
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from tests.factories import analyze, explain, register_worker, run_sql
@@ -89,6 +97,52 @@ def test_lines_are_found_by_steps_in_their_index() -> None:
     jobs = [node for node in plan if node.get("Relation Name") == "django_jobs_job_live"]
     assert indexes(jobs) == {"django_jobs_gates"}
     assert read(plan) <= 1  # at each step
+
+
+@pytest.mark.django_db
+def test_what_waits_is_counted_in_the_index_of_the_lines_up_to_the_limit() -> None:
+    asked = {
+        "resources": ['"stripe"', "", "", ""],
+        "lows": ["", '"t",', 'null,"key:7",', 'null,"deep",'],
+        "highs": ["o", '"t"-', 'null,"key:7"-', 'null,"deep"-'],
+        "mosts": [100, 50, 20, 200],
+    }
+    plan = explain(gate_limits.COUNT_WAITING, asked)
+    jobs = [node for node in plan if node.get("Relation Name") == "django_jobs_job_live"]
+    assert indexes(jobs) == {"django_jobs_gates"}
+    heads = 2  # with the resource, and without
+    counted = 100 + 50 + 10 + 200
+    rows = (node["Actual Rows"] * node["Actual Loops"] for node in jobs)
+    assert heads + counted <= sum(rows) <= heads + counted + 4
+
+
+@pytest.mark.django_db
+def test_what_waits_at_the_gates_of_a_queue_is_counted_up_to_its_limit() -> None:
+    run_sql("UPDATE django_jobs_queue SET max_backlog = 300 WHERE name = 'default'")
+    for sql in (backlog.BACKLOG, backlog.COUNT, backlog.LIMITED):
+        plan = explain(sql, {"queue": "default", "most": 300})
+        assert not [node for node in plan if "Sort" in node["Node Type"]]
+        scans = [node for node in plan if node.get("Index Name") == "django_jobs_gates"]
+        assert [node["Actual Rows"] for node in scans] == [300]
+
+
+@pytest.mark.django_db
+def test_the_lowest_job_is_looked_for_at_the_end_of_each_line() -> None:
+    """Of 502 lines, one of them of 20,000 jobs."""
+    excess, held = 3, 5_000 + DEEP + 2_000 + 20_001
+    asked: dict[str, Any] = {"queue": "default", "limit": held - excess, "most": 100, "reason": "f"}
+    whole = {"resource": "", "low": "", "high": "o", "limit": held - 20_001 - excess}
+    for sql, parameters in ((backlog.DROP_LOWEST, asked), (backlog.DROP_WAITING, asked | whole)):
+        plan = explain(sql, parameters)
+        backwards = [
+            node
+            for node in plan
+            if node.get("Scan Direction") == "Backward"
+            and node.get("Index Name") == "django_jobs_gates"
+        ]
+        (each,) = backwards
+        assert each["Actual Loops"] == LINES + 2
+        assert each["Actual Rows"] <= excess
 
 
 @pytest.mark.django_db

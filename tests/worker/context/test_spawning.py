@@ -14,6 +14,7 @@ from django_jobs import (
     EnqueueError,
     JobType,
     LeaseLost,
+    QueueFull,
     ResultNotStored,
     Retry,
     RunContext,
@@ -27,9 +28,10 @@ from django_jobs.lifecycle.operations.jobs import replay, run_now
 from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.lifecycle.workflows import results, spawning
 from django_jobs.lifecycle.workflows.starting import NewRun, start
-from django_jobs.models import Dependency, Job, Queue, Receipt, UniqueKey, WorkflowRun
+from django_jobs.models import Dependency, Job, Queue, Receipt, Resource, UniqueKey, WorkflowRun
 from django_jobs.worker.context import steps as context_steps
 from django_jobs.worker.execution import handler_call
+from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import noop
 from tests.app.long_jobs import this_run
 from tests.factories import (
@@ -118,6 +120,25 @@ def test_children_that_a_full_queue_drops_are_not_counted(
 
     plain(spawner, desk)
     assert counted == [(1, 2)]  # the child, and the spawner
+
+
+def test_children_that_a_full_gate_refuses_are_not_written(desk: Desk) -> None:
+    Resource.objects.create(name="stripe", max_waiting=3)
+    refused: list[str] = []
+
+    def spawner() -> None:
+        refund = refund_payment.using(queue="bulk")
+        this_run().spawn(refund, [{"payment_id": number} for number in range(2)], key="some")
+        try:
+            this_run().spawn(refund, [{"payment_id": number} for number in range(2)], key="more")
+        except QueueFull as full:
+            refused.append(str(full))
+
+    plain(spawner, desk)
+    assert [text.partition(": ")[2] for text in refused] == [
+        "resource 'stripe' has room for 1 more waiting jobs, not for 2; its max_waiting is 3"
+    ]
+    assert Job.objects.filter(job_type="app.refund_payment").count() == 2
 
 
 def test_then_opens_when_all_children_exist_and_succeeded(
