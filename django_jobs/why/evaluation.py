@@ -59,7 +59,7 @@ def parts_of(job: Job) -> dict[str, str]:
     if job.status == JobState.RUNNING:
         rooms = (running,)
     elif job.status in LIVE:
-        rooms = due, admission, queue, workers, expected
+        rooms = due, admission, queue, workers
     return {name: sql for room in rooms for name, sql in room.parts(job).items()}
 
 

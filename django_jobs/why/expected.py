@@ -16,27 +16,10 @@ from .admission import gates_of
 from .explanation import Expected, Gate, GateState
 from .facts import Facts, jobs_text, moment
 from .queue import before
+from .workers import LONGER
 
 FEWEST_CLAIMS = 5
 """In the last five minutes. With fewer, the rate says little."""
-
-LONGER = 3.0
-"""Times as long as such jobs take: who has run for longer has no end that could be forecast."""
-
-# How long a job of the queue, and one of the type, ran in the last day.
-PACE = """
-SELECT sum(runtime_seconds) / nullif(sum(runs), 0) AS of_queue,
-    sum(runtime_seconds) FILTER (WHERE job_type = %(job_type)s)
-        / nullif(sum(runs) FILTER (WHERE job_type = %(job_type)s), 0) AS of_type
-FROM django_jobs_runtotal
-WHERE period = 3600 AND began_at >= date_bin('1 hour', now() - interval '1 day', 'epoch')
-  AND queue = %(queue)s AND outcome IN ('succeeded', 'failed', 'timed_out')
-"""
-
-
-def parts(job: Job) -> dict[str, str]:
-    """What to read for the forecast."""
-    return {"pace": PACE} if job.status in (JobState.READY, JobState.BLOCKED) else {}
 
 
 def expected_start(job: Job, gates: Sequence[Gate], facts: Facts) -> Expected | None:

@@ -20,6 +20,21 @@ MOST_WORKERS = 200
 """Live workers that are looked at, those that could take the job first."""
 MOST_SHOWN = 5
 
+LONGER = 3.0
+"""Times as long as such jobs take: who has run for longer has no end that could be forecast."""
+UNMOVED_SECONDS = 60.0
+"""Within this time, claims may just come in large batches."""
+
+# How long a job of the queue, and one of the type, ran in the last day.
+PACE = """
+SELECT sum(runtime_seconds) / nullif(sum(runs), 0) AS of_queue,
+    sum(runtime_seconds) FILTER (WHERE job_type = %(job_type)s)
+        / nullif(sum(runs) FILTER (WHERE job_type = %(job_type)s), 0) AS of_type
+FROM django_jobs_runtotal
+WHERE period = 3600 AND began_at >= date_bin('1 hour', now() - interval '1 day', 'epoch')
+  AND queue = %(queue)s AND outcome IN ('succeeded', 'failed', 'timed_out')
+"""
+
 # @> instead of a question to each: the arrays may name a thousand queues and job types.
 WORKERS = f"""
 SELECT id, name, code_version, status = 'running' AND drain_requested_at IS NULL AS claims,
@@ -33,11 +48,12 @@ ORDER BY serves DESC, knows DESC, claims DESC, id LIMIT {MOST_WORKERS}
 # What those hold that could take the job, also of other queues: these may share their threads.
 BUSY = f"""
 SELECT worker, queue, job_type, count(*) AS jobs, min(claimed_at) AS since,
+    max(claimed_at) AS newest, bool_or(timeout IS NOT NULL) AS has_time_limit,
     (array_agg(id ORDER BY claimed_at, id))[1] AS oldest
 FROM (
     SELECT worker.id AS worker, job.*
     FROM ({WORKERS}) AS worker CROSS JOIN LATERAL (
-        SELECT id, queue, job_type, claimed_at FROM django_jobs_job_live
+        SELECT id, queue, job_type, claimed_at, timeout FROM django_jobs_job_live
         WHERE status = 'running' AND worker_id = worker.id
         ORDER BY worker_id LIMIT {MOST_READ}) AS job
     WHERE worker.serves AND worker.knows AND worker.claims AND NOT worker.expired
@@ -48,7 +64,9 @@ GROUP BY worker, queue, job_type ORDER BY since, oldest
 
 def parts(job: Job) -> dict[str, str]:
     """What to read for these gates."""
-    return {"workers": WORKERS, "busy": BUSY}
+    found = {"workers": WORKERS, "busy": BUSY}
+    starts = job.status in (JobState.READY, JobState.BLOCKED)
+    return {**found, "pace": PACE} if starts else found
 
 
 def gates(job: Job, facts: Facts) -> Iterator[Gate]:
@@ -215,6 +233,7 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
     slots = taken = 0
     lines, kinds = [], Counter[str]()
     oldest: dict[str, Row] = {}
+    held: list[Row] = []
     for row in able:
         on_loop = job.job_type in loop_types and not job.crashes and row["async_slots"] > 0
         most, queues = _slots(row, job.queue, on_loop)
@@ -227,6 +246,7 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
         ]
         jobs = sum(one["jobs"] for one in running)
         slots, taken = slots + most, taken + min(jobs, most)
+        held += running
         begun = _with_slots(running, most)
         for one, count in begun:
             kinds[one["job_type"]] += count
@@ -248,8 +268,8 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
         ),
         **{"taken": taken, "slots": slots, "workers": len(able)},
     )
-    held = sum(row["jobs"] for row in facts.rows("busy"))
-    is_cut = held >= MOST_READ if taken < slots else len(able) >= MOST_WORKERS
+    read = sum(row["jobs"] for row in facts.rows("busy"))
+    is_cut = read >= MOST_READ if taken < slots else len(able) >= MOST_WORKERS
     if is_cut:
         unknown = _("more workers or jobs than are counted")
         return Gate(
@@ -277,6 +297,14 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
         slots=slots,
         workers=ngettext("%(count)s worker", "%(count)s workers", len(able)) % {"count": len(able)},
     )
+    is_endless = _is_endless(held, facts)
+    if is_endless:
+        endless = ngettext(
+            "%(sentence)s The job has no time limit, and no end in sight: %(jobs)s.",
+            "%(sentence)s None of the jobs has a time limit, or an end in sight: %(jobs)s.",
+            taken,
+        )
+        sentence = fill(endless, sentence=sentence, jobs=with_what)
     return Gate(
         name="threads",
         title=title,
@@ -285,8 +313,21 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
         details=tuple(lines[:MOST_SHOWN]) if len(able) > 1 else (),
         sentence=sentence,
         phrase=plain(fill(phrase, slots=slots)),
+        lasting=is_endless,
         momentary=True,
     )
+
+
+def _is_endless(held: list[Row], facts: Facts) -> bool:
+    """Whether nothing says when a job that holds a slot ends: none has a time limit, and for long
+    no worker has claimed another one."""
+    newest = [at for row in held if (at := moment(row["newest"])) is not None]
+    if not newest or any(row["has_time_limit"] for row in held):
+        return False
+    row = facts.row("pace")
+    pace = (row and row["of_queue"]) or 0.0
+    unmoved = (facts.now - max(newest)).total_seconds()
+    return unmoved > max(LONGER * pace, UNMOVED_SECONDS)
 
 
 def _kind(job_type: str, jobs: int, oldest: Row, facts: Facts) -> Text:

@@ -655,6 +655,65 @@ def test_no_start_is_forecast_while_the_slots_have_no_end_in_sight() -> None:
     assert of(behind).expected is None
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_no_start_is_forecast_while_all_threads_have_no_end_in_sight(many: bool) -> None:
+    """Jobs without a time limit have all of them for longer than three times as long as jobs of
+    the queue take, and longer than a minute. Some are of another queue."""
+    first = register_worker("web-1", threads=1)
+    workers_ = [first, register_worker("web-2", threads=2)] if many else [first]
+    sample("default", 240, runs=0, running=0)
+    total("default", "app.noop", period=0, runs=24, seconds=1.0)
+    total("default", "app.noop", period=3600, runs=24, seconds=24 * 30.0)
+    run_sql("INSERT INTO django_jobs_runwatermark (id, run_id, reached_at) VALUES (1, 1, now())"
+            " ON CONFLICT (id) DO UPDATE SET reached_at = now()")  # fmt: skip
+    held = [enqueue_and_claim(add, 1, worker=worker).id for worker in workers_]
+    if many:
+        held.append(enqueue_and_claim(noop, queue="emails", worker=workers_[1]).id)
+    job = noop.enqueue()
+    noop.using(priority=9).enqueue()
+
+    def since(seconds: int, which: int = -1) -> None:
+        run_sql(
+            "UPDATE django_jobs_job SET claimed_at = now() - make_interval(secs => %s)"
+            " WHERE id = ANY(%s)",
+            [seconds, held if which < 0 else held[which : which + 1]],
+        )
+
+    since(80)
+    assert of(job).expected is not None
+    assert "sight" not in sentence(job)
+    since(120)
+    assert holding(job) == ["threads", "before"]
+    assert of(job).expected is None
+    text = sentence(job)
+    assert text.endswith(" 1 job is before it.")
+    assert "expected" not in text.lower()
+    if many:
+        assert "None of the jobs has a time limit, or an end in sight: 2 app.add" in text
+        assert f"1 app.noop (#{held[2]} for 2 min)" in text
+    else:
+        assert f"has no time limit, and no end in sight: 1 app.add (#{held[0]} for 2 min)" in text
+    Job.objects.filter(pk=held[-1]).update(timeout=300)
+    assert of(job).expected is not None
+    Job.objects.filter(pk=held[-1]).update(timeout=None)
+    assert of(job).expected is None
+    since(1, which=len(held) - 1)
+    assert of(job).expected is not None
+    since(120)
+    register_worker("web-3", threads=1)  # which has a free thread
+    assert of(job).expected is not None
+
+
+def test_threads_without_an_end_in_sight_are_said_where_no_pace_is_known() -> None:
+    held = enqueue_and_claim(add, 1, worker=register_worker(threads=1))
+    job = noop.enqueue()
+    assert "sight" not in sentence(job)
+    run_sql(
+        "UPDATE django_jobs_job SET claimed_at = now() - interval '2 h' WHERE id = %s", [held.id]
+    )
+    assert (of(job).expected, "no end in sight: 1 app.add" in sentence(job)) == (None, True)
+
+
 def test_an_explanation_costs_two_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
