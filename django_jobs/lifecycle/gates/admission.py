@@ -103,13 +103,15 @@ RETURNING job.gates, job.queue
 """
 
 # A line of quarantined jobs, of types that no worker knows or of retries beyond a budget starts
-# none. Each would take a slot for a round that the lines behind it share.
+# none. Each would take a slot for a round that the lines behind it share. With EXISTS the planner
+# joins the lines of a look with all blocked jobs: 130 ms of 100,000, and this takes 7.
 STARTABLE = f"""
 SELECT line.gates
 FROM unnest(%(lines)s::text[], %(retries)s::boolean[]) AS line (gates, retries)
-WHERE EXISTS (
+CROSS JOIN LATERAL (
     SELECT FROM django_jobs_job_live AS job
-    WHERE {IN_LINE} AND (line.retries OR job.failures = 0))
+    WHERE {IN_LINE} AND (line.retries OR job.failures = 0)
+    ORDER BY job.gates, job.rank, job.id LIMIT 1) AS first
 """
 
 

@@ -146,6 +146,22 @@ def test_the_lowest_job_is_looked_for_at_the_end_of_each_line() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("why", ["beyond the budget", "unknown", "startable"])
+def test_lines_that_cannot_start_are_sifted_by_a_look_at_each(why: str) -> None:
+    """However many other jobs are blocked."""
+    if why == "beyond the budget":
+        run_sql("UPDATE django_jobs_job_live SET failures = 1 WHERE concurrency_key <> 'deep'")
+    lines = [KEYS.text.replace("#", str(number)) for number in range(400)]
+    known = known_types.parameters({"app.other": 1}) if why == "unknown" else KNOWN
+    asked = {"lines": lines, "retries": [False] * len(lines), **known}
+    plan = explain(admission.STARTABLE, asked)
+    jobs = [node for node in plan if node.get("Relation Name") == "django_jobs_job_live"]
+    assert indexes(jobs) == {"django_jobs_gates"}
+    assert {node["Actual Loops"] for node in jobs} == {len(lines)}
+    assert read(plan) <= 5_000 / LINES * (1 if why == "startable" else 2)
+
+
+@pytest.mark.django_db
 def test_a_poll_looks_at_one_blocked_job() -> None:
     plan = explain(promoting.PEEK, {"queues": ["default"], "every": False})
     assert "django_jobs_gates" in indexes(plan)

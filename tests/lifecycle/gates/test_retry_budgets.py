@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from django_jobs.domain.admission import FairShares
+from django_jobs.domain.gates import Gates, parse
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.retry_budget import ALWAYS
 from django_jobs.lifecycle.gates import retry_budgets
-from django_jobs.lifecycle.gates.admission import admit
+from django_jobs.lifecycle.gates.admission import LINES_AT_ONCE, admit
 from django_jobs.lifecycle.known_types import own_parameters
 from django_jobs.models import Job, Resource
+from django_jobs.worker.poller import Admitter
 from tests.app.gate_jobs import refund_payment
 from tests.factories import claim_ready, explain, register_worker, run_sql, settle_one
 
@@ -20,6 +24,16 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _stripe() -> None:
     Resource.objects.create(name="stripe", retry_budget=0.2)
+
+
+def vars_of(job: Job) -> dict[str, object]:
+    row = Job.objects.get(pk=job.pk)
+    names = (field.attname for field in Job._meta.concrete_fields)
+    return {name: getattr(row, name) for name in names if name not in ("gates", "concurrency_key")}
+
+
+def line_of(gates: Gates) -> dict[str, object]:
+    return {"gates": gates.text, "concurrency_key": gates.key}
 
 
 def enqueue(count: int, *, failures: int = 0, **options: str) -> None:
@@ -80,6 +94,35 @@ def test_a_slot_is_not_handed_over_past_the_budget() -> None:
     (held,) = claim_ready(register_worker())
     settle_one(held, Succeeded())
     assert ready() == (0, 0)
+
+
+@pytest.mark.parametrize("lines", [1, 2_000], ids=["in one line", "in 2,000 lines"])
+@pytest.mark.parametrize("tenant", [None, "acme"])
+def test_a_free_slot_goes_to_the_first_attempt_behind_thousands_of_retries(
+    lines: int, tenant: str | None
+) -> None:
+    """In a round of looks at 400 lines each, and none of the retries starts."""
+    Resource.objects.update(max_concurrency=1, recent_starts=100.0, recent_retries=99.0)
+    run_sql("UPDATE django_jobs_resource SET counted_at = clock_timestamp()")
+    behind = refund_payment.using(priority=-9, tenant=tenant).enqueue(1)
+    gates = parse(str(Job.objects.get().gates))
+    Job.objects.bulk_create(
+        Job(
+            **{**vars_of(behind), "id": None, "rank": number, "failures": 1},
+            **line_of(gates if lines == 1 else replace(gates, key=f"key:{number}")),
+        )
+        for number in range(2_000)
+    )
+    admitter = Admitter(1.0)
+    admitter.begin(gated=True)
+    looks = 0
+    while not sum(ready()):
+        admitter.next_at = 0.0
+        admitter.admit({"default": 4})
+        looks += 1
+        assert looks <= 2 * (1 + lines // LINES_AT_ONCE)
+    assert ready() == (1, 0)
+    assert Job.objects.get(status="ready").pk == behind.pk
 
 
 @pytest.mark.parametrize("budget", [None, 1.0])
