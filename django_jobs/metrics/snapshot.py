@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..domain.pressure import Level, level_of
-from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, gated_up_to, ready_up_to
+from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, ready_up_to
+from ..lifecycle.gate_limits import gated_up_to
 from ..models.database import fetch, fetch_named
 from .forecast import Forecast, take_forecast
 from .limits import ResourceSnapshot, TenantSnapshot, take_limits

@@ -13,7 +13,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.pressure import level_of
-from ...lifecycle.backlog import gated_up_to, ready_up_to
+from ...lifecycle.backlog import ready_up_to
+from ...lifecycle.gate_limits import gated_up_to
 from ...metrics.slo import SloWindow, take_objectives
 from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.timestamps import TimestampSubquery
