@@ -259,7 +259,22 @@ write_late_once = job(
 write_at_leisure = job(max_attempts=1, name="app.write_at_leisure")(wait_in_the_server)
 
 
-@job(timeout=0.5, max_attempts=1)
-async def write_late_async() -> None:
+async def await_the_server() -> None:
     """The same from a loop."""
     await sync_to_async(wait_in_the_server)()
+
+
+write_late_async = job(timeout=0.5, max_attempts=1, name="app.write_late_async")(await_the_server)
+write_late_async_alone = job(
+    timeout=0.5, max_attempts=1, isolated=True, name="app.write_late_async_alone"
+)(await_the_server)
+write_in_silence_async = job(
+    silence_timeout=0.5, max_attempts=1, name="app.write_in_silence_async"
+)(await_the_server)
+write_at_leisure_async = job(max_attempts=1, name="app.write_at_leisure_async")(await_the_server)
+
+
+@job(timeout=0.5, max_attempts=1)
+async def write_late_in_a_free_thread() -> None:
+    """The same in a thread that no end of a handler waits for."""
+    await asyncio.to_thread(wait_in_the_server)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -14,10 +14,14 @@ from tests.app.limit_jobs import (
     write_at_leisure,
     write_in_silence,
     write_late,
+    write_at_leisure_async,
     write_late_alone,
+    write_in_silence_async,
     write_late_async,
     write_late_once,
 )
+    write_late_async_alone,
+    write_late_in_a_free_thread,
 from tests.app.models import Effect
 from tests.factories import run_sql
 
@@ -45,7 +49,12 @@ def none_is_written() -> bool:
 
 
 @pytest.mark.parametrize(
-    "late", [write_late, write_late_alone, write_late_async, write_late_once, write_in_silence]
+    "late",
+    [
+        *(write_late, write_late_alone, write_late_once, write_in_silence),
+        *(write_late_async, write_late_async_alone, write_late_in_a_free_thread),
+        write_in_silence_async,
+    ],
 )
 def test_a_statement_ends_with_an_attempt_that_times_out(
     start_worker: Start, late: JobType[..., object]
@@ -55,16 +64,20 @@ def test_a_statement_ends_with_an_attempt_that_times_out(
     until(lambda: run_sql(WAITING))
     until_status(job, "dead")
     assert none_is_written()
-    if late is not write_late_async:  # its loop is free; its thread is not
-        run = Run.objects.get()
-        assert (run.outcome, "in wait_in_the_server" in run.traceback) == ("timed_out", True)
-        assert "event=process_" not in worker.text()
-        until_status(write_effect.enqueue("next"), "succeeded")
+    run = Run.objects.get()
+    assert run.outcome == "timed_out"
+    assert late.is_async or "in wait_in_the_server" in run.traceback
+    assert "event=process_" not in worker.text()
+    until_status(write_effect.enqueue("next"), "succeeded")
 
 
-def test_a_statement_ends_with_a_drain(start_worker: Start) -> None:
-    worker = start_worker("--drain-timeout", "0.5")
-    job = write_at_leisure.enqueue()
+@pytest.mark.parametrize("options", [(), ("--no-fork",)], ids=["a tree", "one process"])
+@pytest.mark.parametrize("at_leisure", [write_at_leisure, write_at_leisure_async])
+def test_a_statement_ends_with_a_drain(
+    start_worker: Start, at_leisure: JobType[..., object], options: Sequence[str]
+) -> None:
+    worker = start_worker("--drain-timeout", "0.5", *options)
+    job = at_leisure.enqueue()
     until(lambda: run_sql(WAITING))
     worker.signal(signal.SIGTERM)
     until_status(job, "ready")
@@ -72,6 +85,8 @@ def test_a_statement_ends_with_a_drain(start_worker: Start) -> None:
 
 
 def test_a_statement_ends_with_a_command_that_is_killed(start_worker: Start) -> None:
+    assert worker.wait() == 143
+    assert Run.objects.get().outcome == "released"
     worker = start_worker()
     write_at_leisure.enqueue()
     until(lambda: run_sql(WAITING))

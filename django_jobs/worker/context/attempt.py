@@ -17,6 +17,7 @@ from ...domain.outcomes import Outcome, Snoozed
 from ...domain.run_log import RunLog
 from ...lifecycle.job_columns import AT_ITS_RUN_AT, ClaimedJob
 from ...lifecycle.settling import Ending
+from ..connections import nothing
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 from ..meters import Meter
 
@@ -81,6 +82,8 @@ class Attempt:
     """Makes a blocking call for it in its thread, in the context of its task."""
     on_progress: Callable[[], None] = ignore_progress
     """Called for every report of the handler."""
+    end_statement: Callable[[], None] = nothing
+    """Ends what a plain handler waits for in the database."""
     meter: Meter | None = None
     """What measures it, if anything does."""
     log: RunLog | None = None

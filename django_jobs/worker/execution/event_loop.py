@@ -17,7 +17,7 @@ from ..context.attempt import StopHandler
 from ..context.background import until_done
 from ..context.run_context import RunContext, current_run
 from ..events import emit
-from ..handlers.call_threads import CallThreads, FreeThreads, HandlerCalls
+from ..handlers.call_threads import CallThreads, FreeThreads, HandlerCalls, current_calls
 from ..handlers.lent_connections import Sessions
 from ..timeouts.limits import Interrupted
 
@@ -84,11 +84,16 @@ class HandlerLoop:
         if self._stopping:
             coroutine.close()
             raise StopHandler
-        limit = _Limit(asked, asyncio.timeout(timeout), TimedOut(seconds=timeout or 0.0))
+        limit = _Limit(
+            asked, asyncio.timeout(timeout), TimedOut(seconds=timeout or 0.0), current_calls()
+        )
         self._running.add(limit)
+        loop, at_its_end = asyncio.get_running_loop(), None
+        if (when := limit.timeout.when()) is not None:
+            # Not later: it may then clean up in the database.
+            at_its_end = loop.call_at(when, limit.end_statements, context=self._context)
         if not self._ticks:
             self._ticks = True
-            loop = asyncio.get_running_loop()
             loop.call_later(TICK, self._tick, context=self._context)  # not that of this handler
         try:
             async with limit.timeout:
@@ -99,6 +104,8 @@ class HandlerLoop:
             raise
         finally:
             self._running.discard(limit)
+            if at_its_end is not None:
+                at_its_end.cancel()
             _end_tasks()
         if limit.timeout.expired() and isinstance(limit.outcome, TimedOut):
             raise limit.reason()  # it caught the cancellation; after a cancel, its success counts
@@ -237,6 +244,7 @@ class HandlerLoop:
             if self._stopping or outcome is not None:
                 limit.outcome = outcome
                 limit.timeout.reschedule(now)
+                limit.end_statements()
 
 
 def _end_tasks() -> None:
@@ -262,6 +270,12 @@ class _Limit:
     asked: Asked
     timeout: asyncio.Timeout
     outcome: Outcome | None
+    calls: HandlerCalls | None
+
+    def end_statements(self) -> None:
+        """Cancel what the handler, which has to end, waits for in the database."""
+        if self.calls is not None:
+            self.calls.cancel()
 
     def reason(self, passed: BaseException | None = None) -> BaseException:
         """What to raise in place of ``passed``, the exception of the handler."""

@@ -19,14 +19,12 @@ def bound(
     timeouts: TimeoutSource,
     loop: HandlerLoop | None = None,
     stopping: Callable[[], bool] | None = None,
-    cancel: Callable[[], object] = never,
 ) -> None:
     """Limit an attempt that has started.
 
     Its loop stops an async handler, and ``timeouts`` a plain one. The supervisor reads the same
     times from the scoreboard and kills a handler that ignores them. ``stopping`` is given for an
-    isolated attempt, and returns whether it has to stop. ``cancel`` ends what a plain one waits for
-    in the database.
+    isolated attempt, and returns whether it has to stop.
     """
     job_type, timeout = attempt.job_type, attempt.job.timeout
     if job_type is None:
@@ -43,7 +41,7 @@ def bound(
             started=attempt.started,
             timeout=timeout,
             silence=silence,
-            cancel=cancel,
+            cancel=attempt.end_statement,
         )
 
 

@@ -86,12 +86,12 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         attempt.begin_isolated(index)
         loop = HandlerLoop()
         inspector = Inspector(attempt, loop)
+        attempt.end_statement = connections.cancel
         bound(
             attempt,
             timeouts=SignalTimeouts(orders.stop_requested, inspector.look),
             loop=loop,
             stopping=orders.stopping,
-            cancel=connections.cancel,
         )
         if attempt.run_async is not None:
             signal.signal(STOP_SIGNAL, inspector.look)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -59,7 +61,19 @@ class CallThreads:
         return calls
 
 
+def current_calls() -> HandlerCalls | None:
+    """The calls of the handler of the current context."""
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    calls = None if context is None else SyncToAsync.context_to_thread_executor.get(context)
+    return (
+        calls if isinstance(calls, HandlerCalls) else None
+    )  # it may have made a context of its own
+
+
 class _CallThread:
+    connections: LentConnections
+    """Those of the thread, which makes them."""
+
     def __init__(self, threads: CallThreads, sessions: Sessions) -> None:
         self.calls: SimpleQueue[Call | Future[None]] = SimpleQueue()
         self.has_ended = False
@@ -69,7 +83,7 @@ class _CallThread:
         threading.Thread(target=self._run, name="django_jobs-call", daemon=True).start()
 
     def _run(self) -> None:
-        connections = LentConnections(self._sessions, lambda: self.has_ended)
+        connections = self.connections = LentConnections(self._sessions, lambda: self.has_ended)
         while True:
             try:
                 call = self.calls.get(timeout=IDLE_SECONDS)
@@ -107,6 +121,8 @@ class HandlerCalls(Executor):
     """The calls of one handler, one after the other."""
 
     def __init__(self, threads: CallThreads) -> None:
+        self.busy: set[LentConnections] = set()
+        """The connections of the threads that make a call now, free ones too."""
         self._threads = threads
         self._thread: _CallThread | None = None
         self._closed = False
@@ -117,8 +133,28 @@ class HandlerCalls(Executor):
         if self._thread is None:
             self._thread = self._threads.take()
         future: Future[Any] = Future()
-        self._thread.calls.put((future, lambda: fn(*args, **kwargs)))
+        self._thread.calls.put((future, partial(self._call, self._thread, fn, *args, **kwargs)))
         return future
+
+    def _call(
+        self, thread: _CallThread, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        with self.making_one(thread.connections):
+            return fn(*args, **kwargs)
+
+    @contextmanager
+    def making_one(self, connections: LentConnections) -> Iterator[None]:
+        """A thread makes one of the calls inside the ``with`` block."""
+        self.busy.add(connections)
+        try:
+            yield
+        finally:
+            self.busy.discard(connections)
+
+    def cancel(self) -> None:
+        """Ask the servers to end the statements that its calls wait for."""
+        for connections in list(self.busy):
+            connections.cancel()
 
     def close(self) -> Future[None] | None:
         """End it. Returns a future that is done when its last call has ended and its connections
@@ -143,14 +179,17 @@ class FreeThreads(ThreadPoolExecutor):
         self._own = threading.local()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return super().submit(self._call, fn, *args, **kwargs)
+        return super().submit(self._call, current_calls(), fn, *args, **kwargs)
 
-    def _call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def _call(
+        self, calls: HandlerCalls | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         connections = getattr(self._own, "connections", None)
         if connections is None:
             connections = self._own.connections = LentConnections(self._sessions)
         connections.prepare()
         try:
-            return fn(*args, **kwargs)
+            with nullcontext() if calls is None else calls.making_one(connections):
+                return fn(*args, **kwargs)
         finally:
             connections.end_handler()

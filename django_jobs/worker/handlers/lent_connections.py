@@ -201,11 +201,12 @@ class _LentConnection(HandlerConnection):
             self.wrapper.close()  # of another kind of database
 
     def has_state(self) -> bool:
-        """Whether another handler would notice what was done in this session."""
+        """Whether another handler would notice what was done in this session, or a late cancel."""
         wrapper = self.wrapper
         raw = wrapper.connection
         return (
             wrapper.in_atomic_block
+            or self._given_up is raw
             or self.is_changed()
             or has_open_transaction(raw)
             or raw in touched

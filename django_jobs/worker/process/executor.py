@@ -75,13 +75,14 @@ class Executor:
             ).start()
 
     def raise_stop(self) -> None:
-        """Raise a stop in every handler that still runs here. It does not interrupt code in C, but
-        the caller is about to kill the process."""
+        """Raise a stop in every handler that still runs here, and end its statement. It does not
+        interrupt other code in C, but the caller is about to kill the process."""
         self.stopping = True
         for pool in self._pools:
             for thread_id, attempt in list(pool.running.items()):
                 if attempt.in_handler:
                     raise_in(thread_id, StopHandler)
+                    attempt.end_statement()
 
     def _work(self, pool: Pool) -> None:
         connections, clock = HandlerConnections(), ThreadClock()
@@ -165,11 +166,12 @@ class Executor:
 
     def _call(self, attempt: Attempt, connections: HandlerConnections) -> Outcome | Settled | None:
         """Call the handler in this thread, and return the outcome."""
+        attempt.end_statement = connections.cancel
         job_type = attempt.job_type
         if job_type is not None and (
             attempt.job.timeout is not None or job_type.silence_timeout is not None
         ):
-            bound(attempt, timeouts=self._thread_timeouts, cancel=connections.cancel)
+            bound(attempt, timeouts=self._thread_timeouts)
         attempt.in_handler = True
         try:
             connections.prepare()

@@ -14,9 +14,10 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import connections
 
-from django_jobs.domain.outcomes import Succeeded, TimedOut
+from django_jobs.domain.outcomes import Outcome, Succeeded, TimedOut
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.signals import worker_event
 from django_jobs.worker.context.attempt import StopHandler
@@ -24,7 +25,7 @@ from django_jobs.worker.execution import handler_call
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.timeouts.limits import Interrupted
 from tests.app.long_jobs import this_run
-from tests.factories import declared, enqueue_and_claim, heard
+from tests.factories import declared, enqueue_and_claim, heard, run_sql
 from tests.patience import PATIENCE
 from tests.worker.attempts import Desk
 from tests.worker.processes import until
@@ -298,3 +299,25 @@ def test_tasks_that_have_ended_and_those_of_another_handler_are_left_alone(desk:
             may_end.set()
         waiting.result(PATIENCE)
     assert not [one for one in events if one["sender"] == "tasks_cancelled"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("timeout", [0.2, None], ids=["by its time-out", "by a stop"])
+def test_a_handler_that_has_to_end_can_clean_up_in_the_database(
+    loop: HandlerLoop, timeout: float | None
+) -> None:
+    """One statement is cancelled, and none of those with which it cleans up."""
+    cleaned: list[object] = []
+
+    async def handler() -> None:
+        try:
+            await sync_to_async(run_sql)("SELECT pg_sleep(3600)")
+        finally:
+            cleaned.extend(await sync_to_async(run_sql)("SELECT 'done' FROM pg_sleep(0.6)"))
+
+    def asked() -> Outcome | None:
+        return TimedOut(seconds=0.2) if timeout is None else None
+
+    with pytest.raises(Interrupted):
+        loop.run(handler(), timeout, asked)
+    assert cleaned == [("done",)]

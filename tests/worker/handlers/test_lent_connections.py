@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -264,3 +265,41 @@ def test_attributes_that_a_handler_has_set_are_gone(
     second = handler()
     assert asked(second, threading.get_ident) == thread
     assert asked(second, marks) == (None, False)
+
+
+SLEEPS = "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(3600)' AND state = 'active'"
+
+
+def test_a_session_whose_statement_was_cancelled_is_lent_to_no_other_handler(
+    handler: Callable[[], HandlerCalls],
+) -> None:
+    """The cancel may arrive late."""
+    first, second = handler(), handler()
+    pids = [asked(first), asked(second)]
+    assert pids[0] == pids[1]
+    late = first.submit(run_sql, "SELECT pg_sleep(3600)")
+    until(lambda: run_sql(SLEEPS))
+    second.cancel()
+    assert run_sql(SLEEPS), "of another handler"
+    first.cancel()
+    with pytest.raises(OperationalError, match="canceling statement"):
+        late.result(PATIENCE)
+    assert asked(first) == pids[0], "it may clean up there"
+    assert asked(second) != pids[0]
+    end(first)
+    assert asked(handler()) != pids[0]
+
+
+def test_a_statement_in_a_free_thread_is_cancelled_with_those_of_its_handler(
+    sessions: Sessions,
+) -> None:
+    def begin() -> tuple[HandlerCalls, Future[Any]]:
+        calls = CallThreads(sessions).enter()
+        return calls, threads.submit(run_sql, "SELECT pg_sleep(3600)")
+
+    with FreeThreads(sessions) as threads:
+        calls, late = copy_context().run(begin)
+        until(lambda: run_sql(SLEEPS))
+        calls.cancel()
+        with pytest.raises(OperationalError, match="canceling statement"):
+            late.result(PATIENCE)

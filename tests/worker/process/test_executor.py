@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from django.db import connection, connections, transaction
 
 from django_jobs import cancel, enqueue_many
 from django_jobs.lifecycle.job_columns import ClaimedJob
-from django_jobs.models import Job
+from django_jobs.models import Job, Run
 from django_jobs.signals import attempt_failed
 from django_jobs.worker.context.attempt import Attempt
 from django_jobs.worker.handlers.connections import HandlerConnections
@@ -191,3 +192,33 @@ def test_a_draining_process_takes_back_all_waiting_jobs(process: WorkerProcess) 
     assert process._hoarded() == [held]
     process._settler.give_back([held])
     until(lambda: not process._claimed)
+
+
+def test_the_stop_at_the_end_of_a_drain_ends_the_statement_of_a_handler(
+    process: WorkerProcess, thread: ThreadPoolExecutor
+) -> None:
+    """Which would not see the stop before, and go on in the server after its process was killed."""
+
+    def sleep() -> None:
+        run_sql("SELECT pg_sleep(3600)")
+
+    def run() -> None:
+        executor, connections = process._executor, HandlerConnections()
+        pool, own = executor._pools[0], threading.get_ident()
+        with connections.in_use:
+            attempt = Attempt(
+                held, process._slot, executor._reporter, stopping=never, draining=never
+            )
+            executor._run(attempt, pool, own, connections, ThreadClock())
+            pool.running.pop(own)
+
+    with declared(sleep, name="app.sleep") as job_type:
+        job = job_type.enqueue()
+        (held,) = claim_ready(process._slot.worker)
+        process._claimed.add([held])
+        running = thread.submit(run)
+        until(lambda: run_sql("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%%sleep(3600)'"))
+        process._executor.raise_stop()
+        running.result(PATIENCE)
+        assert until_status(job, "ready").attempt == 1
+    assert Run.objects.get().outcome == "released"
