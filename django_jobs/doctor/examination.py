@@ -86,7 +86,7 @@ EXAMINATIONS = (
         (history.NOW, *history.PARTITIONS.values(), *history.MISPLACED.values(), history.ROWS),
     ),
     Examination(history.examine_totals, ("D133",), (history.WATERMARK,)),
-    Examination(server.examine_listening, ("D201", "D202"), connects=True),
+    Examination(server.examine_listening, ("D201", "D202", "D206"), connects=True),
     Examination(server.examine_clock, ("D203",), (server.SKEWED,)),
     Examination(server.examine_connections, ("D204", "D205"), (server.LIMITS, server.FLEET)),
     Examination(configuration.examine_lease, ("D211",), (configuration.LEASES,)),

@@ -46,6 +46,7 @@ KINDS: Mapping[str, Kind] = {
         (Severity.WARNING, "D203", "clock skew"),
         (Severity.WARNING, "D204", "too few connections"),
         (Severity.WARNING, "D205", "connections used up"),
+        (Severity.WARNING, "D206", "no session in the pooler"),
         (Severity.WARNING, "D211", "lease too short"),
         (Severity.WARNING, "D212", "time-out of the server too short"),
         (Severity.ERROR, "D213", "date style that psycopg cannot read"),

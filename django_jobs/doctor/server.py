@@ -14,16 +14,16 @@ from typing import Any
 
 import psycopg
 
-from ..models.database import fetch, jobs_connection
-from ..worker.connections import unpooled
+from ..models.database import fetch, fetch_named, jobs_connection
+from ..worker.connections import NO_SESSION, unpooled, with_session
 from ..worker.options import HEARTBEAT_CONNECTIONS, connections_of
 from .findings import CannotExamine, Finding, found
-from .reading import Reader, Statement
+from .reading import Reader, Rows, Statement
 
 CHANNEL = "django_jobs_doctor"
 LISTEN_SECONDS = 2.0
 ANSWER_SECONDS = 2.0
-"""For connecting, and for a statement of these connections. PgBouncer waits for two minutes."""
+"""For connecting, for a session of a pooler, and for a statement of these connections."""
 MOST_SKEW = 1.0
 """Seconds that a clock may differ. Log lines of two hosts are then in a wrong order."""
 USED_UP = 0.9
@@ -68,10 +68,15 @@ OWN_SESSION = "SELECT pg_backend_pid(), set_config('statement_timeout', %s, true
 
 
 def examine_listening() -> Iterator[Finding]:
-    """Whether a notification arrives; if not, whether a pooler is in the way."""
-    with _own_connection() as listener:
-        arrives, session = _notification_arrives(listener)
-        claimed = listener.info.backend_pid
+    """Whether a second session opens and a notification arrives; if not, whether a pooler is in the
+    way."""
+    try:
+        with _own_connection() as listener:
+            arrives, session = _notification_arrives(listener)
+            claimed = listener.info.backend_pid
+    except _NoSession:
+        yield _no_session()
+        return
     if arrives:
         return
     yield found(
@@ -83,6 +88,19 @@ def examine_listening() -> Iterator[Finding]:
     )
     if claimed != session:
         yield from _pooled(jobs_connection().settings_dict)
+
+
+def _no_session() -> Finding:
+    needed = _needed(fetch_named(FLEET.sql, {}))
+    return found(
+        "D206",
+        f"A connection was accepted, and had no session for {ANSWER_SECONDS:g} s: all of a "
+        "pooler's are in use, or the server hangs. So it is not known whether notifications "
+        "arrive. Handlers wait for such a session for five seconds, then their jobs are snoozed.",
+        f"The live workers may need {needed} sessions, and more for isolated jobs and the site: "
+        "raise default_pool_size of PgBouncer, or give them a direct connection.",
+        needed=needed,
+    )
 
 
 def _pooled(settings: dict[str, Any]) -> Iterator[Finding]:
@@ -124,14 +142,19 @@ def _notification_arrives(listener: psycopg.Connection[Any]) -> tuple[bool, int]
     return False, session
 
 
+class _NoSession(Exception):
+    """A pooler has none for a connection that it accepted."""
+
+
 @contextmanager
 def _own_connection() -> Iterator[psycopg.Connection[Any]]:
-    """A connection that is shut if it is not done in time: a pooler that has no session for it, or
-    a network that loses packets, does not answer."""
+    """A connection that is shut if it is not done in time, such as by a network that loses
+    packets."""
     parameters = unpooled(jobs_connection()).get_connection_params()
     parameters |= {"autocommit": True, "connect_timeout": round(ANSWER_SECONDS)}
     try:
         with closing(psycopg.connect(**parameters)) as opened:
+            with_session(opened, patience=ANSWER_SECONDS)
             timer = Timer(2 * ANSWER_SECONDS + LISTEN_SECONDS, _shut, [opened.fileno()])
             timer.start()
             try:
@@ -140,6 +163,8 @@ def _own_connection() -> Iterator[psycopg.Connection[Any]]:
                 timer.cancel()
                 timer.join()
     except psycopg.OperationalError as error:
+        if NO_SESSION in str(error):
+            raise _NoSession from error
         reason = f"a connection of its own failed, or got no answer in time: {error}"
         raise CannotExamine(" ".join(reason.split())) from error
 
@@ -193,9 +218,7 @@ def examine_connections(read: Reader) -> Iterator[Finding]:
     (row,) = read(LIMITS)
     limits = {name: row[name] for name in ("server", "database", "role") if row[name] is not None}
     of, limit = min(limits.items(), key=lambda item: item[1])
-    needed = fleet_needs(
-        (one["name"], one["host"], one["threads"], one["on_loop"]) for one in read(FLEET)
-    )
+    needed = _needed(read(FLEET))
     if needed > limit:
         yield found(
             "D204",
@@ -225,6 +248,10 @@ def _raising(of: str, number: int, names: dict[str, Any]) -> tuple[str, str]:
         return how, f"ALTER SYSTEM SET max_connections = {number};"
     how = "Run fewer threads, or raise the limit of the {of}, as a superuser:"
     return how.format(of=of), f"ALTER {of.upper()} {names[f'{of}_name']} CONNECTION LIMIT {number};"
+
+
+def _needed(fleet: Rows) -> int:
+    return fleet_needs((one["name"], one["host"], one["threads"], one["on_loop"]) for one in fleet)
 
 
 def fleet_needs(workers: Iterable[tuple[str, str, int, bool]]) -> int:

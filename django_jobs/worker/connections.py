@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import select
+import selectors
 import threading
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from weakref import WeakSet
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import Error as PsycopgError
-from psycopg import IsolationLevel
+from psycopg import IsolationLevel, OperationalError
 
 from ..conf import conf
 from ..models.database import DATABASE_ERRORS
@@ -40,6 +41,11 @@ IDLE_SECONDS = 60.0
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
+PATIENCE = 5.0
+"""Seconds to wait for a session of a pooler, or in a handler for a connection."""
+UNUSUAL_WAIT, LOOK = 1.0, 0.25
+"""Seconds after which who waits for a session of a pooler asks others for theirs, and how often."""
+
 
 def close_everything() -> None:
     """Close this thread's connections and the process's pools, so that a child inherits no
@@ -51,7 +57,7 @@ def close_everything() -> None:
 
 
 def nothing(*_: object) -> None:
-    """For a process without a supervisor."""
+    """For who has nobody to ask, and nothing to do."""
 
 
 def own_connection(
@@ -81,14 +87,16 @@ def own_connection(
     return opened
 
 
+NO_SESSION = "no session became free"
 NO_CONNECTION_LEFT = (
     "too many clients already",
     "too many connections for",
     "connection slots are reserved",
     "query_wait_timeout",
+    NO_SESSION,
 )
-"""PostgreSQL's message if a limit of the server, a role or a database is reached, and that of
-PgBouncer if no session of its pool became free for a first statement. libpq has no
+"""PostgreSQL's message if a limit of the server, a role or a database is reached, that of
+PgBouncer if no session of its pool became free for a first statement, and ours before. libpq has no
 SQLSTATE for a failed connection. In other languages it is an error like any other."""
 
 _needed = 0
@@ -162,24 +170,72 @@ def is_short() -> bool:
     return time.monotonic() < _short_until
 
 
+def emit_shortage(error: str) -> None:
+    """Log that there is no connection, and how many this command needs."""
+    reason = f"this jobworker needs {_needed} connections, and more for isolated jobs"
+    emit_throttled("no_connection_left", logging.WARNING, reason=reason, error=error)
+
+
+def with_session(
+    raw: Any,
+    statement: bytes = b"SELECT 1",
+    *,
+    meanwhile: Callable[[str], object] = nothing,
+    patience: float = PATIENCE,
+) -> Any:
+    """Send the first statement of a connection, and return it after its end, which may be an error.
+
+    A pooler accepts a connection before it has a session for it, and this statement is what waits
+    for one: in PgBouncer for 120 seconds, and no time-out of libpq counts them. ``meanwhile`` is
+    called with the reason if that takes unusually long. Raises an error of
+    :data:`NO_CONNECTION_LEFT` after ``patience`` seconds, or that of the connection if it is lost.
+    """
+    try:
+        _await_answer(raw, statement, meanwhile, patience)
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+def _await_answer(
+    raw: Any, statement: bytes, meanwhile: Callable[[str], object], patience: float
+) -> None:
+    raw.pgconn.send_query(statement)
+    waited = 0.0
+    with selectors.DefaultSelector() as selector:  # where a time-out may interrupt a handler
+        selector.register(raw.fileno(), selectors.EVENT_READ)
+        while not selector.select(LOOK):
+            waited += LOOK  # not by the clock: a machine may have stood still
+            reason = f"{NO_SESSION} in {waited:g} s: a pooler has too few, or the server hangs"
+            if waited >= patience:
+                raise OperationalError(reason)
+            if waited >= UNUSUAL_WAIT:
+                meanwhile(reason)
+    error = ""
+    while (result := raw.pgconn.get_result()) is not None:
+        error = result.error_message.decode(errors="replace")
+    if raw.closed:
+        raise OperationalError(error or "the connection was lost at its first statement")
+
+
 def _open(connect: Callable[[Any], Any], note: Callable[[bool], None], parameters: Any) -> Any:
     """Open one of our own connections."""
     note(False)
     try:
-        opened = connect(parameters)
+        opened = with_session(connect(parameters), meanwhile=_make_room)
     except PsycopgError as error:
         if is_out_of_connections(error):
-            note_shortage()
-            _ask_for_room()
-            emit_throttled(
-                "no_connection_left",
-                logging.WARNING,
-                reason=f"this jobworker needs {_needed} connections, and more for isolated jobs",
-                error=str(error),
-            )
+            _make_room(str(error))
         raise
     note(True)
     return opened
+
+
+def _make_room(reason: str) -> None:
+    note_shortage()
+    _ask_for_room()
+    emit_shortage(reason)
 
 
 def has_news(raw: Any) -> bool:

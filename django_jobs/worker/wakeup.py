@@ -15,7 +15,7 @@ from django.db import OperationalError, connections
 from ..conf import conf
 from ..lifecycle.notifying import CHANNEL, NOTIFY
 from ..models.database import DATABASE_ERRORS
-from .connections import drop_connection, is_out_of_connections, own_connection
+from .connections import drop_connection, is_out_of_connections, own_connection, with_session
 from .events import emit
 
 
@@ -127,6 +127,8 @@ class Wakeup:
         same session twice, and a session's own notification arrives with the answer."""
         other = connections[conf().database].copy()
         try:
+            other.ensure_connection()
+            with_session(other.connection)
             with other.cursor() as cursor:
                 cursor.execute(NOTIFY, [CHANNEL, self._test])
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
@@ -35,8 +36,15 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%
 @pytest.fixture
 def pooled(transactional_db: None) -> Iterator[None]:
     """The jobs' database, reached through a PgBouncer in transaction mode with one connection."""
+    with pooled_by(1):
+        yield
+
+
+@contextmanager
+def pooled_by(size: int, mode: str = "transaction") -> Iterator[None]:
+    """The jobs' database, reached through a PgBouncer with so many connections."""
     old = connections["default"]
-    with Pooler(old.settings_dict, size=1) as pooler:
+    with Pooler(old.settings_dict, size=size, mode=mode) as pooler:
         through = old.copy()
         through.settings_dict = deepcopy(old.settings_dict)
         parts = urlsplit(pooler.url)
@@ -79,8 +87,21 @@ def test_all_is_examined_through_a_pool_of_one_connection(pooled: None) -> None:
 def test_a_pool_whose_only_connection_is_held_is_not_waited_for(pooled: None) -> None:
     with transaction.atomic():
         run_sql("SELECT 1")
-        (reason,) = [one.reason for one in diagnosis_of(examine_listening).not_examined]
-    assert "got no answer in time" in reason
+        (none,) = findings(examine_listening, "D206")
+    assert "had no session for 2 s" in none.problem
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.parametrize(("size", "is_found"), [(2, True), (3, False)])
+def test_a_second_session_that_a_pool_does_not_have_is_found(
+    transactional_db: None, size: int, is_found: bool
+) -> None:
+    """The command holds one itself, in session mode."""
+    register_worker(threads=4)
+    with pooled_by(size, mode="session"):
+        run_sql("SELECT 1")
+        found = findings(examine_listening, "D206")
+    assert [one.facts for one in found] == ([{"needed": 2 + 8}] if is_found else [])
 
 
 @pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""A PgBouncer of a test's own, in transaction mode."""
+"""A PgBouncer of a test's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ listen_addr = 127.0.0.1
 listen_port = {own_port}
 unix_socket_dir =
 auth_type = any
-pool_mode = transaction
+pool_mode = {mode}
 default_pool_size = {size}
 max_client_conn = 100
 query_wait_timeout = {wait}
@@ -46,8 +46,15 @@ class Pooler:
     """A PgBouncer in front of the database of Django's ``settings``, inside the ``with`` block. It
     has ``size`` connections to it, for which a statement waits for ``wait`` seconds."""
 
-    def __init__(self, settings: Mapping[str, Any], size: int = 6, wait: int = 120) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        size: int = 6,
+        wait: int = 120,
+        mode: str = "transaction",
+    ) -> None:
         self._settings = settings
+        self._mode = mode
         self._size = size
         self._wait = wait
         self._directory = Path(tempfile.mkdtemp(prefix="pooler-"))
@@ -65,6 +72,7 @@ class Pooler:
             password=f" password={settings['PASSWORD']}" if settings["PASSWORD"] else "",
             own_port=self._port,
             size=self._size,
+            mode=self._mode,
             wait=self._wait,
         )
         (self._directory / "ini").write_text(text)

@@ -1,9 +1,11 @@
-"""A whole worker behind PgBouncer in transaction mode (D19)."""
+"""A whole worker behind PgBouncer: in transaction mode (D19), and in session mode."""
 
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from django_jobs.domain.outcomes import Snoozed
 from django_jobs.models import Job, Run, Worker
 from django_jobs.worker.execution.failures import outcome_of_exception
 from django_jobs.worker.wakeup import Wakeup
-from tests.app import database_jobs, jobs
+from tests.app import database_jobs, jobs, limit_jobs
 from tests.app.models import Effect
 from tests.worker.firing import each_second, until_fired
 from tests.worker.processes import JobWorker, until, until_marked, until_status
@@ -143,3 +145,62 @@ def test_no_setting_of_a_worker_is_left_on_a_connection_that_others_get(
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT {asked}")
                 assert cursor.fetchone() == usual
+
+
+@pytest.fixture
+def in_sessions(transactional_db: None) -> Iterator[Callable[[int], Pooler]]:
+    """Start a PgBouncer in session mode, in which a client keeps its session until it leaves. It
+    has the default ``query_wait_timeout``."""
+    with ExitStack() as ending:
+        yield lambda size: ending.enter_context(
+            Pooler(connection.settings_dict, size=size, mode="session")
+        )
+
+
+IDLE = 5
+"""The sessions of a default worker before it runs a handler."""
+
+
+def test_handlers_take_turns_with_the_sessions_of_a_small_pool(
+    in_sessions: Callable[[int], Pooler], start_worker: Start
+) -> None:
+    """Eight threads in two processes, and two sessions for them. Idle ones pass on."""
+    pooler = in_sessions(8 + 2)
+    start_worker("--processes", "2", "--threads", "4", DATABASE_URL=pooler.url)
+    database_jobs.leave_effect_slowly.enqueue_many({"seconds": 0.05} for _ in range(40))
+    until(lambda: Job.objects.filter(status="succeeded").count() == 40)
+    counts = Counter(Effect.objects.values_list("job_id", flat=True))
+    assert len(counts) == counts.total() == 40
+    assert set(Run.objects.values_list("outcome", flat=True)) <= {"succeeded", "snoozed"}
+
+
+def test_a_handler_for_which_no_session_becomes_free_is_snoozed_after_five_seconds(
+    in_sessions: Callable[[int], Pooler], start_worker: Start
+) -> None:
+    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE).url)
+    job = database_jobs.leave_effect_slowly.enqueue(0)
+    until(Run.objects.filter(job=job, outcome="snoozed").exists)
+    assert "no session became free in 5 s" in Run.objects.filter(job=job)[0].error_message
+    assert Job.objects.get(pk=job.pk).failures == 0
+    assert "event=no_connection_left" in worker.text()
+    assert "this jobworker needs" in worker.text()
+    assert not Effect.objects.exists()
+
+
+def test_a_handler_is_interrupted_while_it_waits_for_a_session(
+    in_sessions: Callable[[int], Pooler], start_worker: Start
+) -> None:
+    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE).url)
+    until_status(limit_jobs.write_late.enqueue(), "dead")
+    assert Run.objects.get().outcome == "timed_out"
+    assert "event=process_" not in worker.text()
+
+
+def test_a_worker_whose_own_sessions_the_pool_has_not_claims_nothing(
+    in_sessions: Callable[[int], Pooler], start_worker: Start
+) -> None:
+    job = jobs.noop.enqueue()
+    worker = start_worker(DATABASE_URL=in_sessions(1).url)
+    until(lambda: "event=no_connection_left" in worker.text())
+    until(lambda: worker.text().count("no session became free in 5 s") >= 1)
+    assert Job.objects.get(pk=job.pk).attempt == 0

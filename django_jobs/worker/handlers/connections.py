@@ -21,12 +21,15 @@ from psycopg.pq import TransactionStatus
 from ...conf import conf
 from ...models.database import DATABASE_ERRORS
 from ..connections import (
+    PATIENCE,
     add_closable,
     close_idle_of_tree,
+    emit_shortage,
     has_news,
     is_out_of_connections,
     is_short,
     unpooled,
+    with_session,
 )
 from .cursors import open_cursors, remember, touched, watched
 from .plain_statements import is_plain
@@ -34,15 +37,16 @@ from .query_count import count_query
 
 IDLE_CHECK_SECONDS = 30.0
 
-PATIENCE = 5.0
-"""Seconds that a handler waits for a connection if a limit is reached."""
-
-LOOK_FOR_THE_CLIENT = """
-SELECT set_config('client_connection_check_interval', '500', false)
-WHERE current_setting('client_connection_check_interval') = '0'
+LOOK_FOR_THE_CLIENT = b"""
+SELECT set_config('client_connection_check_interval', '500', false) FROM pg_settings
+WHERE name = 'client_connection_check_interval' AND setting = '0'
+  AND source NOT IN ('client', 'database', 'user', 'database user')
 """
-"""Every half second, unless the role or the database has another time. Not in the options of the
-connection, which PgBouncer refuses."""
+"""Lets the server end a statement soon after its client has gone, as a killed process has. By
+default it completes it, and commits, while the next attempt runs. Every half second, unless the
+project, the role or the database has set another time, such as 0, which is never (D214). Not in the
+options of the connection, which PgBouncer refuses. A server on a system that cannot notice it
+answers with an error."""
 
 
 class HandlerConnections:
@@ -190,6 +194,7 @@ class HandlerConnection:
         elif raw in touched:
             try:
                 raw.execute("DISCARD ALL")
+                with_session(raw, LOOK_FOR_THE_CLIENT)
             except PsycopgError:
                 self._replace()
             else:
@@ -204,13 +209,10 @@ class HandlerConnection:
         self.wrapper = new = self._new_wrapper()
         if keep is not None:
             try:
-                new.get_new_connection = lambda parameters: keep
-                new.connect()
+                new.connect(keep)
             except Exception:  # a receiver of connection_created may raise anything
                 _close(new)
                 new.connection = None
-            finally:
-                del new.get_new_connection
 
     def _new_wrapper(self) -> Any:
         self._other_touched = False
@@ -225,12 +227,22 @@ class HandlerConnection:
         self._as_made, self._attributes = _own_attributes(wrapper), len(vars(wrapper))
         return wrapper
 
-    def connect(self, wrapper: Any, connect: Callable[[], None]) -> None:
-        _patiently(connect)
+    def connect(
+        self, wrapper: Any, connect: Callable[[], None], keep: Connection[Any] | None = None
+    ) -> None:
+        """Give the wrapper the session that is kept, or a new one."""
+        opens = wrapper.get_new_connection
+        try:
+            if keep is None:
+                wrapper.get_new_connection = functools.partial(_open, opens)
+                _patiently(connect)
+            else:
+                wrapper.get_new_connection = lambda parameters: keep
+                connect()
+        finally:
+            del wrapper.get_new_connection
         raw = wrapper.connection
         if is_psycopg(raw):
-            with wrapper.wrap_database_errors:
-                _end_with_its_process(raw)
             raw.cursor_factory = self.cursor_class(raw.cursor_factory)
             raw.server_cursor_factory = self.cursor_class(raw.server_cursor_factory)
             touched.discard(raw)
@@ -270,27 +282,32 @@ def _patiently(connect: Callable[[], None]) -> None:
                 connect()
                 return
             except DATABASE_ERRORS as error:
-                if not is_out_of_connections(error) or time.monotonic() > until:
+                if not is_out_of_connections(error):
+                    raise
+                if time.monotonic() > until:
+                    emit_shortage(str(error))
                     raise
             close_idle_of_tree()
         time.sleep(random.uniform(0.05, 0.25))  # noqa: S311 — jitter
+
+
+def _open(connect: Callable[[Any], Any], parameters: Any) -> Any:
+    """Open a session for a handler."""
+    raw = connect(parameters)
+    if is_psycopg(raw):
+        with_session(raw, LOOK_FOR_THE_CLIENT, meanwhile=_ask_for_one)
+    return raw
+
+
+def _ask_for_one(reason: str) -> None:
+    close_idle_of_tree()
+    emit_shortage(reason)
 
 
 def _cancel(active: list[Connection[Any]]) -> None:
     for raw in active:
         with suppress(OSError, PsycopgError):
             raw.cancel_safe(timeout=1.0)
-
-
-def _end_with_its_process(raw: Connection[Any]) -> None:
-    """Let the server end a statement soon after its client has gone, as a killed process has. By
-    default it completes it, and commits, while the next attempt runs."""
-    if not has_open_transaction(raw) and raw.autocommit:
-        try:
-            raw.execute(LOOK_FOR_THE_CLIENT)
-        except PsycopgError:
-            if raw.closed:  # else the server's system cannot notice it
-                raise
 
 
 def is_psycopg(raw: Any) -> bool:

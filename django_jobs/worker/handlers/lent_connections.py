@@ -165,20 +165,15 @@ class _LentConnection(HandlerConnection):
     def cursor_class(self, factory: Any) -> Any:
         return remembered(super().cursor_class(factory))
 
-    def connect(self, wrapper: Any, connect: Callable[[], None]) -> None:
+    def connect(
+        self, wrapper: Any, connect: Callable[[], None], keep: Session | None = None
+    ) -> None:
         if self._has_session or wrapper.vendor != "postgresql":  # its handler has closed it, or so
-            super().connect(wrapper, connect)
+            super().connect(wrapper, connect, keep)
             return
         session = self._take()
         self._has_session = True
-        if session is None:
-            super().connect(wrapper, connect)
-            return
-        wrapper.get_new_connection = lambda parameters: session
-        try:
-            super().connect(wrapper, connect)
-        finally:
-            del wrapper.get_new_connection
+        super().connect(wrapper, connect, session)
 
     def end_call(self) -> None:
         if not self._has_session:
