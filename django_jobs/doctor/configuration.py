@@ -66,6 +66,22 @@ ROWS = Statement(
 COLUMNS = {"strict": ("priority_weight",), "rate": ("rate", "rate_seconds")}
 """Of the options that are not the name of a column."""
 
+OF_SOURCE = {
+    "client": "",
+    "database": "DATABASE {database}",
+    "user": "ROLE {role}",
+    "database user": "ROLE {role} IN DATABASE {database}",
+}
+# The sources are those that handlers' sessions leave as they are.
+UNCHECKED = Statement(
+    """
+SELECT source, quote_ident(current_database()) AS database, quote_ident(session_user) AS role
+FROM pg_settings
+WHERE name = 'client_connection_check_interval' AND setting = '0' AND source = ANY(%(sources)s)
+""",
+    lambda: {"sources": list(OF_SOURCE)},
+)
+
 DATE_STYLE = Statement("SELECT current_setting('DateStyle') AS style")
 
 
@@ -81,6 +97,24 @@ def examine_date_style(read: Reader) -> Iterator[Finding]:
             f"ALTER ROLE {_role()} SET DateStyle = ISO;",
             setting="DateStyle",
             style=style,
+        )
+
+
+def examine_abandoned(read: Reader) -> Iterator[Finding]:
+    """Whether the server goes on with a statement whose client has gone, because somebody wants
+    that: else workers set the interval."""
+    for row in read(UNCHECKED):
+        of = OF_SOURCE[row["source"]].format(**row)
+        yield found(
+            "D214",
+            f"client_connection_check_interval is 0 by {of or 'OPTIONS of DATABASES'}. So "
+            "the server completes the statement of a handler whose process was killed, and commits "
+            "it, while the next attempt runs.",
+            "Workers set half a second if nobody sets 0. Remove the setting, and start them again"
+            + (":" if of else "."),
+            *([f"ALTER {of} RESET client_connection_check_interval;"] if of else []),
+            setting="client_connection_check_interval",
+            source=row["source"],
         )
 
 

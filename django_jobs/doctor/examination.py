@@ -92,6 +92,7 @@ EXAMINATIONS = (
     Examination(configuration.examine_lease, ("D211",), (configuration.LEASES,)),
     Examination(configuration.examine_time_outs, ("D212",), (configuration.TIME_OUTS,)),
     Examination(configuration.examine_date_style, ("D213",), (configuration.DATE_STYLE,)),
+    Examination(configuration.examine_abandoned, ("D214",), (configuration.UNCHECKED,)),
     Examination(configuration.examine_checks, ()),
     Examination(work.examine_queues, ("D301", "D302"), (work.READY_QUEUES, work.OVERDUE_QUEUES)),
     Examination(work.examine_types, ("D303", "D304"), (work.UNCLAIMABLE, work.QUEUES)),

@@ -50,6 +50,7 @@ KINDS: Mapping[str, Kind] = {
         (Severity.WARNING, "D211", "lease too short"),
         (Severity.WARNING, "D212", "time-out of the server too short"),
         (Severity.ERROR, "D213", "date style that psycopg cannot read"),
+        (Severity.WARNING, "D214", "statements outlive their handlers"),
         (Severity.ERROR, "D301", "no worker"),
         (Severity.ERROR, "D302", "queue without a worker"),
         (Severity.ERROR, "D303", "unknown job type"),

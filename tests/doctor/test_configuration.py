@@ -15,6 +15,7 @@ from pytest_django import Settings
 from django_jobs import Backoff
 from django_jobs.doctor.configuration import (
     exactly_once_for,
+    examine_abandoned,
     examine_checks,
     examine_date_style,
     examine_lease,
@@ -202,3 +203,32 @@ def test_a_date_style_that_psycopg_cannot_read_is_one_finding(style: str) -> Non
     assert found.facts["setting"] == "DateStyle"
     assert found.facts["style"].startswith(style.partition(",")[0])
     assert not [one for one in diagnosis.not_examined if "NotImplemented" in one.reason]
+
+
+@pytest.mark.parametrize("of", ["ROLE {role}", "DATABASE {name}", "ROLE {role} IN DATABASE {name}"])
+def test_a_check_of_clients_that_is_switched_off_is_found(transactional_db: None, of: str) -> None:
+    assert not findings(examine_abandoned, "D214"), "0 is the default, and workers set another"
+    ((role, name),) = run_sql("SELECT quote_ident(session_user), quote_ident(current_catalog)")
+    of = of.format(role=role, name=name)
+    run_sql(f"ALTER {of} SET client_connection_check_interval = 0")
+    connection.close()
+    (off,) = findings(examine_abandoned, "D214")
+    assert off.commands == (f"ALTER {of} RESET client_connection_check_interval;",)
+    run_sql(*off.commands)
+    connection.close()
+    assert not findings(examine_abandoned, "D214")
+
+
+def test_a_check_of_clients_that_the_project_switches_off_is_found(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = {
+        **connection.settings_dict["OPTIONS"],
+        "options": "-c client_connection_check_interval=0",
+    }
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", off)
+    connection.close()
+    (found,) = findings(examine_abandoned, "D214")
+    assert (found.facts["source"], found.commands) == ("client", ())
+    assert "OPTIONS of DATABASES" in found.problem
+    connection.close()

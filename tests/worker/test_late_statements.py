@@ -5,27 +5,30 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Sequence
 
+import psycopg
 import pytest
 
 from django_jobs import JobType
 from django_jobs.models import Job, Run
+from django_jobs.worker.handlers.connections import LOOK_FOR_THE_CLIENT
 from tests.app.jobs import write_effect
 from tests.app.limit_jobs import (
     write_at_leisure,
-    write_in_silence,
-    write_late,
     write_at_leisure_async,
-    write_late_alone,
+    write_in_silence,
     write_in_silence_async,
+    write_late,
+    write_late_alone,
     write_late_async,
-    write_late_once,
-)
     write_late_async_alone,
     write_late_in_a_free_thread,
+    write_late_once,
+)
 from tests.app.models import Effect
 from tests.factories import run_sql
 
 from .processes import JobWorker, until, until_status
+from .roles import Role
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
@@ -82,11 +85,11 @@ def test_a_statement_ends_with_a_drain(
     worker.signal(signal.SIGTERM)
     until_status(job, "ready")
     assert none_is_written()
+    assert worker.wait() == 143
+    assert Run.objects.get().outcome == "released"
 
 
 def test_a_statement_ends_with_a_command_that_is_killed(start_worker: Start) -> None:
-    assert worker.wait() == 143
-    assert Run.objects.get().outcome == "released"
     worker = start_worker()
     write_at_leisure.enqueue()
     until(lambda: run_sql(WAITING))
@@ -105,3 +108,11 @@ def test_a_time_that_the_role_has_is_kept(start_worker: Start) -> None:
         assert none_is_written()
     finally:
         run_sql(f"ALTER DATABASE {name} RESET client_connection_check_interval")
+
+
+def test_a_role_may_switch_it_off(role: Role) -> None:
+    run_sql(f"ALTER ROLE {role.name} SET client_connection_check_interval = 0")
+    with psycopg.connect(role.url) as session:
+        session.execute(LOOK_FOR_THE_CLIENT)
+        shown = session.execute("SHOW client_connection_check_interval").fetchone()
+    assert shown == ("0",)
