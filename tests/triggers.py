@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from django_jobs.lifecycle.settling_rows import note_triggers
 from django_jobs.models import Queue
 
 from .factories import run_sql
@@ -49,3 +50,4 @@ def dropped(when: str = "true", table: str = "django_jobs_job_live") -> Iterator
         yield
     finally:
         run_sql(f"DROP TRIGGER drop_row ON {table}")
+        note_triggers()

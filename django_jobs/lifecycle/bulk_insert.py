@@ -84,10 +84,11 @@ def rows_dropped(rows: int = 1, table: str = LIVE_TABLE) -> RowsDropped:
     )
 
 
-def not_written(key: str, table: str = LIVE_TABLE) -> EnqueueError:
+def not_written(key: str, *tables: str) -> EnqueueError:
     """The error for a ``key`` that no row holds, although none could be written for it."""
-    if fetch(DROPPING.format(table=table), {}):
-        return rows_dropped(table=table)
+    for table in tables or (LIVE_TABLE, "django_jobs_uniquekey"):
+        if fetch(DROPPING.format(table=table), {}):
+            return rows_dropped(table=table)
     return EnqueueError(f"{key} kept changing hands; try again")
 
 

@@ -19,6 +19,7 @@ from ..domain.outcomes import Lost
 from ..domain.states import JobState, RunState
 from ..logs import log_event
 from ..models.database import ROW_ERRORS, fetch, is_of_a_row, jobs_connection, repeat_conflicts
+from .bulk_insert import rows_dropped
 from .claiming import claimed_by
 from .job_columns import IN_LIVE, Fence
 from .notifying import notify_after_commit
@@ -64,7 +65,30 @@ SELECT id FROM django_jobs_job
 WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE} AND id NOT IN (SELECT id FROM free)
 """
 
+# A settle that moves a job deletes it here and inserts it there, where a trigger may return NULL.
+DROPPING_ENDS = """
+SELECT tgrelid::regclass::text FROM pg_trigger
+WHERE tgtype & 7 = 7 AND tgenabled <> 'D' AND EXISTS (
+    SELECT FROM (VALUES (to_regclass('django_jobs_job_history')), (to_regclass('django_jobs_run')))
+        AS whole (id)
+    WHERE tgrelid = whole.id
+       OR tgrelid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = whole.id))
+ORDER BY 1 LIMIT 1
+"""
+
 LIMIT_LOCKS = "SELECT set_config('lock_timeout', %(milliseconds)s, true)"
+
+
+_drops_ends = False
+
+
+def note_triggers() -> str | None:
+    """Read whether a trigger of the project's may drop what a settle inserts: the name of a table
+    that has one. While there is one, :func:`settle_with_fallback` can undo what it dropped."""
+    global _drops_ends
+    rows = fetch(DROPPING_ENDS, {})
+    _drops_ends = bool(rows)
+    return rows[0][0] if rows else None
 
 
 def settle_row_by_row(
@@ -78,7 +102,12 @@ def settle_row_by_row(
     alias = jobs_connection().alias
     try:
         with transaction.atomic(using=alias):
-            return settle(endings, hand_over=hand_over)
+            settled = settle(endings, hand_over=hand_over)
+            if (lost := [one for one in settled if one.decision is None]) and (
+                table := note_triggers()
+            ):
+                raise rows_dropped(len(lost), table)  # or they are no longer ours, as turns out
+            return settled
     except ROW_ERRORS as refusal:
         if not is_of_a_row(refusal):
             raise
@@ -180,12 +209,19 @@ def settle_with_fallback(
     raises the error of a lock, which takes a transaction."""
     if lock_seconds is not None:
         return _settle_unless_locked(endings, hand_over, lock_seconds)
+    if _drops_ends and note_triggers():
+        return settle_row_by_row(endings, hand_over)
     try:
-        return settle(endings, hand_over=hand_over)
+        settled = settle(endings, hand_over=hand_over)
     except ROW_ERRORS as refusal:
         if not is_of_a_row(refusal):
             raise
         return settle_row_by_row(endings, hand_over)
+    lost = [one.ending.job for one in settled if one.decision is None]
+    if lost and (table := note_triggers()):  # which was not there before
+        for job in lost:
+            _log("unsettleable", logging.ERROR, job.id, job.attempt, rows_dropped(1, table))
+    return settled
 
 
 @repeat_conflicts

@@ -41,6 +41,7 @@ DECLARE
     reserved bigint;
     job bigint;
     before_tenant text := '^\["[^"]*",\[[^]]*\],';
+    dropping text;
     too_deep jsonpath := 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")';
     ids regclass := pg_get_serial_sequence($table$schema_of_jobs.django_jobs_job$table$, 'id');
 BEGIN
@@ -255,6 +256,16 @@ BEGIN
             RETURN job;
         END IF;
     END LOOP;
+    SELECT format('a trigger (%s) of %s', string_agg(tgname, ', ' ORDER BY tgname), relname)
+    INTO dropping FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+    WHERE tgrelid IN ($table$schema_of_jobs.django_jobs_job_live$table$::regclass,
+                      $table$schema_of_jobs.django_jobs_uniquekey$table$::regclass)
+      AND tgtype & 7 = 7 AND tgenabled <> 'D'
+    GROUP BY relname ORDER BY relname LIMIT 1;
+    IF dropping IS NOT NULL THEN
+        RAISE EXCEPTION '%: % dropped 1 of the new rows: it returned NULL before INSERT', job_type,
+            dropping USING ERRCODE = '09000';
+    END IF;
     RAISE EXCEPTION '%: the key % kept changing hands; try again', job_type, idempotency_key
         USING ERRCODE = '40001';
 END

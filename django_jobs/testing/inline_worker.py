@@ -24,7 +24,7 @@ from ..lifecycle.job_columns import ClaimedJob
 from ..lifecycle.promoting import BATCH, peek, promote
 from ..lifecycle.reaping import recover_process
 from ..lifecycle.settling import Settled
-from ..lifecycle.settling_rows import settle_with_fallback
+from ..lifecycle.settling_rows import note_triggers, settle_with_fallback
 from ..models import Job, Queue
 from ..models.database import jobs_connection
 from ..worker.context.attempt import Attempt
@@ -119,6 +119,7 @@ class InlineWorker:
         return claim(queue, worker=slot.worker, job_types=versions, limit=1, limited=limited)
 
     def _register(self) -> WorkerSlot:
+        note_triggers()
         slot: WorkerSlot = Scoreboard(1).slots[0]  # no supervisor reads it
         slot.register(register("run_jobs", self.queues), time.monotonic() + LEASE_SECONDS)
         return slot

@@ -46,6 +46,16 @@ ON CONFLICT (schedule_id, due_at) DO UPDATE
 RETURNING schedule_id, due_at, job_id
 """
 
+# Of those that returned no row: others wrote them before, or a trigger dropped them.
+MISSING_TICKS = """
+SELECT count(*) FROM json_to_recordset(%(ticks)s::json) AS input (
+    schedule bigint, due timestamptz, backfill bigint)
+WHERE NOT EXISTS (
+    SELECT FROM django_jobs_tick AS tick
+    WHERE tick.schedule_id = input.schedule AND tick.due_at = input.due
+      AND (tick.outcome = 'fired' OR input.backfill IS NULL))
+"""
+
 # The rank of a late due time counts from now, so that its job overtakes none that waits. The types
 # of the columns are those of the table.
 SCHEDULED = {
@@ -128,9 +138,12 @@ def write_ticks(ticks: Iterable[NewTick]) -> list[tuple[NewTick, int]]:
     by_due_time = {(tick.schedule, tick.due): tick for tick in ticks}
     if not by_due_time:
         return []
-    rows = fetch(
-        INSERT_TICKS, {"ticks": json.dumps([_tick(tick) for tick in by_due_time.values()])}
-    )
+    parameters = {"ticks": json.dumps([_tick(tick) for tick in by_due_time.values()])}
+    rows = fetch(INSERT_TICKS, parameters)
+    if len(rows) < len(by_due_time):
+        ((missing,),) = fetch(MISSING_TICKS, parameters)
+        if missing:
+            raise rows_dropped(missing, "django_jobs_tick")
     made = [(by_due_time[schedule, due], job) for schedule, due, job in rows if job is not None]
     if not made:
         return []

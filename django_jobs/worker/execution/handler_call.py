@@ -17,9 +17,11 @@ from ...domain.durations import NEVER
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Failed, Outcome, Succeeded
 from ...exceptions import LeaseLost, ResultNotStored
+from ...lifecycle.bulk_insert import rows_dropped
 from ...lifecycle.claiming import lease_lost
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import NO_RESULT, Settled, settle
+from ...lifecycle.settling_rows import note_triggers
 from ...lifecycle.workflows.results import taken_results
 from ...logs import log_event
 from ...logs.context import current
@@ -225,6 +227,8 @@ def _call_in_transaction(
                 read_single_rows()
             (settled,) = settle([ending])
             # This transaction has just begun, so an earlier write is not ours.
+            if settled.decision is None and (table := note_triggers()):
+                raise rows_dropped(1, table)
             if settled.decision is None or settled.earlier:
                 raise lease_lost(job)
     except BaseException:

@@ -16,7 +16,7 @@ from ...lifecycle import inspections
 from ...lifecycle.claiming import claimed_by
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Settled
-from ...lifecycle.settling_rows import settle_with_fallback
+from ...lifecycle.settling_rows import note_triggers, settle_with_fallback
 from ...models.database import DATABASE_ERRORS
 from ..connections import (
     drop_connection,
@@ -64,6 +64,7 @@ def _read(worker: int, job_id: int) -> list[ClaimedJob]:
     """The job, if it still belongs to the worker. If the child waits too long for a connection, the
     job goes back, because another worker may have a free one."""
     try:
+        note_triggers()
         return claimed_by(worker, [job_id])
     except DATABASE_ERRORS as error:
         if is_out_of_connections(error):

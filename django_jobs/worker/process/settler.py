@@ -22,6 +22,7 @@ from ...lifecycle.settling import Ending, HandOver, Settled
 from ...lifecycle.settling_rows import (
     give_back_unlocked,
     locked_by_others,
+    note_triggers,
     settle_with_fallback,
 )
 from ...models.database import is_blocked
@@ -31,7 +32,6 @@ from ..connections import (
     drop_connection,
     has_news,
     own_connection,
-    ping,
     retry_while_disconnected,
 )
 from ..context.background import Task
@@ -161,7 +161,7 @@ class Settler:
         while True:
             if has_news(wrapper.connection):
                 with suppress(StatementTimedOut):
-                    self._retry(ping, "connect to settle", self._is_in_vain)
+                    self._retry(note_triggers, "connect to settle", self._is_in_vain)
             self._something.wait(LOCKED_SECONDS)
             self._something.clear()
             self._serve_others()
