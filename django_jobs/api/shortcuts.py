@@ -186,11 +186,12 @@ def enqueue_many(
     return configured.enqueue_many(payloads, idempotency_keys=idempotency_keys)
 
 
-def cancel(job_id: int) -> bool:
-    """Cancel a job that has not begun, or ask a running one to stop.
+def cancel(job_id: int, *, reason: str = "", force: bool = False) -> bool:
+    """Cancel a job that has not begun, or ask a running one to stop. With ``force`` it is stopped:
+    an exception is raised in its handler, and if that does not end it, its process is killed.
 
-    Returns False if the job has ended or does not exist. Raises ``TypeError`` unless ``job_id`` is
-    a whole number.
+    ``reason`` is stored with the job. Returns False if the job has ended or does not exist. Raises
+    ``TypeError`` unless ``job_id`` is a whole number.
     """
     if not isinstance(job_id, int) or isinstance(job_id, bool):
         hint = "; pass its pk" if isinstance(job_id, Job) else ""
@@ -198,7 +199,8 @@ def cancel(job_id: int) -> bool:
     if not 0 < job_id < 2**63:
         return False
     with needing_tables:
-        return bool(job_operations.cancel([job_id]).done)
+        operation = job_operations.stop if force else job_operations.cancel
+        return bool(operation([job_id], reason=reason).done)
 
 
 def replay_problem(job: Job) -> str | None:

@@ -91,6 +91,10 @@ class Cancelled:
     reason: str = ""
 
 
+FORCED = Cancelled(reason="stopped by force")
+"""Also where the handler caught what was raised in it, and returned."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
     """The worker has to stop and releases the job. Counts as no failure and no crash.

@@ -54,7 +54,8 @@ MOST_REPLAYS = 100
 writes the headers with the row."""
 
 REPLAYED = f"""failures = 0, crashes = 0, replays = job.replays + 1, reason = '',
-    finished_at = NULL, cancel_requested_at = NULL, expires_at = NULL, result = NULL, awaits = NULL,
+    finished_at = NULL, cancel_requested_at = NULL, force_requested_at = NULL, expires_at = NULL,
+    result = NULL, awaits = NULL,
     headers = jsonb_set(job.headers, '{{replays}}', jsonb_path_query_array(
         coalesce(job.headers -> 'replays', '[]'::jsonb) || jsonb_build_object(
             'at', clock.now, 'by', %(by)s::text, 'why', %(why)s::text,

@@ -88,7 +88,9 @@ UPDATE = f""", updated AS (
         result = s.result::jsonb,
         last_error = coalesce(s.error, job.last_error),
         fingerprint = coalesce(s.fingerprint, job.fingerprint),
-        reason = coalesce(s.reason, '')
+        reason = CASE WHEN s.status = 'cancelled' AND job.cancel_requested_at IS NOT NULL
+                      THEN coalesce(nullif(job.reason, ''), s.reason, '')
+                      ELSE coalesce(s.reason, '') END
     FROM settled AS s
     {ITS_OWN}
       AND job.{IN_LIVE} AND (job.cancel_requested_at IS NULL OR s.cancel_no_matter){{only}}
@@ -222,7 +224,8 @@ UPDATE django_jobs_job AS job
 SET status = CASE WHEN job.cancel_requested_at IS NULL THEN 'ready' ELSE 'cancelled' END,
     finished_at = CASE WHEN job.cancel_requested_at IS NULL THEN NULL
                        ELSE clock_timestamp() END,
-    reason = CASE WHEN job.cancel_requested_at IS NULL THEN '' ELSE 'cancelled' END,
+    reason = CASE WHEN job.cancel_requested_at IS NULL THEN ''
+                  ELSE coalesce(nullif(job.reason, ''), 'cancelled') END,
     worker_id = NULL, claimed_at = NULL, attempt = job.attempt - 1
 WHERE job.id = ANY(ARRAY(SELECT id FROM held)) AND job.{IN_LIVE}
 RETURNING job.id, CASE WHEN job.status = 'cancelled' THEN job.workflow_run_id END

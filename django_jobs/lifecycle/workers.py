@@ -65,7 +65,7 @@ FROM known LEFT JOIN renewed ON renewed.id = known.id
 """
 
 CANCELS = """
-SELECT worker_id, id FROM django_jobs_job
+SELECT worker_id, id, force_requested_at IS NOT NULL FROM django_jobs_job
 WHERE status = 'running' AND worker_id = ANY(%(workers)s::bigint[])
   AND cancel_requested_at IS NOT NULL
 """
@@ -206,9 +206,11 @@ def renew(
     return {worker: Renewal(*renewal) for worker, *renewal in rows}
 
 
-def cancels_asked(workers: Sequence[int]) -> list[tuple[int, int]]:
-    """``(worker, job)`` for each running job of ``workers`` whose cancel was requested."""
-    return [(worker, job) for worker, job in fetch(CANCELS, {"workers": list(workers)})]
+def cancels_asked(workers: Sequence[int]) -> list[tuple[int, int, bool]]:
+    """``(worker, job, by force)`` for each running job of ``workers`` whose cancel was
+    requested."""
+    rows = fetch(CANCELS, {"workers": list(workers)})
+    return [(worker, job, force) for worker, job, force in rows]
 
 
 def serve(worker: int, queues: Sequence[str]) -> bool:

@@ -1043,6 +1043,12 @@ class Migration(migrations.Migration):
                     models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at"),
                 ),
                 (
+                    "force_requested_at",
+                    models.DateTimeField(
+                        blank=True, null=True, verbose_name="stop by force requested at"
+                    ),
+                ),
+                (
                     "schedule",
                     models.ForeignKey(
                         blank=True,
@@ -1162,6 +1168,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "jobs",
                 "permissions": (
                     ("cancel_job", "Can cancel jobs"),
+                    ("stop_job", "Can stop running jobs by force"),
                     ("reprioritize_job", "Can change the priority of jobs"),
                     ("run_job", "Can run scheduled jobs now"),
                     ("edit_job", "Can edit jobs that have not started, and dead ones"),

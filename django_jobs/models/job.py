@@ -110,6 +110,7 @@ class Job(models.Model):
         _("idempotency key"), max_length=200, null=True, blank=True
     )
     cancel_requested_at = TimestampField(_("cancel requested at"), null=True, blank=True)
+    force_requested_at = TimestampField(_("stop by force requested at"), null=True, blank=True)
     schedule = models.ForeignKey(
         "Schedule",
         verbose_name=_("schedule"),

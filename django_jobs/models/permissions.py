@@ -4,6 +4,7 @@ from __future__ import annotations
 
 JOB_PERMISSIONS = {
     "cancel_job": "Can cancel jobs",
+    "stop_job": "Can stop running jobs by force",
     "reprioritize_job": "Can change the priority of jobs",
     "run_job": "Can run scheduled jobs now",
     "edit_job": "Can edit jobs that have not started, and dead ones",

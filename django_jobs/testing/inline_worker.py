@@ -174,8 +174,8 @@ class InlineWorker:
         if not is_in_event_loop():
             if not workers.renew([slot.worker], LEASE_SECONDS):
                 slot.register(0, 0.0)
-            for _, job in workers.cancels_asked([slot.worker]):
-                slot.ask_cancel(job)
+            for _, job, force in workers.cancels_asked([slot.worker]):
+                slot.ask_cancel(job, force)
         return False
 
     def _recover(self, job: ClaimedJob, observer: Observer) -> list[Settled]:

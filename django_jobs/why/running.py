@@ -52,7 +52,16 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
             slots=row["slots"],
         )
         yield Gate(name="start", title=_("Start"), state=GateState.UNKNOWN, text=text)
-    if job.cancel_requested_at is not None:
+    if job.force_requested_at is not None:
+        text = fill(
+            _(
+                "stop by force requested %(age)s ago: an exception is raised in its handler at the "
+                "next heartbeat of its worker, and its process is killed a second later"
+            ),
+            age=facts.since(job.force_requested_at),
+        )
+        yield Gate(name="cancel", title=_("Cancel"), state=GateState.UNKNOWN, text=text)
+    elif job.cancel_requested_at is not None:
         text = fill(
             _(
                 "requested %(age)s ago: its handler ends when it checks for this, or at its "

@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from django_jobs import Backoff, current_run, job
-from django_jobs.exceptions import TimeLimitExceeded
+from django_jobs.exceptions import Cancelled, TimeLimitExceeded
 
 from .marks import mark
 from .models import Effect
@@ -271,10 +271,123 @@ write_late_async_alone = job(
 write_in_silence_async = job(
     silence_timeout=0.5, max_attempts=1, name="app.write_in_silence_async"
 )(await_the_server)
-write_at_leisure_async = job(max_attempts=1, name="app.write_at_leisure_async")(await_the_server)
 
 
 @job(timeout=0.5, max_attempts=1)
 async def write_late_in_a_free_thread() -> None:
     """The same in a thread that no end of a handler waits for."""
     await asyncio.to_thread(wait_in_the_server)
+
+
+@job(max_attempts=1)
+async def write_at_leisure_async() -> None:
+    """As :func:`write_at_leisure`, from a loop."""
+    await sync_to_async(wait_in_the_server)()
+
+
+write_at_leisure_alone = job(max_attempts=1, isolated=True, name="app.write_at_leisure_alone")(
+    wait_in_the_server
+)
+write_at_leisure_once = job(
+    max_attempts=1, delivery="exactly_once", name="app.write_at_leisure_once"
+)(wait_in_the_server)
+
+
+def _run_away(path: str) -> None:
+    mark(path)
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        touch(path, "cleaned")
+
+
+run_away = job(name="app.run_away")(_run_away)
+run_away_alone = job(isolated=True, name="app.run_away_alone")(_run_away)
+run_away_asked = job(on_cancel="ask", name="app.run_away_asked")(_run_away)
+run_away_in_time = job(timeout=600, name="app.run_away_in_time")(_run_away)
+run_away_once = job(delivery="exactly_once", name="app.run_away_once")(_run_away)
+
+
+@job
+def give_in(path: str) -> str:
+    """Catches what ends it, and returns."""
+    try:
+        _run_away(path)
+    except Cancelled:
+        Path(f"{path}.told").touch()
+    return "went on all the same"
+
+
+@job
+def fail_when_stopped(path: str) -> None:
+    """Raises something else, which would be tried again."""
+    try:
+        _run_away(path)
+    finally:
+        raise ValueError("something else")
+
+
+@job(on_cancel="ask")
+async def await_asked(path: str) -> str:
+    """Waits on the loop; returns in spite of a cancel."""
+    mark(path)
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(600)
+    touch(path, "cleaned")
+    return "went on all the same"
+
+
+@job
+async def await_twice(path: str) -> None:
+    """Needs to be cancelled twice."""
+    mark(path)
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(600)
+    touch(path, "cancelled")
+    try:
+        await asyncio.sleep(600)
+    finally:
+        touch(path, "cleaned")
+
+
+@job
+def run_on(path: str) -> None:
+    """Catches whatever should end it."""
+    mark(path)
+    while True:
+        with contextlib.suppress(BaseException):
+            while True:
+                time.sleep(0.01)
+
+
+@job
+async def run_on_async(path: str) -> None:
+    """The same on the loop."""
+    mark(path)
+    while True:
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(600)
+
+
+@job
+def compute_on(path: str) -> None:
+    """One call in C that keeps the interpreter for hours."""
+    mark(path)
+    sum(range(10**12))
+
+
+@job(isolated=True)
+def compute_on_alone(path: str) -> None:
+    """The same in a process of its own."""
+    mark(path)
+    sum(range(10**12))
+
+
+@job
+def sleep_for_a_day(path: str) -> None:
+    """Holds no worker while it sleeps."""
+    mark(path)
+    run = current_run()
+    assert run is not None
+    run.sleep("a day", 86_400)

@@ -212,7 +212,7 @@ def test_a_locked_worker_row_delays_no_other_renewal() -> None:
 def test_cancels_are_found_only_for_running_jobs_of_these_workers() -> None:
     one, other = enqueue_and_claim(), enqueue_and_claim()
     job_operations.cancel([one.id, other.id])
-    assert lifecycle_workers.cancels_asked([one.worker]) == [(one.worker, one.id)]
+    assert lifecycle_workers.cancels_asked([one.worker]) == [(one.worker, one.id, False)]
     assert lifecycle_workers.cancels_asked([]) == []
 
 

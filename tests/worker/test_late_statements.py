@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 import psycopg
 import pytest
 
-from django_jobs import JobType
+from django_jobs import JobType, cancel
 from django_jobs.models import Job, Run
 from django_jobs.worker.handlers.connections import LOOK_FOR_THE_CLIENT
 from tests.app.jobs import write_effect
 from tests.app.limit_jobs import (
     write_at_leisure,
+    write_at_leisure_alone,
     write_at_leisure_async,
+    write_at_leisure_once,
     write_in_silence,
     write_in_silence_async,
     write_late,
@@ -27,12 +29,16 @@ from tests.app.limit_jobs import (
 from tests.app.models import Effect
 from tests.factories import run_sql
 
-from .processes import JobWorker, until, until_status
+from .processes import BEATS_OFTEN, JobWorker, until, until_status
 from .roles import Role
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
+AT_LEISURE = [
+    *(write_at_leisure, write_at_leisure_alone),
+    *(write_at_leisure_async, write_at_leisure_once),
+]
 WAITING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 
@@ -74,19 +80,50 @@ def test_a_statement_ends_with_an_attempt_that_times_out(
     until_status(write_effect.enqueue("next"), "succeeded")
 
 
-@pytest.mark.parametrize("options", [(), ("--no-fork",)], ids=["a tree", "one process"])
-@pytest.mark.parametrize("at_leisure", [write_at_leisure, write_at_leisure_async])
+@pytest.mark.parametrize("late", AT_LEISURE)
+def test_a_statement_ends_with_a_stop_by_force(
+    start_worker: Start, late: JobType[..., object]
+) -> None:
+    worker = start_worker("--threads", "1", TEST_DJANGO_JOBS=BEATS_OFTEN)
+    job = late.enqueue()
+    until(lambda: run_sql(WAITING))
+    assert cancel(job.pk, force=True)
+    until_status(job, "cancelled")
+    assert none_is_written()
+    assert Run.objects.get().outcome == "cancelled"
+    assert "event=process_" not in worker.text()
+    until_status(write_effect.enqueue("next"), "succeeded")
+
+
+def test_a_statement_ends_with_the_cancel_of_an_async_handler(start_worker: Start) -> None:
+    start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    job = write_at_leisure_async.enqueue()
+    until(lambda: run_sql(WAITING))
+    assert cancel(job.pk)
+    until_status(job, "cancelled")
+    assert none_is_written()
+
+
+@pytest.mark.parametrize(
+    "late, options",
+    [
+        *((late, ()) for late in AT_LEISURE),
+        (write_at_leisure, ("--no-fork",)),
+        (write_at_leisure_async, ("--no-fork",)),
+    ],
+)
 def test_a_statement_ends_with_a_drain(
-    start_worker: Start, at_leisure: JobType[..., object], options: Sequence[str]
+    start_worker: Start, late: JobType[..., object], options: Sequence[str]
 ) -> None:
     worker = start_worker("--drain-timeout", "0.5", *options)
-    job = at_leisure.enqueue()
+    job = late.enqueue()
     until(lambda: run_sql(WAITING))
     worker.signal(signal.SIGTERM)
     until_status(job, "ready")
     assert none_is_written()
     assert worker.wait() == 143
     assert Run.objects.get().outcome == "released"
+    assert "event=process_killed" not in worker.text()
 
 
 def test_a_statement_ends_with_a_command_that_is_killed(start_worker: Start) -> None:

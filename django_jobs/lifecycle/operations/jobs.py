@@ -16,7 +16,7 @@ from django.db import DataError, IntegrityError, transaction
 from django.db.models import CharField, Func
 from django.utils.translation import gettext_noop
 
-from ...domain.errors import ErrorReport
+from ...domain.errors import MAX_MESSAGE, ErrorReport
 from ...domain.ranking import is_priority
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
@@ -45,8 +45,15 @@ UPDATE django_jobs_job SET status = 'cancelled', finished_at = clock_timestamp()
 WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
 RETURNING id, workflow_run_id, gates IS NOT NULL
 """
+# The first reason is kept, and that of a stop by force replaces it. The settle keeps it too.
 ASK_TO_CANCEL = """
-UPDATE django_jobs_job SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+UPDATE django_jobs_job SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()),
+    force_requested_at = CASE WHEN %(force)s::boolean
+                              THEN coalesce(force_requested_at, clock_timestamp())
+                              ELSE force_requested_at END,
+    reason = CASE WHEN cancel_requested_at IS NULL
+                       OR (%(force)s::boolean AND force_requested_at IS NULL)
+                  THEN %(reason)s ELSE reason END
 WHERE id = ANY(%(ids)s::bigint[]) AND status = 'running'
 RETURNING id
 """
@@ -129,24 +136,44 @@ def cancel(
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.cancel_job")
-    return _cancel(list(ids), reason or done_by("cancelled", actor), wait)
+    why = reason or done_by("cancelled", actor)
+    return _cancel(list(ids), why, wait, asked="" if why == "cancelled" else why)
+
+
+@limited
+def stop(
+    ids: Iterable[int], *, actor: Actor = None, by: str = "", reason: str = ""
+) -> OperationResult:
+    """Stop jobs by force: those that are not running are cancelled, and the others end with an
+    exception in their handler, or with its process. Without an actor, ``by`` is who.
+
+    Raises ``PermissionDenied`` if ``actor`` may not.
+    """
+    demand(actor, "django_jobs.stop_job")
+    by = name_of(actor) or by
+    forced = signed("stopped by force", by, reason)
+    return _cancel(list(ids), signed("cancelled", by, reason), True, asked=forced, force=True)
 
 
 @repeat_conflicts
-def _cancel(wanted: list[int], why: str, wait: bool) -> OperationResult:
+def _cancel(
+    wanted: list[int], why: str, wait: bool, *, asked: str, force: bool = False
+) -> OperationResult:
+    """Cancel those that do not run with the reason ``why``, and ask the others for ``asked``."""
+    request = {"reason": asked[:MAX_MESSAGE], "force": force}
     with transaction.atomic(using=jobs_connection().alias):
         locking = LOCK_JOBS if wait else f"{LOCK_JOBS} SKIP LOCKED"
         locked = [id_ for (id_,) in fetch(locking, {"ids": wanted})]
         cancelled = fetch(CANCEL_PENDING, {"ids": locked, "reason": why})
         follow_cancelled([(id_, run) for id_, run, _ in cancelled])
         stopped = [id_ for id_, _, _ in cancelled]
-        asked = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked})]
-        result = result_of(wanted, stopped + asked)
-        if asked:
+        running = [id_ for (id_,) in fetch(ASK_TO_CANCEL, {"ids": locked, **request})]
+        result = result_of(wanted, stopped + running)
+        if running:
             notify_after_commit(CANCELLED)
         if any(has_gates for _, _, has_gates in cancelled):  # it may have held slots
             notify_after_commit(GATES)
-    result.asked = asked
+    result.asked = running
     return result
 
 
@@ -359,6 +386,12 @@ def name_of(actor: Actor) -> str:
     if actor is None:
         return ""
     return actor.get_username() if isinstance(actor, AbstractBaseUser) else str(actor)
+
+
+def signed(operation: str, by: str, reason: str) -> str:
+    """``skipped by ada: not needed``."""
+    done = f"{operation} by {by}" if by else operation
+    return f"{done}: {reason}" if reason else done
 
 
 def done_by(operation: str, actor: Actor) -> str:

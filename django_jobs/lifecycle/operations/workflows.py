@@ -44,6 +44,7 @@ from .jobs import (
     demand,
     name_of,
     not_replayable,
+    signed,
 )
 from .signals import demand_of_step
 from .signals import signal as signal_job
@@ -110,7 +111,7 @@ def cancel(
     actor, ``by`` is who. Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.cancel_workflowrun")
-    why = _signed("cancelled", name_of(actor) or by, reason)
+    why = signed("cancelled", name_of(actor) or by, reason)
     result = OperationResult()
     for run in dict.fromkeys(runs):
         status = _status_of(run)
@@ -177,7 +178,7 @@ def skip(
     besides, as for its signal.
     """
     demand(actor, "django_jobs.skip_workflowstep")
-    problem = _skip_one(run, step, _signed("skipped", name_of(actor) or by, reason), actor)
+    problem = _skip_one(run, step, signed("skipped", name_of(actor) or by, reason), actor)
     return (
         OperationResult(done=[run]) if problem is None else OperationResult(refused={run: problem})
     )
@@ -273,7 +274,7 @@ def _cancel_free_steps(run: int, ids: list[int], why: str) -> int:
 
 def _cancel_locked(run: int, ids: list[int], why: str, *, look: bool) -> bool:
     cancelled = [id_ for id_, *_ in fetch(CANCEL_PENDING, {"ids": ids, "reason": why})]
-    if fetch(ASK_TO_CANCEL, {"ids": ids}):
+    if fetch(ASK_TO_CANCEL, {"ids": ids, "reason": why, "force": False}):
         notify_after_commit(CANCELLED)
     ((ends,),) = fetch(ENDS_AMONG, {"ids": cancelled})
     requested = execute(REQUEST_CANCEL, {"run": run, "reason": why}) > 0
@@ -379,12 +380,6 @@ def _signallable(run: int) -> str:
 def _status_of(run: int) -> str | None:
     rows = WorkflowRun.objects.using(jobs_connection().alias).filter(pk=run)
     return rows.values_list("status", flat=True).first()
-
-
-def _signed(operation: str, by: str, reason: str) -> str:
-    """``skipped by ada: not needed``."""
-    done = f"{operation} by {by}" if by else operation
-    return f"{done}: {reason}" if reason else done
 
 
 @implements("WorkflowRun.cancel")

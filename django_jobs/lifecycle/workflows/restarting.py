@@ -47,7 +47,8 @@ RETURNING job.id
 """
 PUT_BACK = """
 UPDATE django_jobs_job AS job
-SET status = 'waiting', prerequisites = 0, finished_at = NULL, cancel_requested_at = NULL
+SET status = 'waiting', prerequisites = 0, finished_at = NULL, cancel_requested_at = NULL,
+    force_requested_at = NULL
 WHERE job.id = %(id)s AND job.status IN ('dead', 'cancelled') AND job.skipped IS NULL
 RETURNING job.id
 """

@@ -17,7 +17,6 @@ from ...domain.outcomes import Outcome, Snoozed
 from ...domain.run_log import RunLog
 from ...lifecycle.job_columns import AT_ITS_RUN_AT, ClaimedJob
 from ...lifecycle.settling import Ending
-from ..connections import nothing
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 from ..meters import Meter
 
@@ -54,6 +53,10 @@ class Suspended(BaseException):
         self.outcome = outcome
 
 
+def end_nothing() -> None:
+    """For handlers whose connections are not known."""
+
+
 def ignore_progress() -> None:
     """For attempts without a ``silence_timeout``."""
 
@@ -82,8 +85,6 @@ class Attempt:
     """Makes a blocking call for it in its thread, in the context of its task."""
     on_progress: Callable[[], None] = ignore_progress
     """Called for every report of the handler."""
-    end_statement: Callable[[], None] = nothing
-    """Ends what a plain handler waits for in the database."""
     meter: Meter | None = None
     """What measures it, if anything does."""
     log: RunLog | None = None
@@ -94,6 +95,10 @@ class Attempt:
     """What its async handler has started on the loop, if anything."""
     in_handler: bool = False
     """Whether an exception that is raised in its thread arrives in its handler."""
+    in_call: bool = False
+    """Whether a plain handler runs that was called without a limit."""
+    end_statements: Callable[[], object] = end_nothing
+    """Ends what the servers do for its handler."""
     traceparent: str = ""
     """The span of this attempt, if a hook traces it."""
     is_live: bool = True
@@ -173,8 +178,10 @@ class Attempt:
 
     def raises_cancel(self) -> bool:
         """Whether its cancel was asked for and is to be raised in its handler."""
-        job_type = self.job_type
-        return self.entry.cancel_asked and (job_type is None or job_type.on_cancel == "raise")
+        entry, job_type = self.entry, self.job_type
+        if not entry.cancel_asked:
+            return False
+        return job_type is None or job_type.on_cancel == "raise" or entry.forced_at > 0
 
     def ending(self, outcome: Outcome, finished: float | None = None) -> Ending:
         """Its end, with what was measured, logged and traced. ``finished`` is now by default."""

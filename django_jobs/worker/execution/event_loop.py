@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from ...domain.outcomes import Outcome, TimedOut
+from ...domain.outcomes import FORCED, Outcome, TimedOut
 from ..context.attempt import StopHandler
 from ..context.background import until_done
 from ..context.run_context import RunContext, current_run
@@ -84,8 +84,14 @@ class HandlerLoop:
         if self._stopping:
             coroutine.close()
             raise StopHandler
+        task = asyncio.current_task()
+        assert task is not None
         limit = _Limit(
-            asked, asyncio.timeout(timeout), TimedOut(seconds=timeout or 0.0), current_calls()
+            asked,
+            asyncio.timeout(timeout),
+            TimedOut(seconds=timeout or 0.0),
+            current_calls(),
+            task,
         )
         self._running.add(limit)
         loop, at_its_end = asyncio.get_running_loop(), None
@@ -107,7 +113,9 @@ class HandlerLoop:
             if at_its_end is not None:
                 at_its_end.cancel()
             _end_tasks()
-        if limit.timeout.expired() and isinstance(limit.outcome, TimedOut):
+        if limit.timeout.expired() and (
+            isinstance(limit.outcome, TimedOut) or limit.outcome is FORCED
+        ):
             raise limit.reason()  # it caught the cancellation; after a cancel, its success counts
         return result
 
@@ -239,6 +247,10 @@ class HandlerLoop:
         now = asyncio.get_running_loop().time()
         for limit in list(self._running):
             if limit.timeout.expired():
+                if limit.outcome is not FORCED and limit.asked() is FORCED:
+                    limit.outcome = FORCED  # it went on after a cancel
+                    limit.task.cancel()
+                    limit.end_statements()
                 continue
             outcome = None if self._stopping else limit.asked()
             if self._stopping or outcome is not None:
@@ -271,6 +283,7 @@ class _Limit:
     timeout: asyncio.Timeout
     outcome: Outcome | None
     calls: HandlerCalls | None
+    task: Task
 
     def end_statements(self) -> None:
         """Cancel what the handler, which has to end, waits for in the database."""

@@ -23,7 +23,16 @@ from ...api.job_type import JobType
 from ...domain.durations import as_seconds
 from ...domain.errors import ErrorReport, chain, text_of
 from ...domain.numbers import is_whole
-from ...domain.outcomes import Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
+from ...domain.outcomes import (
+    FORCED,
+    Cancelled,
+    Failed,
+    Lost,
+    Outcome,
+    Released,
+    Snoozed,
+    TimedOut,
+)
 from ...domain.ranking import is_priority
 from ...exceptions import (
     SNOOZE_WITHOUT_TIME,
@@ -68,6 +77,8 @@ def outcome_of_ending(end: AttemptEnd, reason: str, seconds: float) -> Outcome:
             return TimedOut(seconds=seconds, silent=True)
         case AttemptEnd.CANCELLED:
             return CANCELLED
+        case AttemptEnd.FORCED:
+            return FORCED
         case AttemptEnd.NEVER_BEGAN:
             return Released(reason=reason, began=False)
         case AttemptEnd.RELEASED:

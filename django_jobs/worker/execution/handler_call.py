@@ -252,9 +252,22 @@ def _begin_again(context: RunContext, limit: TimeLimit | None) -> None:
 
 
 def _result_of(attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]) -> Any:
-    if attempt.limit is None:
-        return _in_one_process(job_type.handler, **payload)
-    return attempt.limit.call(partial(_in_one_process, job_type.handler), payload)
+    # First noted and then looked, in reverse of the thread that sets a limit to stop it by force.
+    attempt.in_call = True
+    if attempt.limit is not None:
+        attempt.in_call = False
+        return attempt.limit.call(partial(_in_one_process, job_type.handler), payload)
+    try:
+        result = _in_one_process(job_type.handler, **payload)
+    except BaseException as error:
+        attempt.in_call = False
+        if attempt.limit is not None:
+            attempt.limit.end(error)
+        raise
+    attempt.in_call = False
+    if attempt.limit is not None:
+        attempt.limit.end()
+    return result
 
 
 def _in_one_process(handler: Callable[..., Any], /, **payload: Any) -> Any:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from ...domain.outcomes import Outcome, TimedOut
+from ...domain.outcomes import FORCED, Outcome, TimedOut
 from ..context.attempt import Attempt
 from ..timeouts.limits import TimeLimit, TimeoutSource, never
 from .event_loop import HandlerLoop
@@ -34,15 +34,25 @@ def bound(
         return
     silence = _watched_silence(attempt)
     if timeout is not None or silence is not None or stopping is not None:
-        attempt.limit = TimeLimit(
-            timeouts,
-            attempt.slot,
-            attempt.entry,
-            started=attempt.started,
-            timeout=timeout,
-            silence=silence,
-            cancel=attempt.end_statement,
-        )
+        attempt.limit = limit_of(attempt, timeouts, timeout, silence)
+
+
+def limit_of(
+    attempt: Attempt,
+    timeouts: TimeoutSource,
+    timeout: float | None = None,
+    silence: float | None = None,
+) -> TimeLimit:
+    """The limit of a plain handler; without times, only to stop it by force."""
+    return TimeLimit(
+        timeouts,
+        attempt.slot,
+        attempt.entry,
+        started=attempt.started,
+        timeout=timeout,
+        silence=silence,
+        cancel=attempt.end_statements,
+    )
 
 
 def bound_on_loop(
@@ -67,6 +77,8 @@ def _asked(
 ) -> Callable[[], Outcome | None]:
     def asked() -> Outcome | None:
         """How the handler has to end now, or None."""
+        if attempt.entry.forced_at:
+            return FORCED
         if attempt.raises_cancel():
             return CANCELLED
         if silence is not None and time.monotonic() >= attempt.entry.progress_at + silence:

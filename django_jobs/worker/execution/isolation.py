@@ -82,12 +82,12 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
         attempt = Attempt(
             jobs[0], slot, Reporter(), stopping=orders.stopping, draining=orders.draining
         )
+        attempt.end_statements = connections.cancel
         attempt.meter = ProcessMeter(counts_queries=conf().count_queries)
         connections.prepare()
         attempt.begin_isolated(index)
         loop = HandlerLoop()
         inspector = Inspector(attempt, loop)
-        attempt.end_statement = connections.cancel
         bound(
             attempt,
             timeouts=SignalTimeouts(orders.stop_requested, inspector.look),

@@ -65,9 +65,8 @@ def current_calls() -> HandlerCalls | None:
     """The calls of the handler of the current context."""
     context = SyncToAsync.thread_sensitive_context.get(None)
     calls = None if context is None else SyncToAsync.context_to_thread_executor.get(context)
-    return (
-        calls if isinstance(calls, HandlerCalls) else None
-    )  # it may have made a context of its own
+    # The handler may have made a context of its own.
+    return calls if isinstance(calls, HandlerCalls) else None
 
 
 class _CallThread:
@@ -78,6 +77,8 @@ class _CallThread:
         self.calls: SimpleQueue[Call | Future[None]] = SimpleQueue()
         self.has_ended = False
         """Whether the handler has ended, perhaps during a call."""
+        self.connections: LentConnections | None = None
+        """Those of its calls, once it has any."""
         self._threads = threads
         self._sessions = sessions
         threading.Thread(target=self._run, name="django_jobs-call", daemon=True).start()

@@ -122,9 +122,13 @@ class HandlerConnection:
         """The session, if a statement runs there. It serves no later handler: a cancel of this one
         may arrive late."""
         raw = self.wrapper.connection
-        if not is_psycopg(raw) or raw.pgconn.transaction_status != TransactionStatus.ACTIVE:
+        if not is_psycopg(raw):
             return None
+        # First noted and then looked: its thread may lend it to another handler just now.
         self._given_up = raw
+        is_active = raw.pgconn.transaction_status == TransactionStatus.ACTIVE
+        if not is_active or self.wrapper.connection is not raw:
+            self._given_up = None
         return self._given_up
 
     def prepare(self) -> None:

@@ -134,8 +134,8 @@ class Leases:
             )
             self._compare_clocks(before, alive, time.time())
             blocked = self._note(slots, alive, asked_at)
-            for worker, job in workers.cancels_asked(list(slots)):
-                slots[worker].ask_cancel(job)
+            for worker, job, force in workers.cancels_asked(list(slots)):
+                slots[worker].ask_cancel(job, force)
             for question in inspections.asked(list(slots)):
                 slots[question.worker].ask_inspection()
         except DATABASE_ERRORS as error:

@@ -44,6 +44,8 @@ class AttemptEnd(StrEnum):
     TIMED_OUT = "timed_out"
     SILENT = "silent"
     CANCELLED = "cancelled"
+    FORCED = "forced"
+    """Its job was stopped by force."""
     NEVER_BEGAN = "never_began"
     RELEASED = "released"
     """Its process was killed because of something else."""

@@ -42,7 +42,8 @@ class StartedJob(Structure):
 
     ``progress_at`` is the time of its last report, and ``silence`` the seconds that it may run
     without one. ``alone``: it runs in a child, with the process id ``child``. The heartbeat writes
-    ``cancel_asked``, and the worker the rest; or the child, while the worker waits for it.
+    ``cancel_asked`` and ``forced_at``, since when it is stopped by force, and the worker the rest;
+    or the child, while the worker waits for it.
     """
 
     _fields_ = (
@@ -52,6 +53,7 @@ class StartedJob(Structure):
         ("deadline", c_double),
         ("silence", c_double),
         ("progress_at", c_double),
+        ("forced_at", c_double),
         ("attempt", c_int32),
         ("child", c_int32),
         ("cancel_asked", c_bool),
@@ -66,6 +68,7 @@ class StartedJob(Structure):
     deadline: float
     silence: float
     progress_at: float
+    forced_at: float
     attempt: int
     child: int
     cancel_asked: bool
@@ -87,6 +90,7 @@ class StartedJob(Structure):
         """Remove its time limits, although it is not settled: its result may still crash the
         process."""
         self.bound(0.0, 0.0)
+        self.forced_at = 0.0
 
     def note_progress(self) -> None:
         """Note that its handler has reported something."""
@@ -173,6 +177,7 @@ class WorkerSlot(Structure):
         ("round_due", c_double),
         ("process", c_int32),
         ("inspect_asked_at", c_double),
+        ("force_asked", c_bool),
         ("_table", StartedJob * CAPACITY),
     )
     __slots__ = ("_free", "entries", "status")
@@ -198,6 +203,8 @@ class WorkerSlot(Structure):
     """The id of the process of this slot."""
     inspect_asked_at: float
     """When a person last asked what a job of this process is doing."""
+    force_asked: bool
+    """Whether a job was asked to be stopped by force since this process last looked."""
 
     status: TreeStatus
     entries: list[StartedJob]
@@ -282,7 +289,20 @@ class WorkerSlot(Structure):
         entry = self._free.popleft()
         now = time.monotonic()
         ALL_AT_ONCE.pack_into(
-            entry, 0, job, worker, now, deadline, silence, now, attempt, 0, False, alone, STARTED
+            entry,
+            0,
+            job,
+            worker,
+            now,
+            deadline,
+            silence,
+            now,
+            0.0,
+            attempt,
+            0,
+            False,
+            alone,
+            STARTED,
         )
         if deadline or alone or silence:  # after the entry: see look
             self.watched = True
@@ -298,11 +318,14 @@ class WorkerSlot(Structure):
         children = [entry.child for entry in self.started_jobs()]
         return [pid for pid in (self.process, *children) if pid]
 
-    def ask_cancel(self, job: int) -> None:
+    def ask_cancel(self, job: int, force: bool = False) -> None:
         """Note that a cancel of ``job`` was requested."""
         for entry in self.entries:
             if entry.state != FREE and entry.job == job and entry.worker == self.worker:
                 entry.cancel_asked = True
+                if force and not entry.forced_at:
+                    entry.forced_at = time.monotonic()
+                    self.watched = self.force_asked = True  # after the entry: see look
 
     def ask_inspection(self) -> None:
         """Note that a person asked what a job is doing."""
@@ -315,7 +338,7 @@ class WorkerSlot(Structure):
         # meanwhile is found here or sets the flag again.
         self.watched = False
         entries = self.started_jobs()
-        if any(entry.deadline or entry.alone or entry.silence for entry in entries):
+        if any(one.deadline or one.alone or one.silence or one.forced_at for one in entries):
             self.watched = True
         return entries
 

@@ -104,6 +104,7 @@ class AsyncExecutor:
         bound_on_loop(attempt, self.loop)
         calls = self.loop.enter()
         attempt.in_thread = partial(self.loop.in_thread, calls, context)
+        attempt.end_statements = calls.cancel
         try:
             return await handler_call.acall(attempt)
         except LeaseLost as lost:

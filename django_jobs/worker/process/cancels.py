@@ -43,7 +43,7 @@ class Cancels:
         began_at = time.monotonic()
         asked = workers.cancels_asked([self._slot.worker])
         # In this order: a reader of the time also finds the requests until then.
-        self.asked = frozenset(job for _, job in asked)
+        self.asked = frozenset(job for _, job, _ in asked)
         self._began_at, self._looked_at = began_at, time.monotonic()
 
     def cover(self, job: ClaimedJob, now: float) -> bool:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ...domain.outcomes import Outcome
 from ...exceptions import LeaseLost
@@ -16,7 +17,7 @@ from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
 from ..events import emit, emit_left_open
 from ..execution import handler_call
-from ..execution.interruption import bound
+from ..execution.interruption import bound, limit_of
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
 from ..meters import ThreadClock, meter_of_threads
@@ -82,7 +83,17 @@ class Executor:
             for thread_id, attempt in list(pool.running.items()):
                 if attempt.in_handler:
                     raise_in(thread_id, StopHandler)
-                    attempt.end_statement()
+                    attempt.end_statements()
+
+    def stop_forced(self) -> None:
+        """Interrupt the handlers on threads whose jobs are stopped by force. If no thread can be
+        started, their process is killed."""
+        for pool in self._pools:
+            for thread_id, attempt in list(pool.running.items()):
+                if attempt.entry.forced_at and not attempt.entry.alone:
+                    attempt.limit = attempt.limit or limit_of(attempt, self._thread_timeouts)
+                    with suppress(RuntimeError):
+                        self._thread_timeouts.look(thread_id, attempt)
 
     def _work(self, pool: Pool) -> None:
         connections, clock = HandlerConnections(), ThreadClock()
@@ -166,8 +177,8 @@ class Executor:
 
     def _call(self, attempt: Attempt, connections: HandlerConnections) -> Outcome | Settled | None:
         """Call the handler in this thread, and return the outcome."""
-        attempt.end_statement = connections.cancel
         job_type = attempt.job_type
+        attempt.end_statements = connections.cancel
         if job_type is not None and (
             attempt.job.timeout is not None or job_type.silence_timeout is not None
         ):

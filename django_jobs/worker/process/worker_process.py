@@ -161,6 +161,9 @@ class WorkerProcess:
             self._close_idle()
             self._loop_watch.look(time.monotonic())
             self._inspector.look()
+            if self._slot.force_asked:
+                self._slot.force_asked = False  # before the look: a request meanwhile sets it again
+                self._executor.stop_forced()
             if hoarded := self._hoarded():
                 self._settler.give_back(hoarded)
             self._claimer.deadline.enforce()

@@ -95,6 +95,8 @@ class IsolatedChild:
     job: int
     max_rss: int | None = None
     cancel_seen: float = 0.0
+    forced: bool = False
+    """Whether it was woken to stop by force."""
     end: AttemptEnd | None = None
     orphaned: bool = False
     """Whether it was killed because its worker process has exited."""

@@ -4,6 +4,7 @@ isolated jobs, leases, and handlers that outlive their lease."""
 from __future__ import annotations
 
 import logging
+import os
 import time
 
 from ...conf import conf
@@ -14,6 +15,7 @@ from ..ipc.messages import AttemptEnd
 from ..ipc.pipes import kill
 from ..ipc.scoreboard import StartedJob
 from ..memory import resident_megabytes
+from ..timeouts.limits import STOP_SIGNAL
 from .children import IsolatedChild, WorkerProcessHandle
 from .process_tree import ProcessTree
 
@@ -85,7 +87,9 @@ class Watchdog:
                 together[entry.fence] = ending
         if together and not child.killed_for:
             child.killed_for = together
-            child.kill("its process was killed for another job's time-out")
+            forced = any(end is AttemptEnd.FORCED for end, _ in together.values())
+            why = "to stop another job by force" if forced else "for another job's time-out"
+            child.kill(f"its process was killed {why}")
 
     def _stop_stale(self, child: WorkerProcessHandle, now: float) -> None:
         """Kill a process whose handlers still run jobs that were taken from it."""
@@ -136,6 +140,9 @@ class Watchdog:
 
 
 def _look_at_isolated(isolated: IsolatedChild, entry: StartedJob, now: float) -> None:
+    if entry.forced_at and not isolated.forced:
+        isolated.forced = True
+        os.kill(isolated.pid, STOP_SIGNAL)
     max_rss = isolated.max_rss
     if max_rss is not None and (size := resident_megabytes(isolated.pid)) > max_rss:
         reason = f"held {size} MB, more than its max_rss of {max_rss} MB"
@@ -153,6 +160,9 @@ def _overdue(entry: StartedJob, now: float) -> tuple[AttemptEnd, float] | None:
     A time from before the start was read while it was being written, because the scoreboard has no
     lock. The next check reads it completely.
     """
+    # A worker process looks as often as this one, and raises then.
+    if entry.forced_at and now > entry.forced_at + TICK + SOFT_GRACE:
+        return AttemptEnd.FORCED, 0.0
     if entry.deadline > entry.started and now > entry.deadline + SOFT_GRACE:
         return AttemptEnd.TIMED_OUT, entry.deadline - entry.started
     whole = entry.progress_at >= entry.started

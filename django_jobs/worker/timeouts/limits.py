@@ -12,8 +12,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from ...domain.durations import NEVER
-from ...domain.outcomes import Outcome, TimedOut
-from ...exceptions import TimeLimitExceeded
+from ...domain.outcomes import FORCED, Outcome, TimedOut
+from ...exceptions import Cancelled, TimeLimitExceeded
 from ..context.attempt import StopHandler
 from ..error_reports import report_of
 from ..ipc.scoreboard import StartedJob, WorkerSlot
@@ -79,8 +79,9 @@ class TimeLimit:
     ``ended`` is how the attempt ends once the time is over. It is set before an exception is raised
     in the handler, and never changes. So exactly one exception is raised, and it cannot hit code
     that runs later. ``stop_requested`` is set by a source that was asked to stop the handler. A
-    handler that catches the exception and returns has then succeeded. ``cancel`` ends a statement
-    of the handler, which would not see the exception before.
+    handler that catches the exception and returns has then succeeded. A stop by force is on the
+    scoreboard. ``cancel`` ends a statement of the handler, which would not see the exception
+    before.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class TimeLimit:
         silence: float | None = None,
         cancel: Callable[[], object] = never,
     ) -> None:
-        self.ended: TimedOut | None = None
+        self.ended: Outcome | None = None
         self.stop_requested = False
         self._stopped = False
         self._timeouts = timeouts
@@ -120,17 +121,25 @@ class TimeLimit:
             finally:
                 self._timeouts.disarm(self)
         except BaseException as error:
-            self._timeouts.disarm(
-                self
-            )  # the exception may have arrived in the first call; there is no other
-            if self.ended is not None:
-                raise Interrupted(self.ended, error) from None
+            self.end(error)
             raise
+        self.end()
+        return result
+
+    def end(self, passed: BaseException | None = None) -> None:
+        """End the limit after the call, which raised ``passed``. Raises :class:`Interrupted` if the
+        handler was stopped, also if it caught that."""
+        try:
+            self._timeouts.disarm(self)
+        except BaseException as error:
+            self._timeouts.disarm(self)  # it arrived in the first call; there is no other
+            if self.ended is None:  # that of a drain
+                raise
+            passed = passed or error
         finally:
             self._entry.end_times()  # the rest has no time limit
-        if self.ended is not None:  # the handler caught it
-            raise Interrupted(self.ended)
-        return result
+        if self.ended is not None:
+            raise Interrupted(self.ended, passed) from None
 
     def begin_again(self) -> None:
         """Prepare another call of the handler. Its silence counts from now, and its time-out from
@@ -145,7 +154,7 @@ class TimeLimit:
         matters."""
         if self._kept or self._stopped or self.ended is not None:
             return NEVER
-        if self.stop_requested:
+        if self.stop_requested or self._entry.forced_at:
             return 0.0
         if self._silence is None:
             return self._deadline
@@ -156,6 +165,9 @@ class TimeLimit:
         if now < self.due():
             return None
         self._cancel()
+        if self._entry.forced_at:
+            self.ended = FORCED
+            return Cancelled
         if self.stop_requested:
             self._stopped = True
             return StopHandler

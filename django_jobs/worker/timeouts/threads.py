@@ -8,6 +8,7 @@ import threading
 import time
 
 from ...domain.durations import NEVER
+from ..context.attempt import Attempt
 from .limits import TimeLimit, is_unsafe, wait_for
 
 
@@ -29,14 +30,23 @@ class ThreadTimeouts:
         # arrive there with the lock held.
         with self._lock:
             self._armed[threading.get_ident()] = limit
-            if self._thread is None:
-                thread = threading.Thread(
-                    target=self._run, name="django_jobs-timeouts", daemon=True
-                )
-                thread.start()  # this may fail; the next limit tries again
-                self._thread = thread
-            elif due < self._wakes_at:
-                self._earlier.notify()
+            self._wake(due)
+
+    def look(self, thread: int, attempt: Attempt) -> None:
+        """Raise in another thread if the limit of its attempt is over now, also if its call began
+        without one."""
+        with self._lock:
+            if attempt.in_call and attempt.limit is not None:
+                self._armed[thread] = attempt.limit
+            self._wake(0.0)
+
+    def _wake(self, due: float) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="django_jobs-timeouts", daemon=True)
+            thread.start()  # this may fail; the next limit tries again
+            self._thread = thread
+        elif due < self._wakes_at:
+            self._earlier.notify()
 
     def disarm(self, limit: TimeLimit) -> None:
         """Stop raising in the calling thread, and take back an exception that has not arrived

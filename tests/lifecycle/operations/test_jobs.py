@@ -12,9 +12,21 @@ from django.db import connections, transaction
 
 from django_jobs import OperationRefused, cancel
 from django_jobs.api import replay_problem
-from django_jobs.domain.outcomes import Snoozed, Succeeded
+from django_jobs.domain.errors import ErrorReport
+from django_jobs.domain.outcomes import (
+    FORCED,
+    Failed,
+    Lost,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
+from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import inspections
 from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.lifecycle.settling import give_back
 from django_jobs.models import Job, Queue, Run, Worker
 from tests.app.jobs import noop
 from tests.factories import (
@@ -62,6 +74,7 @@ def wait_for_a_blocked_session() -> None:
 
 VERBS: list[tuple[str, Callable[[Any], Any]]] = [
     ("cancel_job", lambda actor: job_operations.cancel([1], actor=actor)),
+    ("stop_job", lambda actor: job_operations.stop([1], actor=actor)),
     ("reprioritize_job", lambda actor: job_operations.reprioritize([1], 5, actor=actor)),
     ("run_job", lambda actor: job_operations.run_now([1], actor=actor)),
     ("inspect_job", lambda actor: inspections.ask([1], actor=actor)),
@@ -115,6 +128,85 @@ def test_a_running_job_is_asked_to_stop_and_the_first_request_counts() -> None:
     assert job_operations.cancel([held.id]).done == [held.id]
     job = Job.objects.get()
     assert (job.status, job.cancel_requested_at) == ("running", first)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        *(Lost(reason="gone"), TimedOut(seconds=1.0), Failed(error=ErrorReport.plain("E", "x"))),
+        *(Snoozed(seconds=9.0), Released(), FORCED, Released(began=False)),
+    ],
+)
+@pytest.mark.parametrize(
+    "ask, reason",
+    [
+        (lambda id_, ada: job_operations.cancel([id_]), None),
+        (lambda id_, ada: job_operations.cancel([id_], actor=ada), "cancelled by olga"),
+        (lambda id_, ada: cancel(id_, reason="no use"), "no use"),
+        (lambda id_, ada: cancel(id_, force=True), "stopped by force"),
+        (
+            lambda id_, ada: job_operations.stop([id_], actor=ada, reason="it loops"),
+            "stopped by force by olga: it loops",
+        ),
+    ],
+)
+def test_however_a_cancelled_attempt_ends_its_job_says_why_and_by_whom(
+    outcome: Outcome, ask: Callable[[int, Any], object], reason: str | None
+) -> None:
+    held = enqueue_and_claim()
+    assert ask(held.id, make_user("cancel_job", "stop_job"))
+    settle_one(held, outcome)
+    job = Job.objects.get()
+    assert job.status == "cancelled"
+    assert job.reason == (reason or job.reason)
+    assert job.reason
+
+
+@pytest.mark.django_db
+def test_a_prefetched_job_that_is_given_back_says_why_it_is_cancelled() -> None:
+    held = enqueue_and_claim()
+    cancel(held.id, reason="no use")
+    assert give_back([held.fence]) == [held.id]
+    assert Job.objects.get().reason == "no use"
+
+
+@pytest.mark.django_db
+def test_a_success_keeps_no_reason_of_a_cancel() -> None:
+    held = enqueue_and_claim()
+    cancel(held.id, reason="no use", force=True)
+    settle_one(held, Succeeded())
+    job = Job.objects.get()
+    assert (job.status, job.reason) == ("succeeded", "")
+
+
+@pytest.mark.django_db
+def test_force_follows_a_cancel_and_nothing_follows_force() -> None:
+    held = enqueue_and_claim()
+    asked = [
+        job_operations.cancel([held.id], reason="first"),
+        job_operations.cancel([held.id], reason="second"),
+        job_operations.stop([held.id], by="ada", reason="third"),
+    ]
+    first = Job.objects.get()
+    asked.append(job_operations.stop([held.id], reason="fourth"))
+    asked.append(job_operations.cancel([held.id], reason="fifth"))
+    assert [one.asked for one in asked] == [[held.id]] * 5
+    job = Job.objects.get()
+    assert (job.status, job.reason) == ("running", "stopped by force by ada: third")
+    assert job.force_requested_at == first.force_requested_at
+    assert job.force_requested_at > job.cancel_requested_at
+    assert workers.cancels_asked([held.worker]) == [(held.worker, held.id, True)]
+
+
+@pytest.mark.django_db
+def test_what_does_not_run_is_cancelled_instead_of_stopped() -> None:
+    ready, scheduled = noop.enqueue(), noop.using(delay=100).enqueue()
+    report = job_operations.stop([ready.pk, scheduled.pk], by="ada", reason="no use")
+    assert (report.done, report.asked) == ([ready.pk, scheduled.pk], [])
+    for job in Job.objects.all():
+        assert (job.status, job.reason) == ("cancelled", "cancelled by ada: no use")
+        assert job.force_requested_at is None
 
 
 @pytest.mark.django_db

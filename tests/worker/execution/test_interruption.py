@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
+import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 
+from django_jobs import exceptions
 from django_jobs.api.job_type import JobType
-from django_jobs.domain.outcomes import Cancelled, TimedOut
+from django_jobs.domain.outcomes import FORCED, Cancelled, TimedOut
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.worker.context.attempt import AROUND_SECONDS, Attempt, ignore_progress
 from django_jobs.worker.context.progress import Reporter
+from django_jobs.worker.execution import handler_call
 from django_jobs.worker.execution.event_loop import HandlerLoop
-from django_jobs.worker.execution.interruption import bound
+from django_jobs.worker.execution.interruption import bound, limit_of
 from django_jobs.worker.ipc.scoreboard import Scoreboard, WorkerSlot
 from django_jobs.worker.timeouts.limits import Interrupted, never
 from django_jobs.worker.timeouts.threads import ThreadTimeouts
@@ -36,6 +41,13 @@ async def swallow() -> str:
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(600)
     return "went on"
+
+
+def spin(seconds: float) -> None:
+    """Python code for so long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
 
 
 async def fail_instead() -> None:
@@ -66,7 +78,9 @@ def begun(slot: WorkerSlot, job_type: JobType[..., Any], timeout: float | None =
     return attempt
 
 
-def ended(slot: WorkerSlot, handler: Any, *, cancel: bool, **options: Any) -> Any:
+def ended(
+    slot: WorkerSlot, handler: Any, *, cancel: bool, force: bool = False, **options: Any
+) -> Any:
     """What becomes of an async handler; it is cancelled once it is in hand."""
     with declared(handler, **options) as job_type:
         run_async = begun(slot, job_type).run_async
@@ -75,6 +89,8 @@ def ended(slot: WorkerSlot, handler: Any, *, cancel: bool, **options: Any) -> An
             running = thread.submit(run_async, handler(), job_type.timeout)
             if cancel:
                 slot.ask_cancel(1)
+            if force:
+                slot.ask_cancel(1, force=True)
             return running.result(PATIENCE)
 
 
@@ -101,6 +117,75 @@ def test_an_async_handler_that_is_only_asked_is_not_cancelled(
     assert isinstance(attempt.run_async, partial)
     assert attempt.run_async.keywords["asked"]() == outcome
     assert attempt.should_stop()
+
+
+@pytest.mark.parametrize("on_cancel", ["raise", "ask"])
+@pytest.mark.parametrize("handler", [wait, swallow, fail_instead])
+def test_an_async_handler_is_stopped_by_force_whatever_it_does(
+    slot: WorkerSlot, handler: Any, on_cancel: str
+) -> None:
+    with pytest.raises(Interrupted) as raised:
+        ended(slot, handler, cancel=True, force=True, on_cancel=on_cancel)
+    assert raised.value.outcome == FORCED
+
+
+def test_an_async_handler_that_goes_on_after_a_cancel_is_stopped_by_force(
+    slot: WorkerSlot,
+) -> None:
+    async def swallow_once() -> None:
+        await swallow_cancel()
+        slot.ask_cancel(1, force=True)
+        await asyncio.sleep(600)
+
+    async def swallow_cancel() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(600)
+
+    with pytest.raises(Interrupted) as raised:
+        ended(slot, swallow_once, cancel=True)
+    assert raised.value.outcome == FORCED
+
+
+def test_a_storm_of_stops_by_force_hits_no_other_code(slot: WorkerSlot) -> None:
+    """An exception that came late would end a thread, or the next call, and be seen."""
+    timeouts, running, over = ThreadTimeouts(), dict[int, Attempt](), threading.Event()
+
+    def calls(seed: int) -> Counter[str]:
+        chance, counts = random.Random(seed), Counter[str]()
+        for _ in range(250):
+            attempt = running[threading.get_ident()] = begun(slot, job_type)
+            payload = {"seconds": chance.choice([0.0, chance.uniform(0.0, 0.004)])}
+            try:
+                handler_call._result_of(attempt, job_type, payload)
+                counts["returned"] += 1
+            except Interrupted as interrupted:
+                counts["stopped" if interrupted.outcome == FORCED else "otherwise"] += 1
+            except exceptions.Cancelled:  # after the handler had returned, and before the next line
+                counts["stopped"] += 1
+            del running[threading.get_ident()]
+            for number in range(chance.randrange(50)):
+                str(number)
+        spin(0.01)
+        return counts
+
+    def stop() -> None:
+        chance = random.Random(0)
+        while not over.wait(0.0005):
+            for thread, attempt in list(running.items()):
+                if chance.random() < 0.3:
+                    attempt.entry.forced_at = time.monotonic()
+                    attempt.limit = attempt.limit or limit_of(attempt, timeouts)
+                    timeouts.look(thread, attempt)
+
+    with declared(spin) as job_type, ThreadPoolExecutor(9) as threads:
+        stopping = threads.submit(stop)
+        try:
+            counts = sum(threads.map(calls, range(8)), Counter[str]())
+        finally:
+            over.set()
+        stopping.result(PATIENCE)
+    assert counts.total() == 2_000
+    assert counts.keys() == {"returned", "stopped"}
 
 
 @pytest.mark.parametrize("handler", [wait, swallow, fail_instead])

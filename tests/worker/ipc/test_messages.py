@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.domain.outcomes import Cancelled, Lost, Released, TimedOut
+from django_jobs.domain.outcomes import FORCED, Cancelled, Lost, Released, TimedOut
 from django_jobs.worker.execution.failures import outcome_of_ending
 from django_jobs.worker.execution.isolation import Orders
 from django_jobs.worker.ipc.messages import AttemptEnd, MessageType, UnexpectedMessage
@@ -38,6 +38,7 @@ def test_each_end_of_an_attempt_has_its_outcome() -> None:
         AttemptEnd.TIMED_OUT: TimedOut(seconds=3.0),
         AttemptEnd.SILENT: TimedOut(seconds=3.0, silent=True),
         AttemptEnd.CANCELLED: Cancelled(reason="cancelled while running"),
+        AttemptEnd.FORCED: FORCED,
         AttemptEnd.NEVER_BEGAN: Released(reason="why", began=False),
         AttemptEnd.RELEASED: Released(reason="why"),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from django_jobs.worker.ipc.scoreboard import (
@@ -63,6 +65,25 @@ def test_only_jobs_with_a_limit_are_watched(
     slot.free(started)
     slot.look()
     assert not slot.watched
+
+
+def test_a_job_that_is_stopped_by_force_is_watched(slot: WorkerSlot) -> None:
+    started, other = slot.start(11, 1, 7), slot.start(12, 1, 7)
+    slot.ask_cancel(11)
+    assert not any([slot.watched, slot.force_asked, started.forced_at])
+    slot.ask_cancel(11, force=True)
+    first = started.forced_at
+    assert 0 < first <= time.monotonic()
+    assert slot.force_asked
+    slot.look()
+    assert slot.watched
+    slot.ask_cancel(11, force=True)
+    assert (started.forced_at, other.forced_at) == (first, 0.0)
+    started.end_times()
+    slot.look()
+    assert not slot.watched
+    slot.free(started)
+    assert not any(slot.start(number, 1, 7).forced_at for number in range(CAPACITY - 1))
 
 
 def test_a_job_that_is_settled_while_it_is_read_is_not_read_back(
