@@ -38,19 +38,19 @@ def jobs_in_hand(worker: Any, site: AdminSite) -> list[JobInHand]:
     running = Job.objects.using(conf().database).filter(status=JobStatus.RUNNING, worker=worker.pk)
     rows = running.order_by("claimed_at").values_list("pk", "job_type", "queue")[:MOST]
     since_beat = max((worker.read_at - worker.heartbeat_at).total_seconds(), 0.0)
-    started = _started(worker.started_jobs)
-    lines = [_line(row, started, since_beat, site) for row in rows]
+    in_hand = started(worker.started_jobs)
+    lines = [_line(row, in_hand, since_beat, site) for row in rows]
     return sorted(lines, key=lambda line: line.order)
 
 
 def _line(
     row: tuple[int, str, str],
-    started: dict[int, tuple[float, int | None]],
+    in_hand: dict[int, tuple[float, int | None]],
     since_beat: float,
     site: AdminSite,
 ) -> JobInHand:
     pk, job_type, queue = row
-    seconds, megabytes = started.get(pk, (None, None))
+    seconds, megabytes = in_hand.get(pk, (None, None))
     if seconds is None:
         runs_for, process = _("claimed"), NOTHING
     else:
@@ -68,8 +68,9 @@ def _line(
     )
 
 
-def _started(stored: Any) -> dict[int, tuple[float, int | None]]:
-    """What the worker has written. Anything else in the column is no job."""
+def started(stored: Any) -> dict[int, tuple[float, int | None]]:
+    """For how long each job runs and the memory of an isolated one, as the worker has written it.
+    Anything else in the column is no job."""
     found = {}
     for entry in stored if isinstance(stored, list) else ():
         match entry:

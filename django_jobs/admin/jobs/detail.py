@@ -48,7 +48,7 @@ COLUMNS = (*PRIVATE, "backoff", "signals")
 FACTS = (
     *("queue_link", "priority", "workflow_text", "schedule_text"),
     *("tags_text", "tenant_text", "concurrency_key_text", "resources_text", "idempotency_key"),
-    *("created", "due", "started", "finished", "expires", "cancel_requested"),
+    *("created", "due", "started", "finished", "expires", "cancel_requested", "force_requested"),
     *("failures_of", "replays", "timeout_text", "backoff_text", "delivery_text"),
 )
 REFRESH_SECONDS = 5
@@ -253,6 +253,7 @@ class JobPage(LinksVisible, HidesErrors, ConsoleAdmin):
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
     cancel_requested = moment_column("cancel_requested_at", _("cancel requested"))
+    force_requested = moment_column("force_requested_at", _("stop by force requested"))
     expires = moment_column("expires_at", _("expires"))
 
 
@@ -273,6 +274,7 @@ def empty_facts(job: Any) -> set[str]:
         "finished": job.finished_at,
         "expires": job.expires_at,
         "cancel_requested": job.cancel_requested_at,
+        "force_requested": job.force_requested_at,
         "failures_of": job.failures or (is_retried and not job.is_final),
         "replays": job.replays,
         "timeout_text": job.timeout,

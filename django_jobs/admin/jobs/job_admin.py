@@ -16,6 +16,7 @@ from ...lifecycle.history import JOBS, LIVE_TABLE
 from ...models import Job, JobStatus
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, Part, PartitionFilter
+from ..base.model_admin import allowed_by
 from ..base.search import Search
 from ..base.search_rows import HISTORY, OUTSIDE_HISTORY, search_jobs
 from ..editing.edit import edit_view
@@ -35,6 +36,7 @@ from ..operator_actions import CANCEL, DISMISS, INSPECT, REPLAY, REPRIORITIZE, R
 from ..workflow_actions import SIGNAL, SKIP_STEP
 from .detail import JobPage
 from .reveal import reveal_view
+from .stopping import STOP_BY_FORCE
 from .tags import TagFilter
 
 
@@ -78,8 +80,12 @@ class JobAdmin(HistoryAdmin, JobPage):
         JobPartitionFilter,
     )
     empty = _("No jobs yet. They come from calls of enqueue(), from schedules and from workflows.")
+    has_stop_permission = allowed_by("stop_job")
     for_all = (CANCEL,)
-    operator_actions = (CANCEL, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS, SIGNAL, SKIP_STEP)
+    operator_actions = (
+        *(CANCEL, STOP_BY_FORCE, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS),
+        *(SIGNAL, SKIP_STEP),
+    )
     change_list_template = "admin/django_jobs/job/change_list.html"
 
     def get_search_results(

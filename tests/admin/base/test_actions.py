@@ -93,6 +93,10 @@ def changed_to(model: Any, pk: int, **expected: Any) -> bool:
 ACTIONS: dict[str, tuple[Any, str, str, Callable[[], int], dict[str, Any], dict[str, Any]]] = {
     # name: model, action, permission, a row, what is filled in, what becomes of the row
     "cancel": (Job, "cancel_jobs", "cancel_job", ready_job, {}, {"status": "cancelled"}),
+    "stop by force": (
+        Job, "stop_jobs", "stop_job", running_job, {"reason": "it loops"},
+        {"status": "running", "force_requested_at": True},
+    ),
     "reprioritize": (
         Job, "reprioritize_jobs", "reprioritize_job", ready_job, {"priority": "-7"},
         {"priority": -7},
@@ -299,6 +303,30 @@ def test_a_running_job_is_asked_to_stop(page: Page) -> None:
     job = Job.objects.get(pk=held.id)
     assert job.status == "running"
     assert job.cancel_requested_at is not None
+
+
+def test_a_stop_by_force_says_who_else_runs_there(page: Page) -> None:
+    one, other, alone, unknown = (enqueue_and_claim() for _ in range(4))
+    started = [[one.id, 9.0, None], [other.id, 9.0, None], [alone.id, 9.0, 50], "odd"]
+    Worker.objects.filter(pk=one.worker).update(started_jobs=started)
+    Job.objects.filter(pk__in=[one.id, other.id, alone.id]).update(worker=one.worker)
+    said = "1 other job runs in the same process."
+    assert said in page.ask(Job, "stop_jobs", one.id).content.decode()
+    for chosen in ([one.id, other.id], [alone.id], [unknown.id]):
+        assert "in the same process" not in page.ask(Job, "stop_jobs", *chosen).content.decode()
+
+
+def test_a_stop_by_force_is_told_and_logged(page: Page) -> None:
+    held = enqueue_and_claim()
+    page.act(Job, "cancel_jobs", held.id)
+    message = page.act(Job, "stop_jobs", held.id, reason="it loops")
+    assert message == "1 running job is being stopped by force."
+    job = Job.objects.get()
+    assert job.status == "running"
+    assert re.fullmatch("stopped by force by .+: it loops", job.reason)
+    entries = LogEntry.objects.order_by("pk").values_list("change_message", flat=True)
+    assert list(entries) == ["cancelled", "stopped by force: it loops"]
+    assert "stop_jobs" not in page.text(change_url(Job, held.id))
 
 
 def test_only_five_refusals_are_named(page: Page) -> None:
