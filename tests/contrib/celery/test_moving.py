@@ -150,7 +150,7 @@ def test_each_entry_of_beat_is_listed(app: Celery) -> None:
         ("GroupResult.restore(id)", ".restore() of a GroupResult is not possible: keep the ids"),
         ("group(add.s(1)).delay().save()", ".save() of a GroupResult is not possible"),
         ("result.iter_native()", ".iter_native() is not possible: use join() or get()"),
-        ("result.revoke(terminate=True)", "revoke(terminate=) asks the task to stop"),
+        ("result.revoke(terminate=True)", "revoke(terminate=) stops the task by force"),
     ],
 )
 def test_a_call_that_is_refused_is_found(code: str, text: str) -> None:

@@ -22,6 +22,7 @@ from django_jobs.models import Job
 from django_jobs.testing import assert_enqueued, refute_enqueued, run_jobs
 from tests.contrib.celery.project import tasks
 from tests.contrib.celery.running import run_all
+from tests.factories import claim_ready, register_worker
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
@@ -285,6 +286,22 @@ class TestFates:
         tasks.add.delay(1)
         jobs = Job.objects.order_by("pk")
         assert [job.at_most_once for job in jobs] == [False, True]
+
+    @pytest.mark.parametrize("terminate", [False, True])
+    @pytest.mark.parametrize("control", [False, True])
+    def test_a_terminated_task_is_stopped_by_force(self, terminate: bool, control: bool) -> None:
+        result = tasks.add.delay(1)
+        claim_ready(register_worker(), "default")
+        if control:
+            tasks.add.app.control.revoke([result.id], terminate=terminate, signal="SIGKILL")
+        else:
+            result.revoke(terminate=terminate, signal="SIGKILL")
+        job = Job.objects.get()
+        assert job.cancel_requested_at is not None
+        assert (job.force_requested_at is not None) is terminate
+        tasks.add.app.control.terminate(result.id, signal="SIGTERM")
+        job.refresh_from_db()
+        assert job.force_requested_at is not None
 
     def test_a_revoked_task_is_a_cancelled_job(self) -> None:
         from celery.exceptions import TaskRevokedError

@@ -60,7 +60,7 @@ def _of_call(call: ast.Call, function: ast.Attribute, where: str) -> Iterator[Fi
         if isinstance(serializer, ast.Constant) and serializer.value != "json":
             yield error(where, f"serializer={serializer.value!r}: a payload is JSON")
     if function.attr == "revoke" and "terminate" in given:
-        yield note(where, "revoke(terminate=) asks the task to stop; only isolated ones are killed")
+        yield note(where, "revoke(terminate=) stops the task by force; signal= is ignored")
 
 
 def _is_group_result(value: ast.expr) -> bool:

@@ -25,16 +25,16 @@ class RowsControl:
         self.app = app
 
     def revoke(self, task_id: str | Iterable[str], terminate: bool = False, **more: Any) -> None:
-        """Cancel the job of a task, or of several. One that runs is asked to stop; an isolated one
-        is killed if it does not. ``terminate`` and ``signal`` make no difference."""
+        """Cancel the job of a task, or of several. One that runs is asked to stop, and with
+        ``terminate`` stopped by force. ``signal`` makes no difference: no process is sent one."""
         for one in [task_id] if isinstance(task_id, str) else task_id:
             job = job_of(one)
             if job is not None:
-                cancel(job.pk)
+                cancel(job.pk, force=bool(terminate))
 
     def terminate(self, task_id: str | Iterable[str], signal: Any = None, **more: Any) -> None:
-        """The same as :meth:`revoke`."""
-        self.revoke(task_id)
+        """:meth:`revoke`, by force."""
+        self.revoke(task_id, terminate=True)
 
     def __getattr__(self, name: str) -> Never:
         hint = f"; use {INSTEAD[name]}" if name in INSTEAD else ""
