@@ -203,7 +203,7 @@ def test_every_option_of_a_command_is_documented_and_nothing_else(command: str) 
     [
         *("Job", "Run", "Worker", "Schedule", "Tick", "Backfill", "Progress", "Receipt"),
         *("Quarantine", "Resource", "Tenant", "WorkflowDefinition", "WorkflowRun", "Dependency"),
-        "BulkOperation",
+        *("BulkOperation", "ScheduleException"),
     ],
 )
 def test_every_field_of_a_model_is_documented_and_nothing_else(name: str) -> None:

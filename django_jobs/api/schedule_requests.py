@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.db import transaction
 
 from .. import registry
 from ..conf import conf
+from ..domain.changes import Change
 from ..domain.errors import ErrorReport
 from ..exceptions import HookError, JobsError, PayloadError, QueueFull
 from ..lifecycle.backlog import demand_room, demand_room_at_gates
@@ -25,17 +27,20 @@ class Requests:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], tuple[JobType[..., Any], NewJobs | QueueFull]] = {}
 
-    def of(self, schedule: Schedule) -> JobRequest:
-        """What ``schedule`` enqueues.
+    def of(self, schedule: Schedule, change: Change | None = None) -> JobRequest:
+        """What ``schedule`` enqueues, or what it does by ``change``.
 
         Raises ``JobsError`` if its job type or queue is unknown, its queue or a gate is full, its
         payload does not fit the handler, or a hook raises.
         """
         job_type = registry.get(schedule.job_type)
-        if not isinstance(schedule.payload, dict):
+        given, version = schedule.payload, schedule.payload_version
+        if change is not None and change.payload_json is not None:
+            given, version = _decoded(job_type, change.payload_json), change.payload_version
+        if not isinstance(given, dict):
             raise PayloadError(f"{schedule.job_type}: the payload is not a dict of arguments")
         try:
-            arguments = job_type.upgraded(schedule.payload, schedule.payload_version)
+            arguments = job_type.upgraded(given, version)
         except PayloadError as error:
             raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
         try:
@@ -60,6 +65,13 @@ class Requests:
         gates = configured.gates_of(arguments)
         demand_room_at_gates([(new, gates)])
         return JobRequest(new, payload, gates)
+
+
+def _decoded(job_type: JobType[..., Any], payload: str) -> Any:
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"{job_type.name}: the payload: {error}") from None
 
 
 def _with_hooks(job_type: JobType[..., Any], arguments: dict[str, Any]) -> NewJobs:

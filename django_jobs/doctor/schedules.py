@@ -77,6 +77,10 @@ WHERE enabled AND paused_at IS NULL AND error = '' AND NOT stale
   AND next_due_at > statement_timestamp() + make_interval(secs => %(lag)s)
   AND greatest(next_due_at, starts_at, ends_at) < '9999-01-01'
   AND (least(starts_at, ends_at) >= '1970-01-01') IS NOT FALSE
+  AND NOT EXISTS (  -- one that is moved leaves out its own time
+    SELECT 1 FROM django_jobs_scheduleexception AS exception
+    WHERE exception.schedule_id = django_jobs_schedule.id
+      AND exception.moved_to > statement_timestamp())
 ORDER BY next_due_at DESC
 LIMIT %(most)s
 """,  # noqa: S608 — constants

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from itertools import takewhile
 from typing import NamedTuple
 
+from .changes import Occurrence
 from .cron import LocalTimes, check_timezone, local_times
-from .schedules import DAY, EPOCH, INSTANT, SECOND, Rule, in_utc, next_interval
+from .schedules import (
+    DAY,
+    EPOCH,
+    INSTANT,
+    SECOND,
+    Rule,
+    in_utc,
+    next_interval,
+)
 
 MINUTE = timedelta(minutes=1)
 
@@ -90,6 +100,31 @@ def due_between(
             wall = max(wall, _wall(span.begin, span.before))  # until then, local times occur again
         runs += _runs(times, wall, _wall(last, span.offset), span.offset, excluded)
     return _summed(runs, most, limit, change, left_out)
+
+
+def with_changes(
+    rule: Rule, due: DueTimes, begin: datetime, end: datetime, most: int, limit: int | None = None
+) -> tuple[DueTimes, list[Occurrence]]:
+    """The same for a rule with exceptions, without those that are skipped; and the exceptions in
+    the span. Visits each due time of a span that has one: it is to be a day."""
+    changes = [
+        change
+        for change in rule.changes
+        if begin <= change.due < end or begin <= (change.moved_to or change.due) < end
+    ]
+    if not changes:
+        return due, []
+    coming = rule.occurrences(takewhile(lambda at: at < end, rule.due_times(begin - INSTANT)))
+    times = sorted({one.at for one in coming if not one.is_skipped})[:limit]
+    last = times[-1] if times else None
+    due = replace(due, count=len(times), first=tuple(times[:most]), last=last)
+    away = [
+        Occurrence(change.due, change.moved_to, change)
+        for change in changes
+        if change.moved_to is not None and begin <= change.due < end and rule.has(change.due)
+    ]
+    here = [one for one in coming if one.change is not None and one not in away]
+    return due, sorted([*away, *here], key=lambda one: one.due)
 
 
 def _summed(

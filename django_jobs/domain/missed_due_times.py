@@ -35,8 +35,9 @@ was edited leaves ticks near its due times too, and mostly further away."""
 class Plan:
     """What to do about the due times of a schedule.
 
-    ``fire`` make jobs and ``late`` were missed, each ascending. ``more_missed``: others were missed
-    that are in neither. ``next_due`` may be in the past; the next plan begins there.
+    ``fire`` make jobs and ``late`` were missed or are skipped, each ascending. ``more_missed``:
+    others were missed that are in neither. ``next_due`` may be in the past; the next plan begins
+    there.
     """
 
     fire: list[datetime] = field(default_factory=list)
@@ -59,8 +60,10 @@ def plan(
     count = 1
     if catch_up == CatchUp.AT_MOST:
         count = int(max(min(limit or 1, MOST_AT_ONCE), 1))
-    missed, more_missed, next_due = _newest(rule, first, now, count + MOST_MISSED_TICKS)
-    fire, late = missed[-count:], missed[:-count]
+    most = count + MOST_MISSED_TICKS + len(rule.changes)
+    missed, more_missed, next_due = _newest(rule, first, now, most)
+    fire = [at for at in missed if not rule.skips(at)][-count:]
+    late = [at for at in missed if at not in fire]
     if catch_up == CatchUp.SKIP and fire and (now - fire[-1]).total_seconds() > ON_TIME_SECONDS:
         fire, late = [], missed
     return Plan(fire=fire, late=late, more_missed=more_missed, next_due=next_due)
@@ -126,7 +129,9 @@ def _in_window(rule: Rule, first: datetime, now: datetime, seconds: float) -> Pl
     if (now - first).total_seconds() > seconds:
         begin = now - timedelta(seconds=seconds)
         late, more_missed, _ = _newest(rule, first, begin - INSTANT, MOST_MISSED_TICKS)
-    fire, next_due = _walk(rule, begin, now, MOST_AT_ONCE)
+    coming, next_due = _walk(rule, begin, now, MOST_AT_ONCE)
+    fire = [at for at in coming if not rule.skips(at)]
+    late += [at for at in coming if at not in fire]
     return Plan(fire=fire, late=late, more_missed=more_missed, next_due=next_due)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from django_jobs.domain.durations import as_seconds
 
+from .changes import Change, Occurrence, changed, occurrences
 from .cron import BrokenCron, check_cron, check_timezone, times
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -67,6 +68,7 @@ class TickState(StrEnum):
     FIRED = "fired"
     SKIPPED_OVERLAP = "skipped_overlap"
     SKIPPED_LATE = "skipped_late"
+    SKIPPED = "skipped"
     SUPPRESSED = "suppressed"
 
 
@@ -84,7 +86,8 @@ class Rule:
     """When a schedule is due: by ``cron`` in ``timezone``, or ``every`` n seconds from
     ``starts_at`` or else from 1970. Both bounds are included. It is not due on
     ``excluded_dates``, which are dates in ``timezone``. ``H`` in a cron expression is computed from
-    ``name``. The bounds are kept in UTC."""
+    ``name``. The bounds are kept in UTC. ``changes`` move some due times, also to behind a bound
+    and to an excluded date."""
 
     name: str = ""
     cron: str = ""
@@ -94,6 +97,7 @@ class Rule:
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     excluded_dates: frozenset[date] = frozenset()
+    changes: tuple[Change, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("starts_at", "ends_at"):
@@ -125,7 +129,33 @@ class Rule:
                 raise ValueError("it never comes due between its start and its end")
 
     def due_times(self, after: datetime) -> Iterator[datetime]:
-        """The due times after ``after``, in UTC. Raises ``ValueError`` for an invalid rule."""
+        """The due times after ``after``, in UTC, each once: those that are moved at their new
+        time, and those that are skipped too. Raises ``ValueError`` for an invalid rule."""
+        due_times = self._by_rule(after)
+        if not self.changes:
+            return due_times
+        return changed(due_times, self.changes, in_utc(after), self.has)
+
+    def has(self, due: datetime) -> bool:
+        """Whether ``due`` is a due time by the rule, without its changes."""
+        return next(self._by_rule(due - INSTANT), None) == due
+
+    def occurrences(self, due_times: Iterable[datetime]) -> list[Occurrence]:
+        """What comes at these times of :meth:`due_times`: several, where one is moved to the time
+        of another."""
+        if not self.changes:
+            return [Occurrence(at, at) for at in due_times]
+        return occurrences(due_times, self.changes, self.has)
+
+    def skips(self, at: datetime) -> bool:
+        """Whether all that comes at a time of :meth:`due_times` is skipped."""
+        return bool(self.changes) and all(one.is_skipped for one in self.occurrences([at]))
+
+    def strays(self, now: datetime) -> list[Change]:
+        """The changes ahead that do nothing: theirs is no due time any longer."""
+        return [one for one in self.changes if one.last > now and not self.has(one.due)]
+
+    def _by_rule(self, after: datetime) -> Iterator[datetime]:
         after = in_utc(after)
         if self.starts_at is not None:
             after = max(after, self.starts_at - INSTANT)

@@ -212,6 +212,16 @@ WITH page AS MATERIALIZED (
 DELETE FROM django_jobs_tick WHERE id = ANY(ARRAY(SELECT id FROM old))
 """
 
+# An exception goes when the tick of its due time does. There are few, so no index has their times.
+PRUNE_EXCEPTIONS = """
+DELETE FROM django_jobs_scheduleexception WHERE id = ANY(ARRAY(
+    SELECT id FROM django_jobs_scheduleexception
+    WHERE greatest(due_at, moved_to)
+        < statement_timestamp() - make_interval(secs => %(older)s::float8)
+    LIMIT %(page)s
+    FOR UPDATE SKIP LOCKED))
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
@@ -313,6 +323,12 @@ def prune_ticks(older_than: float, page: int = PAGE) -> int:
     """Delete the ticks made more than ``older_than`` seconds ago among the ``page`` oldest; return
     how many."""
     return execute(PRUNE_TICKS, {"older": min(older_than, LONGEST_KEPT), "page": page})
+
+
+def prune_exceptions(older_than: float, page: int = PAGE) -> int:
+    """Delete up to ``page`` exceptions of due times that came more than ``older_than`` seconds ago;
+    return how many."""
+    return execute(PRUNE_EXCEPTIONS, {"older": min(older_than, LONGEST_KEPT), "page": page})
 
 
 def _bounded(rule: Mapping[str, float | None]) -> dict[str, float]:

@@ -28,6 +28,7 @@ from ..lifecycle.pruning import (
     Page,
     Rules,
     prune,
+    prune_exceptions,
     prune_resource_outcomes,
     prune_runs,
     prune_ticks,
@@ -52,8 +53,8 @@ OPERATION_SECONDS = 90 * 86_400.0
 """Seconds for which an ended operation on many jobs is kept, with its report."""
 
 TICK_SECONDS = 90 * 86_400.0
-"""Seconds for which the outcome of a due time is kept. A backfill of an older due time makes its
-job a second time."""
+"""Seconds for which the outcome of a due time is kept, and its exception. A backfill of an
+older due time makes its job a second time."""
 
 
 RUNS = "django_jobs_run_default"
@@ -107,6 +108,7 @@ class Retention:
             partial(self._repeat, prune_unique_keys),
             partial(self._repeat, prune_resource_outcomes),
             partial(self._repeat, partial(prune_ticks, TICK_SECONDS)),
+            partial(self._repeat, partial(prune_exceptions, TICK_SECONDS)),
         ]
         return parts + [partial(self._at_the_end, part) for part in last]
 

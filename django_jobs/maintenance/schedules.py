@@ -16,6 +16,7 @@ from django.db import Error, transaction
 from .. import registry
 from ..api.schedule_requests import Requests
 from ..conf import conf
+from ..domain.changes import Occurrence
 from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
 from ..domain.missed_due_times import first_due, plan
@@ -211,14 +212,17 @@ def _dies(schedule: Schedule, ends: Sequence[str], batch: _Batch) -> bool:
         return False
     reason = f"its last {limit} jobs are dead" if limit > 1 else "its last job is dead"
     batch.dying[schedule.pk] = reason
-    batch.ticks.append(_not_fired(schedule, _due(schedule), TickState.SUPPRESSED, reason))
+    batch.ticks += [
+        _not_fired(schedule, one, TickState.SUPPRESSED, reason)
+        for one in schedule.rule.occurrences([_due(schedule)])
+    ]
     return True
 
 
 def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch) -> None:
-    first = _first_due(schedule) or _due(schedule)
+    first, rule = _first_due(schedule) or _due(schedule), schedule.rule
     due = plan(
-        schedule.rule,
+        rule,
         first,
         schedule.now,
         schedule.catch_up,
@@ -227,39 +231,49 @@ def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch)
     ticks = []
     if due.more_missed:
         reason = "the first of many that were missed and are not listed one by one"
-        ticks.append(_not_fired(schedule, first, TickState.SUPPRESSED, reason))
-    for moment in due.late:
-        late = timedelta(seconds=round((schedule.now - moment).total_seconds()))
-        ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_LATE, f"seen {late} late"))
+        missed = rule.occurrences([first])[:1]
+        ticks += [_not_fired(schedule, one, TickState.SUPPRESSED, reason) for one in missed]
+    coming, seen = rule.occurrences(due.fire), rule.occurrences(due.late)
+    seen += [one for one in coming if one.is_skipped]
+    coming = [one for one in coming if not one.is_skipped]
+    for one in seen:
+        late = timedelta(seconds=round((schedule.now - one.at).total_seconds()))
+        outcome, reason = TickState.SKIPPED_LATE, f"seen {late} late"
+        if one.change is not None and one.is_skipped:
+            outcome, reason = TickState.SKIPPED, one.change.text
+        ticks.append(_not_fired(schedule, one, outcome, reason))
     try:
-        fire = _admitted(schedule, due.fire, live, batch)
+        fire = _admitted(schedule, coming, live, batch)
     except (QueueFull, HookError) as refused:
         reason = str(refused)
-        fire = [_not_fired(schedule, moment, TickState.SUPPRESSED, reason) for moment in due.fire]
+        fire = [_not_fired(schedule, one, TickState.SUPPRESSED, reason) for one in coming]
     batch.ticks += ticks + fire
-    seen, beyond = [*due.late, *due.fire[: len(fire)]], due.fire[len(fire) :]
-    next_due = beyond[0] if beyond else due.next_due
-    batch.moves[schedule.pk] = next_due, seen[-1] if seen else None
+    seen, beyond = [*seen, *coming[: len(fire)]], coming[len(fire) :]
+    next_due = beyond[0].at if beyond else due.next_due
+    batch.moves[schedule.pk] = next_due, max((one.at for one in seen), default=None)
 
 
 def _admitted(
-    schedule: Schedule, moments: Sequence[datetime], live: Sequence[tuple[int, bool]], batch: _Batch
+    schedule: Schedule,
+    coming: Sequence[Occurrence],
+    live: Sequence[tuple[int, bool]],
+    batch: _Batch,
 ) -> list[NewTick]:
     """A tick for each due time that should make a job, if the live jobs permit it. Due times after
     the last job that the schedule may make get none."""
     ticks: list[NewTick] = []
     count, waiting = len(live), sum(waits for _, waits in live)
-    for moment in moments:
+    for one in coming:
         if count - len(live) == schedule.jobs_left:
             break
-        if schedule.overlap == Overlap.CANCEL and moment is not moments[-1]:
+        if schedule.overlap == Overlap.CANCEL and one is not coming[-1]:
             reason = "replaced by the due time behind it"
-            ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_OVERLAP, reason))
+            ticks.append(_not_fired(schedule, one, TickState.SKIPPED_OVERLAP, reason))
             continue
         admission = admit(schedule.overlap, schedule.overlap_limit, count, waiting)
         if admission is Admission.SKIP:
             reason = f"{count} of its jobs had not ended"
-            ticks.append(_not_fired(schedule, moment, TickState.SKIPPED_OVERLAP, reason))
+            ticks.append(_not_fired(schedule, one, TickState.SKIPPED_OVERLAP, reason))
             continue
         if admission is Admission.REPLACE:
             batch.replaced[schedule.pk] = [job for job, _ in live]
@@ -268,17 +282,25 @@ def _admitted(
         ticks.append(
             NewTick(
                 schedule=schedule.pk,
-                due=moment,
-                request=batch.requests.of(schedule),
-                delay=_jitter(schedule, moment),
+                due=one.due,
+                reason="" if one.change is None else one.change.text,
+                moved_to=_moved(one),
+                request=batch.requests.of(schedule, one.change),
+                delay=_jitter(schedule, one.due),
                 waits=waits,
             )
         )
     return ticks
 
 
-def _not_fired(schedule: Schedule, due: datetime, outcome: TickState, reason: str) -> NewTick:
-    return NewTick(schedule=schedule.pk, due=due, outcome=outcome, reason=reason)
+def _not_fired(schedule: Schedule, one: Occurrence, outcome: TickState, reason: str) -> NewTick:
+    return NewTick(
+        schedule=schedule.pk, due=one.due, outcome=outcome, reason=reason, moved_to=_moved(one)
+    )
+
+
+def _moved(one: Occurrence) -> datetime | None:
+    return None if one.at == one.due else one.at
 
 
 def _jitter(schedule: Schedule, due: datetime) -> float:

@@ -716,6 +716,7 @@ class Migration(migrations.Migration):
                     ("pause_schedule", "Can pause and resume schedules"),
                     ("run_schedule", "Can run schedules now"),
                     ("backfill_schedule", "Can backfill schedules"),
+                    ("move_schedule", "Can skip and move due times of schedules"),
                 ),
                 "indexes": [
                     models.Index(
@@ -1512,6 +1513,94 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="ScheduleException",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "schedule",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="exceptions",
+                        to="django_jobs.schedule",
+                        verbose_name="schedule",
+                    ),
+                ),
+                (
+                    "due_at",
+                    models.DateTimeField(
+                        help_text="The due time by the rule.", verbose_name="due at"
+                    ),
+                ),
+                ("skipped", models.BooleanField(default=False, verbose_name="skipped")),
+                (
+                    "moved_to",
+                    models.DateTimeField(blank=True, null=True, verbose_name="moved to"),
+                ),
+                (
+                    "payload",
+                    models.JSONField(
+                        blank=True,
+                        help_text="Arguments by name.",
+                        null=True,
+                        verbose_name="payload",
+                    ),
+                ),
+                (
+                    "payload_version",
+                    models.PositiveSmallIntegerField(default=1, verbose_name="payload version"),
+                ),
+                (
+                    "requested_by",
+                    models.CharField(
+                        blank=True, default="", max_length=200, verbose_name="requested by"
+                    ),
+                ),
+                (
+                    "reason",
+                    models.CharField(blank=True, default="", max_length=300, verbose_name="reason"),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
+            ],
+            options={
+                "verbose_name": "exception",
+                "verbose_name_plural": "exceptions",
+                "ordering": ("due_at",),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("schedule", "due_at"), name="django_jobs_scheduleexception_due"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("moved_to__isnull", True),
+                                ("payload__isnull", True),
+                                ("skipped", True),
+                            ),
+                            models.Q(
+                                ("skipped", False),
+                                models.Q(
+                                    ("moved_to__isnull", False),
+                                    ("payload__isnull", False),
+                                    _connector="OR",
+                                ),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_scheduleexception_action",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("moved_to__isnull", True),
+                            models.Q(("moved_to", models.F("due_at")), _negated=True),
+                            _connector="OR",
+                        ),
+                        name="django_jobs_scheduleexception_moved",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Tick",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
@@ -1533,6 +1622,7 @@ class Migration(migrations.Migration):
                             ("fired", "fired"),
                             ("skipped_overlap", "skipped: the last job was not done"),
                             ("skipped_late", "skipped: too late"),
+                            ("skipped", "skipped: by request"),
                             ("suppressed", "suppressed"),
                         ],
                         max_length=15,
@@ -1588,7 +1678,13 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             (
                                 "outcome__in",
-                                ["fired", "skipped_overlap", "skipped_late", "suppressed"],
+                                [
+                                    "fired",
+                                    "skipped_overlap",
+                                    "skipped_late",
+                                    "skipped",
+                                    "suppressed",
+                                ],
                             )
                         ),
                         name="django_jobs_tick_outcome",

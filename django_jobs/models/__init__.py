@@ -14,6 +14,7 @@ from .resource_outcome import ResourceOutcome
 from .run import Run, RunOutcome
 from .run_total import ErrorTotal, RunTotal, RunWatermark
 from .schedule import Schedule
+from .schedule_exception import ScheduleException
 from .stored_metrics import Overview, StoredMetrics
 from .tenant import Tenant
 from .tick import Backfill, Tick, TickOutcome
@@ -53,6 +54,7 @@ __all__ = [
     "RunTotal",
     "RunWatermark",
     "Schedule",
+    "ScheduleException",
     "StepCondition",
     "StepSkipped",
     "StoredMetrics",

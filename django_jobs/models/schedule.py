@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import datetime
 from math import isfinite
 from types import MappingProxyType
@@ -13,6 +15,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models, router, transaction
 from django.utils.translation import gettext_lazy as _
 
+from ..domain.changes import Change
 from ..domain.cron import UnknownTimezone
 from ..domain.missed_due_times import LIMITS
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -189,6 +192,9 @@ class Schedule(models.Model):
 
     now: datetime
     """The database's time at which the row was read, if it was read with an annotation."""
+    changes_json: str | None = None
+    """Its exceptions from today on, if it was read with the annotation of
+    :mod:`~django_jobs.models.schedule_exception`."""
     _rule_before: Mapping[str, Any] = MappingProxyType({})
 
     class Meta:
@@ -199,6 +205,7 @@ class Schedule(models.Model):
             ("pause_schedule", "Can pause and resume schedules"),
             ("run_schedule", "Can run schedules now"),
             ("backfill_schedule", "Can backfill schedules"),
+            ("move_schedule", "Can skip and move due times of schedules"),
         )
         indexes = (
             models.Index(fields=("next_due_at",), condition=ARMED, name="django_jobs_schedule_due"),
@@ -308,7 +315,7 @@ class Schedule(models.Model):
 
     @property
     def rule(self) -> Rule:
-        """The rule of its due times."""
+        """The rule of its due times, with the exceptions if they were read."""
         return Rule(
             name=self.name,
             cron=self.cron,
@@ -318,6 +325,7 @@ class Schedule(models.Model):
             starts_at=self.starts_at,
             ends_at=self.ends_at,
             excluded_dates=frozenset(self.excluded_dates),
+            changes=_changes_of(self.changes_json) if self.changes_json else (),
         )
 
     @property
@@ -334,3 +342,14 @@ class Schedule(models.Model):
         """The state at ``now``, the database's time. :meth:`ScheduleQuerySet.in_state` queries by
         state."""
         return state_at(self, now)
+
+
+def _changes_of(text: str) -> tuple[Change, ...]:
+    """Leaves out those with a time that Python cannot represent."""
+    changes = []
+    for row in json.loads(text):
+        with suppress(ValueError):
+            for name in ("due", "moved_to"):
+                row[name] = row[name] and in_utc(datetime.fromisoformat(row[name]))
+            changes.append(Change(**row))
+    return tuple(changes)

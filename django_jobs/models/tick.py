@@ -41,6 +41,7 @@ class TickOutcome(models.TextChoices):
     FIRED = TickState.FIRED.value, _("fired")
     SKIPPED_OVERLAP = TickState.SKIPPED_OVERLAP.value, _("skipped: the last job was not done")
     SKIPPED_LATE = TickState.SKIPPED_LATE.value, _("skipped: too late")
+    SKIPPED = TickState.SKIPPED.value, _("skipped: by request")
     SUPPRESSED = TickState.SUPPRESSED.value, _("suppressed")
 
 

@@ -21,11 +21,11 @@ from ..lifecycle.promoting import peek
 from ..lifecycle.schedules import due
 from ..lifecycle.waits import SIGNAL_KEY, SLEEP_KEY
 from ..maintenance import schedules as maintenance
-from ..models import Backfill, Job, Schedule, Tick, Worker
+from ..models import Backfill, Job, Schedule, ScheduleException, Tick, Worker
 from ..models.database import database_time, execute, fetch, jobs_connection
 
 STAYS: dict[type[models.Model], Collection[str] | None] = {
-    **dict.fromkeys((Schedule, Tick, Backfill)),
+    **dict.fromkeys((Schedule, ScheduleException, Tick, Backfill)),
     Job: ["scheduled_for"],
     Worker: None,
 }

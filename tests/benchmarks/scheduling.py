@@ -140,4 +140,7 @@ def _parameters(
 
 def _forget_schedules() -> None:
     empty()
-    execute("TRUNCATE django_jobs_schedule, django_jobs_tick, django_jobs_backfill")
+    execute(
+        "TRUNCATE django_jobs_schedule, django_jobs_tick, django_jobs_backfill,"
+        " django_jobs_scheduleexception"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any
@@ -146,7 +147,7 @@ def backfill_times(schedule: Schedule, begin: datetime, end: datetime) -> list[d
         raise OperationRefused(f"the range must begin in {EPOCH.year} or later")
     if end < begin:
         raise OperationRefused(gettext_noop("the range ends before it begins"))
-    rule = schedule.rule
+    rule = replace(schedule.rule, changes=())
     margin = MOST_MOVED_OF_TICKS if rule.depends_on_tables else timedelta()
     first, last = begin - margin, end + margin
     due_times = rule.due_times(first - INSTANT)

@@ -14,6 +14,7 @@ from ...conf import conf
 from ...models import Schedule
 from ...models.database import fetch, fetch_named
 from ...models.querysets import ScheduleQuerySet
+from ...models.schedule_exception import with_changes
 from ...models.timestamps import DistantTime, TimestampNow
 
 # Reads the head of each partial index, so a million schedules cost no more: those that will not
@@ -59,8 +60,10 @@ FROM json_to_recordset(%(rows)s::json) AS input (schedule bigint, since timestam
     ) AS ended
 """
 
-DATABASE_TIME: dict[str, Any] = {"now": TimestampNow()}
-"""The annotation that sets ``Schedule.now``."""
+
+def as_read() -> dict[str, Any]:
+    """The annotations that set ``Schedule.now`` and the exceptions of its rule."""
+    return {"now": TimestampNow(), **with_changes()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +121,7 @@ def in_zones(after: int, limit: int) -> list[Schedule]:
         Q(next_due_at__gt=Now()) | Q(next_due_at=None, ends_at__gt=Now())
     )
     # A payload may be one that Python cannot read.
-    return list(armed.defer("payload").annotate(**DATABASE_TIME).order_by("id")[:limit])
+    return list(armed.defer("payload").annotate(**as_read()).order_by("id")[:limit])
 
 
 def take_stale(limit: int, *, shuffled: bool = False) -> list[int]:
@@ -128,10 +131,10 @@ def take_stale(limit: int, *, shuffled: bool = False) -> list[int]:
 
 
 def read(ids: Collection[int]) -> list[Schedule]:
-    """These schedules in the order of their ids, each with the database's time as ``now``. Raises
-    for a row with a value that Python cannot read, such as a number of 5,000 digits or a start at
-    infinity."""
-    schedules = list(_rows(ids).annotate(**DATABASE_TIME))
+    """These schedules in the order of their ids, each with its exceptions and with the database's
+    time as ``now``. Raises for a row with a value that Python cannot read, such as a number of
+    5,000 digits or a start at infinity."""
+    schedules = list(_rows(ids).annotate(**as_read()))
     for schedule in schedules:
         for name in ("starts_at", "ends_at", "next_due_at"):
             if isinstance(at := getattr(schedule, name), DistantTime):

@@ -35,9 +35,11 @@ INSERT INTO django_jobs_tick AS tick (schedule_id, due_at, outcome, reason, job_
     backfill_id, created_at)
 SELECT input.schedule, input.due, input.outcome, input.reason,
     CASE WHEN input.outcome = 'fired' THEN nextval(clock.ids) END,
-    greatest(extract(epoch FROM clock.now - input.due)::float8, 0), input.backfill, clock.now
+    greatest(extract(epoch FROM clock.now - coalesce(input.moved_to, input.due))::float8, 0),
+    input.backfill, clock.now
 FROM clock, json_to_recordset(%(ticks)s::json) AS input (
-    schedule bigint, due timestamptz, outcome text, reason text, backfill bigint)
+    schedule bigint, due timestamptz, outcome text, reason text, backfill bigint,
+    moved_to timestamptz)
 ORDER BY input.schedule, input.due
 ON CONFLICT (schedule_id, due_at) DO UPDATE
     SET outcome = excluded.outcome, reason = excluded.reason, job_id = excluded.job_id,
@@ -81,10 +83,10 @@ INSERT INTO django_jobs_job_live (
 SELECT
     {listed(SCHEDULED.values())}
 FROM clock, json_to_recordset(%(jobs)s::json) AS input (
-    job json, waits boolean, weight float8, delay float8, max_age float8),
+    job json, waits boolean, weight float8, delay float8, max_age float8, moved_to timestamptz),
     LATERAL json_populate_record(NULL::django_jobs_job, input.job) AS job,
-    LATERAL (SELECT greatest(job.scheduled_for + make_interval(secs => input.delay), clock.now)
-             AS at) AS start
+    LATERAL (SELECT greatest(coalesce(input.moved_to, job.scheduled_for)
+             + make_interval(secs => input.delay), clock.now) AS at) AS start
 ORDER BY job.id
 """
 
@@ -113,14 +115,16 @@ class JobRequest(NamedTuple):
 class NewTick:
     """A due time and its outcome, with the ``request`` for its job if it fires.
 
-    ``delay`` is in seconds after the due time. ``waits`` holds the job until the one before it has
-    ended. ``counts`` is false for a job that later due times do not count as one of the schedule's.
+    ``delay`` is in seconds after the due time, or after ``moved_to``. ``waits`` holds the job until
+    the one before it has ended. ``counts`` is false for a job that later due times do not count as
+    one of the schedule's.
     """
 
     schedule: int
     due: datetime
     outcome: TickState = TickState.FIRED
     reason: str = ""
+    moved_to: datetime | None = None
     request: JobRequest | None = None
     delay: float = 0.0
     waits: bool = False
@@ -188,6 +192,7 @@ def _tick(tick: NewTick) -> dict[str, Any]:
         "outcome": tick.outcome.value,
         "reason": tick.reason[:300],
         "backfill": tick.backfill,
+        "moved_to": _text(tick.moved_to),
     }
 
 
@@ -214,6 +219,7 @@ def _jobs(made: Iterable[tuple[NewTick, int]]) -> Iterator[dict[str, Any]]:
             "max_age": new.max_age,
             "delay": tick.delay,
             "waits": tick.waits,
+            "moved_to": _text(tick.moved_to),
         }
 
 

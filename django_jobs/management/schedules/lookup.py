@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from ...conf import conf
 from ...domain.cron import UnknownTimezone, check_timezone
 from ...domain.hints import did_you_mean
-from ...lifecycle.schedules.due import DATABASE_TIME
+from ...lifecycle.schedules.due import as_read
 from ...models import Backfill, Schedule
 from ...models.querysets import ScheduleQuerySet
 
@@ -20,7 +20,7 @@ MOST_COMPARED = 10_000
 
 def all_schedules() -> ScheduleQuerySet:
     """All schedules, sorted by name. Each has the database's time as ``now``."""
-    return Schedule.objects.using(conf().database).annotate(**DATABASE_TIME).order_by("name")
+    return Schedule.objects.using(conf().database).annotate(**as_read()).order_by("name")
 
 
 def named(names: Sequence[str]) -> list[Schedule]:
