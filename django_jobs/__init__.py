@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from .api import cancel, enqueue, enqueue_many, job
     from .api.hooks import HookEvent
     from .api.job_type import JobType
+    from .api.occurrences import (
+        change_occurrence,
+        move_occurrence,
+        restore_occurrence,
+        skip_occurrence,
+    )
     from .api.pressure import aqueue_pressure, queue_pressure
     from .api.schedules import schedule
     from .api.workflows.compositions import chain, group
@@ -81,13 +87,17 @@ __all__ = [
     "aqueue_pressure",
     "cancel",
     "chain",
+    "change_occurrence",
     "current_run",
     "enqueue",
     "enqueue_many",
     "group",
     "job",
+    "move_occurrence",
     "queue_pressure",
+    "restore_occurrence",
     "schedule",
+    "skip_occurrence",
 ]
 
 _HOMES = {
@@ -103,6 +113,10 @@ _HOMES = {
     **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
     **dict.fromkeys(("aqueue_pressure", "queue_pressure"), "api.pressure"),
     "schedule": "api.schedules",
+    **dict.fromkeys(
+        ("change_occurrence", "move_occurrence", "restore_occurrence", "skip_occurrence"),
+        "api.occurrences",
+    ),
     "Workflow": "api.workflows.workflow",
     **dict.fromkeys(("chain", "group"), "api.workflows.compositions"),
 }

@@ -16,6 +16,7 @@ contradictions     options that never act because of another one
 pressure           queue_pressure
 payload_versions   upgrades stored payloads to the current version
 schedules          schedule(), and writing the declared schedules after migrate
+occurrences        exceptions of single due times of schedules
 schedule_requests  the jobs that schedules enqueue
 sql_defaults       stores the options of job types for the SQL function
 steps              a step of a workflow, a chain or a group

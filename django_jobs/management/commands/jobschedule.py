@@ -1,4 +1,5 @@
-"""``manage.py jobschedule``: list, run, pause, resume, backfill and import schedules."""
+"""``manage.py jobschedule``: list, run, pause, resume, backfill and import schedules, and make
+exceptions."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ Subcommand = Callable[[dict[str, Any]], Iterator[str]]
 class Command(ActionCommand):
     """One subcommand for each action on schedules."""
 
-    help = "Show when schedules are due; run, pause, resume, backfill or import them."
+    help = "Show when schedules are due; run, pause, resume, skip, move, backfill or import them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -38,6 +39,7 @@ class Command(ActionCommand):
             add("names", nargs="+", metavar="NAME", help="names of schedules")
             if name == "pause":
                 add("--reason", default="", help="stored with the schedule, with your user name")
+        _add_exceptions(action)
         _add_backfill(action("backfill", subcommands.backfill, "make the jobs of past due times"))
         _add_import(action("import-beat", import_beat, "import the tables of django-celery-beat"))
 
@@ -57,6 +59,24 @@ def _add_views(action: Callable[..., Callable[..., Any]]) -> None:
     add("--cron", metavar="EXPRESSION", help="use this expression")
     add("--timezone", metavar="ZONE", help="with --cron: its time zone (UTC)")
     add("--dst", choices=DST_POLICIES, help="with --cron: the policy for clock changes (once)")
+
+
+def _add_exceptions(action: Callable[..., Callable[..., Any]]) -> None:
+    for name, does, meaning in (
+        ("skip", subcommands.skip, "let a coming due time make no job"),
+        ("move", subcommands.move, "let a due time come at another time"),
+        ("change", subcommands.change, "give the job of a due time another payload"),
+        ("restore", subcommands.restore, "undo a skip, a move and a payload"),
+    ):
+        add = action(name, does, meaning)
+        add("name", metavar="NAME", help="name of a schedule")
+        add("due", metavar="TIME", help="the due time by its rule: an ISO time in its time zone")
+        if name == "move":
+            add("to", metavar="TO", help="the new time")
+        if name == "change":
+            add("payload", metavar="PAYLOAD", help="all arguments of the job, as JSON")
+        if name != "restore":
+            add("--reason", default="", help="stored with your user name, and shown in the tick")
 
 
 def _add_backfill(add: Callable[..., Any]) -> None:

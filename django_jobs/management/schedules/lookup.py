@@ -19,7 +19,8 @@ MOST_COMPARED = 10_000
 
 
 def all_schedules() -> ScheduleQuerySet:
-    """All schedules, sorted by name. Each has the database's time as ``now``."""
+    """All schedules, sorted by name. Each has its exceptions, and the database's time as
+    ``now``."""
     return Schedule.objects.using(conf().database).annotate(**as_read()).order_by("name")
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, TypeVar
 
 from django.core.management.base import CommandError
 from django.utils import timezone as clock
 
+from ...api.occurrences import change_occurrence
 from ...api.schedule_requests import request_of
 from ...conf import conf
 from ...domain.schedules import Rule
+from ...lifecycle.editing import occurrences
 from ...lifecycle.operations import schedules as schedule_operations
-from ...models import Job
+from ...models import Job, Schedule
 from ..base import counted, operator
 from .lookup import backfill_of, moment, named
 from .table import as_rows, as_table, chosen, coming, reason, span, with_reason
@@ -90,6 +93,43 @@ def resume(options: Options) -> Iterator[str]:
         done = "resumed from now on" if schedule.name in resumed else "it was not paused"
         disabled = "" if schedule.enabled else ", but it is disabled"
         yield f"{schedule.name}: {done}{disabled}."
+
+
+def skip(options: Options) -> Iterator[str]:
+    (schedule,) = named([options["name"]])
+    due = moment(options["due"], schedule.timezone)
+    occurrences.skip(schedule.pk, due, by=operator(), reason=options["reason"])
+    yield f"{schedule.name}: {_local(due, schedule)} is skipped. Its tick will say so."
+
+
+def move(options: Options) -> Iterator[str]:
+    (schedule,) = named([options["name"]])
+    due, to = (moment(options[key], schedule.timezone) for key in ("due", "to"))
+    occurrences.move(schedule.pk, due, to, by=operator(), reason=options["reason"])
+    yield f"{schedule.name}: {_local(due, schedule)} is moved to {_local(to, schedule)}."
+
+
+def change(options: Options) -> Iterator[str]:
+    (schedule,) = named([options["name"]])
+    due = moment(options["due"], schedule.timezone)
+    try:
+        payload = json.loads(options["payload"])
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"the payload is not JSON: {error}") from None
+    reason = options["reason"]
+    change_occurrence(schedule.name, due, payload, by=operator(), reason=reason)
+    yield f"{schedule.name}: the job of {_local(due, schedule)} will have this payload."
+
+
+def restore(options: Options) -> Iterator[str]:
+    (schedule,) = named([options["name"]])
+    due = moment(options["due"], schedule.timezone)
+    occurrences.restore(schedule.pk, due)
+    yield f"{schedule.name}: {_local(due, schedule)} does again what its rule says."
+
+
+def _local(at: datetime, schedule: Schedule) -> str:
+    return span(at, at, schedule.timezone)
 
 
 def backfill(options: Options) -> Iterator[str]:

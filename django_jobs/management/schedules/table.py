@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from django.db.models import OuterRef, Q, Subquery
 from django.db.models.functions import JSONObject
 
+from ...domain.changes import Occurrence, utc_text
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import describe, needs_both_elsewhere
 from ...domain.durations import exactly
@@ -45,7 +47,8 @@ def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
         last_outcome=Subquery(LAST_TICK.values("outcome")[:1]),
         last_status=Subquery(LAST_TICK.values("job__status")[:1]),
     )
-    skipped = Q(last_outcome__isnull=False) & ~Q(last_outcome=TickOutcome.FIRED)
+    as_asked = (TickOutcome.FIRED, TickOutcome.SKIPPED)
+    skipped = Q(last_outcome__isnull=False) & ~Q(last_outcome__in=as_asked)
     wrong = CONDITIONS[ScheduleState.ERROR] | CONDITIONS[ScheduleState.OVERDUE]
     return with_last.filter(wrong | skipped | Q(last_status="dead"))
 
@@ -78,6 +81,14 @@ def reason(schedule: Schedule, state: ScheduleState) -> str:
             return "it has made all of its jobs"
         case ScheduleState.ON if schedule.stale:
             return "no worker has read its rule yet"
+        case ScheduleState.ON if schedule.next_due_at is not None:
+            with suppress(ValueError):  # a rule that a worker will refuse
+                return "; ".join(
+                    f"its next due time is {one.note}"
+                    for one in schedule.rule.occurrences([schedule.next_due_at])
+                    if one.note
+                )
+            return ""
         case _:
             return ""
 
@@ -88,16 +99,24 @@ def with_reason(state: str, why: str) -> str:
 
 
 def coming(rule: Rule, after: datetime, count: int) -> str:
-    """The next due times, local and UTC. Raises ``ValueError`` for an invalid rule."""
+    """The next due times, local and UTC, with their exceptions. Raises ``ValueError`` for an
+    invalid rule."""
     rule.check()
     rows = [
-        (_local(due, rule.timezone), _utc(due.isoformat()), clock_change(due, rule.timezone) or "")
-        for due in islice(rule.due_times(after), count)
+        (_local(one.at, rule.timezone), _utc(one.at.isoformat()), _notes(one, rule.timezone))
+        for one in rule.occurrences(islice(rule.due_times(after), count))
     ]
     text = table(("LOCAL", "UTC", ""), rows) if rows else "It has no further due times."
     if needs_both_elsewhere(rule.cron):
         text += "\nA day that matches either day field is due; Debian's cron and pg_cron need both."
+    if strays := rule.strays(after):
+        listed = ", ".join(utc_text(change.due) for change in strays)
+        text += f"\nNo longer a due time, so that its exception does nothing: {listed}."
     return text
+
+
+def _notes(one: Occurrence, timezone: str) -> str:
+    return "; ".join(filter(None, (clock_change(one.at, timezone), one.note)))
 
 
 def span(begin: datetime, end: datetime, timezone: str) -> str:

@@ -1,0 +1,93 @@
+"""Skips and moves single due times of a schedule ahead of time, or gives them another payload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from .. import registry
+from ..conf import conf
+from ..domain.hints import did_you_mean
+from ..exceptions import OperationRefused, PayloadError
+from ..lifecycle.editing import occurrences
+from ..lifecycle.operations.jobs import Actor
+from ..models import Schedule, ScheduleException
+from ..models.database import needing_tables
+
+MOST_COMPARED = 10_000
+"""Names to compare a misspelt one with."""
+
+
+def skip_occurrence(
+    schedule: str, due_at: datetime, *, reason: str = "", actor: Actor = None, by: str = ""
+) -> ScheduleException:
+    """Let the due time ``due_at`` of the schedule with this name make no job. Its tick says
+    ``skipped``, and has the reason.
+
+    With an ``actor``, a user, checks the permission ``move_schedule``; else ``by`` is who asked.
+    Raises :class:`OperationRefused` for an unknown schedule, for what is no due time of it, and for
+    one that has come.
+    """
+    with needing_tables:
+        pk = _named(schedule).pk
+        return occurrences.skip(pk, due_at, actor=actor, by=by, reason=reason)
+
+
+def move_occurrence(
+    schedule: str,
+    due_at: datetime,
+    to: datetime,
+    *,
+    reason: str = "",
+    actor: Actor = None,
+    by: str = "",
+) -> ScheduleException:
+    """Let the due time ``due_at`` of a schedule come at ``to`` instead, earlier or later. What it
+    makes is of ``due_at``: its tick, its key, and ``scheduled_for``. See :func:`skip_occurrence`;
+    a time ``to`` that has passed is refused too."""
+    with needing_tables:
+        pk = _named(schedule).pk
+        return occurrences.move(pk, due_at, to, actor=actor, by=by, reason=reason)
+
+
+def change_occurrence(
+    schedule: str,
+    due_at: datetime,
+    payload: Mapping[str, Any],
+    *,
+    reason: str = "",
+    actor: Actor = None,
+    by: str = "",
+) -> ScheduleException:
+    """Give the job of the due time ``due_at`` this payload instead of that of the schedule. See
+    :func:`skip_occurrence`. Raises :class:`PayloadError` for a payload that the handler does not
+    take."""
+    with needing_tables:
+        row = _named(schedule)
+        job_type = registry.get(row.job_type)
+        if not isinstance(payload, Mapping):
+            raise PayloadError(f"{row.job_type}: the payload is not a dict of arguments")
+        job_type.check_payload(payload)
+        given = json.loads(job_type.encoded_payload(dict(payload)))
+        return occurrences.replace_payload(
+            row.pk, due_at, given, job_type.version, actor=actor, by=by, reason=reason
+        )
+
+
+def restore_occurrence(schedule: str, due_at: datetime, *, actor: Actor = None) -> None:
+    """Undo what was asked for the due time ``due_at`` of a schedule. Raises
+    :class:`OperationRefused` if there is nothing to undo, or it is too late."""
+    with needing_tables:
+        occurrences.restore(_named(schedule).pk, due_at, actor=actor)
+
+
+def _named(name: str) -> Schedule:
+    rows = Schedule.objects.using(conf().database)
+    row = rows.filter(name=name).only("id", "job_type").first()
+    if row is None:
+        names = rows.order_by("name").values_list("name", flat=True)[:MOST_COMPARED]
+        hint = did_you_mean(name, names, most=3)
+        raise OperationRefused(f"no schedule is named {name!r}{hint and f'; {hint}'}")
+    return row

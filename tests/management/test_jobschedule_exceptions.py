@@ -1,0 +1,115 @@
+"""``jobschedule skip``, ``move``, ``change`` and ``restore``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+
+from django_jobs.management.base import operator
+from django_jobs.models import Schedule, ScheduleException, Tick
+from tests.factories import run_sql
+
+from .test_jobschedule import armed, jobschedule, listed, row_of
+
+pytestmark = pytest.mark.django_db
+
+START = dt.datetime(2099, 10, 24, tzinfo=dt.UTC)
+DUE = dt.datetime(2099, 10, 24, 0, 30, tzinfo=dt.UTC)
+
+
+def in_paris(**fields: Any) -> Schedule:
+    """Due at 02:30 from 24 October 2099 on; on the 25th the clock goes back."""
+    return armed(timezone="Europe/Paris", starts_at=START, **fields)
+
+
+def test_a_due_time_is_named_in_the_time_zone_of_the_schedule() -> None:
+    in_paris()
+    assert jobschedule("skip", "nightly", "2099-10-24T02:30", "--reason", "closed") == (
+        "nightly: 2099-10-24 02:30:00 CEST is skipped. Its tick will say so."
+    )
+    row = ScheduleException.objects.get()
+    assert (row.due_at, row.skipped) == (DUE, True)
+    assert (row.requested_by, row.reason) == (operator(), "closed")
+
+
+def test_an_offset_tells_the_passes_of_a_repeated_hour_apart() -> None:
+    in_paris(dst="twice")
+    jobschedule("skip", "nightly", "2099-10-25T02:30")
+    text = jobschedule("move", "nightly", "2099-10-25T02:30+01:00", "2099-10-25T02:40+02:00")
+    assert text == ("nightly: 2099-10-25 02:30:00 CET is moved to 2099-10-25 02:40:00 CEST.")
+    shown = jobschedule("next", "nightly", "--count", "3").splitlines()
+    assert [" ".join(line.split()) for line in shown[1:]] == [
+        "2099-10-24 02:30:00 CEST 2099-10-24 00:30:00",
+        "2099-10-25 02:30:00 CEST 2099-10-25 00:30:00 clock goes back; skipped by " + operator(),
+        "2099-10-25 02:40:00 CEST 2099-10-25 00:40:00 clock goes back; moved from"
+        f" 2099-10-25 01:30:00 UTC by {operator()}",
+    ]
+
+
+def test_a_payload_is_checked_and_restore_undoes_it() -> None:
+    in_paris(job_type="app.add", payload={"first": 1})
+    due = "2099-10-24T02:30"
+    with pytest.raises(CommandError, match="not JSON"):
+        jobschedule("change", "nightly", due, "first=2")
+    with pytest.raises(CommandError, match="third"):
+        jobschedule("change", "nightly", due, '{"third": 3}')
+    text = jobschedule("change", "nightly", due, '{"first": 2}')
+    assert text == "nightly: the job of 2099-10-24 02:30:00 CEST will have this payload."
+    assert ScheduleException.objects.get().payload == {"first": 2}
+    text = jobschedule("restore", "nightly", due)
+    assert text == "nightly: 2099-10-24 02:30:00 CEST does again what its rule says."
+    assert not ScheduleException.objects.exists()
+    with pytest.raises(CommandError, match="has no exception"):
+        jobschedule("restore", "nightly", due)
+
+
+@pytest.mark.parametrize("action", ["skip", "move", "change", "restore"])
+def test_what_cannot_be_is_refused_with_a_reason(action: str) -> None:
+    in_paris()
+    more = {"move": ["2099-10-24T03:00"], "change": ["{}"]}.get(action, [])
+    with pytest.raises(CommandError, match="no schedule is named 'nightli'; did you mean"):
+        jobschedule(action, "nightli", "2099-10-24T02:30", *more)
+    with pytest.raises(CommandError, match="is neither a date"):
+        jobschedule(action, "nightly", "tomorrow", *more)
+    if action != "restore":
+        expected = (
+            "2099-10-24 01:00:00 UTC is no due time of the schedule; after it come 2099-10-25"
+        )
+        with pytest.raises(CommandError, match=expected):
+            jobschedule(action, "nightly", "2099-10-24T03:00", *more)
+
+
+def test_the_list_says_that_the_next_due_time_is_an_exception() -> None:
+    in_paris()
+    jobschedule("skip", "nightly", "2099-10-24T02:30", "--reason", "closed")
+    row = row_of("nightly", jobschedule("list"))
+    assert "on: its next due time is skipped by" in row
+    jobschedule("move", "nightly", "2099-10-25T02:30", "2099-10-23T02:30")
+    row = row_of("nightly", jobschedule("list"))
+    assert "2099-10-23 00:30:00" in row
+    assert "on: its next due time is moved from" in row
+
+
+def test_what_is_no_longer_a_due_time_is_named() -> None:
+    schedule = in_paris()
+    jobschedule("skip", "nightly", "2099-10-24T02:30")
+    schedule.cron = "40 2 * * *"
+    schedule.save()
+    assert jobschedule("next", "nightly").endswith(
+        "No longer a due time, so that its exception does nothing: 2099-10-24 00:30:00 UTC."
+    )
+
+
+def test_a_skip_by_request_is_no_failure() -> None:
+    schedule = in_paris()
+    for outcome, failing in (("skipped", []), ("skipped_late", ["nightly"])):
+        Tick.objects.all().delete()
+        run_sql(
+            "INSERT INTO django_jobs_tick (schedule_id, due_at, outcome, reason, late_seconds,"
+            " created_at) VALUES (%s, now(), %s, '', 0, now())",
+            [schedule.pk, outcome],
+        )
+        assert listed("--failing") == failing
