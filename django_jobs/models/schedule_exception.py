@@ -69,8 +69,9 @@ class _AsJson(Subquery):
     output_field = models.TextField()
 
 
-def with_changes() -> dict[str, Any]:
-    """The annotation that sets ``Schedule.changes_json``."""
+def with_changes(*, payloads: bool = True) -> dict[str, Any]:
+    """The annotation that sets ``Schedule.changes_json``. Without ``payloads`` it only has whether
+    they have one."""
     # From the time from which a worker may plan, which is not later than the next due time.
     since = models.ExpressionWrapper(
         Least(OuterRef("next_due_at"), Now()) - MOST_MOVED, output_field=models.DateTimeField()
@@ -78,6 +79,8 @@ def with_changes() -> dict[str, Any]:
     rows = ScheduleException.objects.filter(schedule=OuterRef("pk"))
     coming = rows.alias(until=Greatest("due_at", "moved_to")).filter(until__gte=since)
     columns = ("skipped", "moved_to", "payload_version", "reason")
-    payload = Cast("payload", models.TextField())
+    payload: Any = Cast("payload", models.TextField())
+    if not payloads:
+        payload = models.Case(models.When(payload__isnull=False, then=models.Value("")))
     named = coming.values(*columns, payload_json=payload, due=F("due_at"), by=F("requested_by"))
     return {"changes_json": _AsJson(named.order_by("due_at"))}

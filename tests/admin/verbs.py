@@ -163,6 +163,13 @@ def backfill() -> Sent:
     return backfill_url(new_schedule()), {**span, "end_1": end.time(), "confirmed": "3"}
 
 
+def skip_occurrence() -> Sent:
+    schedule = new_schedule()
+    url = reverse("admin:django_jobs_schedule_occurrence", args=[schedule.pk])
+    assert schedule.next_due_at is not None
+    return url, {"due": schedule.next_due_at.isoformat(), "does": "skip", "reason": "why"}
+
+
 def enqueue() -> Sent:
     url = reverse("admin:django_jobs_job_enqueue")
     return f"{url}?job_type=app.collect", {"argument_where": "here", "form_number": "f" * 32}
@@ -238,6 +245,7 @@ OTHERS = {
         make=at(f"{START}?workflow=test.flow", form_number="f" * 32),
     ),
     "backfill": Verb(permission="backfill_schedule", make=backfill),
+    "skip a due time": Verb(permission="move_schedule", make=skip_occurrence),
     "add a schedule": Verb(
         permission="add_schedule",
         make=at(add_url("app.collect"), **filled_in(argument_where="here")),
@@ -271,6 +279,6 @@ OTHERS = {
     ),
 }  # fmt: skip
 VERBS: dict[str, Verb] = {**LISTED, **OTHERS}
-VIEWS = {"edit", "reveal", "enqueue", "start", "backfill", "replay_plan"}
+VIEWS = {"edit", "reveal", "enqueue", "start", "backfill", "replay_plan", "occurrence"}
 """The pages that change something, besides those that each model has, by the end of their name."""
 READ = {"preview", "calendar", "cost", "deploys", "doctor", "failures", "failure_group"}

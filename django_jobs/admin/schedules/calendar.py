@@ -11,23 +11,34 @@ from django.contrib.admin import AdminSite
 from django.db.models import F
 from django.forms import Media
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from ...conf import conf
+from ...domain.changes import Occurrence
 from ...domain.cron import check_timezone
-from ...domain.due_times import DueTimes, due_between
+from ...domain.due_times import DueTimes, due_between, with_changes
 from ...models import Schedule
 from ...models.database import database_time
+from ...models.schedule_exception import with_changes as annotated
 from ...models.schedule_state import ScheduleState
 from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import badge, link, shortened
 from ..layout.console_page import console_page
 from .columns import PLACE
-from .display import CHANGES, YEAR, in_words, state_badge, why_not
+from .display import (
+    CHANGES,
+    YEAR,
+    exception_of,
+    in_words,
+    state_badge,
+    what_it_does,
+    why_not,
+)
 
 CALENDAR = "django_jobs_schedule_calendar"
 MOST = 1_000
@@ -91,8 +102,12 @@ def calendar_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     now, zone = database_time(), timezone.get_current_timezone()
     first, number = _span(request, now.astimezone(zone).date())
     enabled = Schedule.objects.using(conf().database).filter(enabled=True).only(*COLUMNS)
+    enabled = enabled.annotate(**annotated(payloads=False))
     rows = list(enabled.order_by(F("next_due_at").asc(nulls_last=True), "pk")[: MOST + 1])
-    days, not_firing = calendar_of(page.admin_site, rows[:MOST], now, zone, first, number)
+    days, not_firing = calendar_of(
+        *(page.admin_site, rows[:MOST], now, zone, first, number),
+        may_move=page.has_move_permission(request),  # type: ignore[attr-defined]
+    )
     return console_page(
         page,
         request,
@@ -131,16 +146,20 @@ def calendar_of(
     zone: tzinfo,
     first: date,
     number: int,
+    *,
+    may_move: bool = False,
 ) -> tuple[list[Day], list[NotFiring]]:
     """The days from ``first`` on, without the time before ``now``, and the schedules that do not
-    fire. A day is one of the clock of ``zone``."""
+    fire. A day is one of the clock of ``zone``. With ``may_move``, a line has a link to the page of
+    its exceptions."""
     days = [_day(first + timedelta(days=passed), now, zone) for passed in range(number)]
     not_firing = []
     for schedule in schedules:
         name = link(site, Schedule, schedule.pk, shortened(schedule.name))
         if schedule.is_armed:
             try:
-                _add(days, schedule, name, now, zone)
+                moving = _moving_url(site, schedule) if may_move else ""
+                _add(days, schedule, name, now, zone, moving)
                 continue
             except (ValueError, OverflowError) as error:  # the row was not written by a form
                 why = str(error)
@@ -169,7 +188,14 @@ def _day(day: date, now: datetime, zone: tzinfo) -> Day:
     )
 
 
-def _add(days: Sequence[Day], schedule: Any, name: str, now: datetime, zone: tzinfo) -> None:
+def _moving_url(site: AdminSite, schedule: Any) -> str:
+    name = "admin:django_jobs_schedule_occurrence"
+    return reverse(name, args=[schedule.pk], current_app=site.name)
+
+
+def _add(
+    days: Sequence[Day], schedule: Any, name: str, now: datetime, zone: tzinfo, moving: str
+) -> None:
     """Add a line to each day on which the schedule is due, as long as it has jobs left. The due
     times before the first day are counted for a year."""
     rule, left, found = schedule.rule, schedule.jobs_left, []
@@ -177,22 +203,29 @@ def _add(days: Sequence[Day], schedule: Any, name: str, now: datetime, zone: tzi
         left -= due_between(rule, now, min(days[0].begin, now + YEAR), 0, left).count
     for day in days:
         due = due_between(rule, day.begin, day.end, SHOWN, left)
-        found.append((day, due))
+        due, exceptions = with_changes(rule, due, day.begin, day.end, SHOWN, left)
+        found.append((day, due, exceptions))
         if left is not None:
             left -= due.count
     when = format_html("{}", in_words(rule.cron, rule.every))
     if rule.cron:
         when += format_html(' <span class="jobs-quiet">{}</span>', rule.timezone)
-    for day, due in found:
+    for day, due, exceptions in found:
         if due.change:
             day.changes.add(f"{rule.timezone}: {CHANGES[due.change]}")
-        if due.count or due.left_out:
+        if due.count or due.left_out or exceptions:
             line = Line(
                 at=due.first[0] if due.first else day.end,
                 due=_times(due, zone, day.form),
                 count=number_text(due.count),
                 link=name,
-                when=when + _change(due, rule.timezone) if due.change else when,
+                when=format_html(
+                    "{}{}{}{}",
+                    when,
+                    _change(due, rule.timezone) if due.change else "",
+                    _exceptions(exceptions, day, zone),
+                    _link_to_move(moving, day, rule.timezone) if moving else "",
+                ),
             )
             day.lines.append(line)
 
@@ -212,6 +245,24 @@ def _change(due: DueTimes, timezone_name: str) -> str:
     elif 0 < due.count <= SHOWN:
         text = f"{text}: {_times(due, check_timezone(timezone_name), ' %Z')}"
     return format_html(' <span class="jobs-change">{}</span>', text)
+
+
+def _exceptions(exceptions: Sequence[Occurrence], day: Day, zone: tzinfo) -> str:
+    """What comes of the due times of a day that have one, and of those that are moved to it."""
+    texts = []
+    for one in exceptions:
+        assert one.change is not None
+        if day.begin <= one.due < day.end:
+            texts.append((_clock(one.due, zone, day.form), what_it_does(one.change, zone)))
+        else:
+            texts.append((_clock(one.at, zone, day.form), exception_of(one, zone)))
+    return format_html_join("", ' <span class="jobs-change">{}: {}</span>', texts)
+
+
+def _link_to_move(moving: str, day: Day, timezone_name: str) -> str:
+    begin = day.begin.astimezone(check_timezone(timezone_name)).date()
+    text = _("Skip or move…")
+    return format_html(' <a href="{}?from={}">{}</a>', moving, begin.isoformat(), text)
 
 
 def _clock(at: datetime, zone: tzinfo, form: str) -> str:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.utils.formats import date_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.text import get_text_list
 from django.utils.translation import (
     get_language,
@@ -23,6 +23,7 @@ from django.utils.translation import (
 from django.utils.translation import gettext as _
 
 from ... import registry
+from ...domain.changes import Change, Occurrence
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import MONTHS, WEEKDAYS, describe, needs_both_elsewhere
 from ...domain.due_times import due_between
@@ -57,6 +58,8 @@ class DueTime:
     utc: str
     change: str
     """The change of the clock on that day; empty on an ordinary day."""
+    exception: str
+    """Its exception; empty without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,7 @@ def preview(rule: Rule, now: datetime, jobs_left: int | None = None) -> Preview:
     return Preview(
         words=in_words(rule.cron, rule.every),
         zone=rule.timezone,
-        times=tuple(_due_time(moment, zone, rule.timezone) for moment in due),
+        times=tuple(_due_time(one, zone, rule.timezone) for one in rule.occurrences(due)),
         note=note,
         left_out=_left_out(rule, now, zone) if due else "",
     )
@@ -256,22 +259,54 @@ def next_due(schedule: Schedule, now: datetime) -> str:
         return _("a worker is about to compute it")
     if schedule.next_due_at is None:
         return NOTHING
-    local = on_clock(schedule.next_due_at, zone_of(schedule), THIS_YEAR)
+    zone = zone_of(schedule)
+    notes: list[str] = []
+    local = on_clock(schedule.next_due_at, zone, THIS_YEAR)
+    with suppress(ValueError):  # a rule that a worker will refuse
+        coming = schedule.rule.occurrences([schedule.next_due_at])
+        notes = [exception_of(one, zone) for one in coming if one.change is not None]
     return format_html(
-        '{} <span class="jobs-quiet">{}</span>', local, ago(schedule.next_due_at, now)
+        '{} <span class="jobs-quiet">{}</span>{}',
+        local,
+        ago(schedule.next_due_at, now),
+        format_html_join("", ' <span class="jobs-change">{}</span>', ((note,) for note in notes)),
     )
 
 
-def _due_time(moment: datetime, zone: tzinfo, name: str) -> DueTime:
-    change: Any = CHANGES.get(clock_change(moment, name), "")
+def exception_of(one: Occurrence, zone: tzinfo) -> str:
+    """The exception of what comes, as it is seen from the time at which it comes."""
+    if one.change is None:
+        return ""
+    if one.change.moved_to is not None:
+        return _("moved from %(time)s") % {"time": local_text(one.due, zone)}
+    return what_it_does(one.change, zone)
+
+
+def what_it_does(change: Change, zone: tzinfo) -> str:
+    """The exception of a due time: ``skipped``."""
+    if change.skipped:
+        return _("skipped")
+    texts = []
+    if change.moved_to is not None:
+        texts.append(_("moved to %(time)s") % {"time": local_text(change.moved_to, zone)})
+    if change.payload_json is not None:
+        texts.append(_("with other arguments"))
+    return ", ".join(texts)
+
+
+def _due_time(one: Occurrence, zone: tzinfo, name: str) -> DueTime:
+    change: Any = CHANGES.get(clock_change(one.at, name), "")
     return DueTime(
-        local=_clock(moment.astimezone(zone)),
-        utc=_clock(moment.astimezone(UTC)),
+        local=local_text(one.at, zone),
+        utc=local_text(one.at, UTC),
         change=str(change),
+        exception=exception_of(one, zone),
     )
 
 
-def _clock(local: datetime) -> str:
+def local_text(at: datetime, zone: tzinfo) -> str:
+    """A time in ``zone``, as plain text."""
+    local = at.astimezone(zone)
     text = date_format(local, str(WHOLE))
     if local.microsecond:
         text += f".{local.microsecond:06}".rstrip("0")

@@ -20,6 +20,7 @@ from ...conf import conf
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Schedule, Tick
 from ...models.schedule import LONGEST_NAME
+from ...models.schedule_exception import with_changes
 from ...models.timestamps import TimestampSubquery
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..forms.arguments import MORE, arguments_of, takes_more
@@ -33,7 +34,15 @@ from .calendar import CALENDAR, calendar_view
 from .columns import ScheduleColumns, readonly_reason
 from .display import why_not
 from .form import ScheduleForm, form_for, upgraded_payload
-from .views import choose_job_type, deletion_summary, list_notes, page_context, preview_view
+from .views import (
+    OCCURRENCE,
+    choose_job_type,
+    deletion_summary,
+    list_notes,
+    occurrence_view,
+    page_context,
+    preview_view,
+)
 
 COPIED = frozenset(FIELDS) - {"job_type", "payload"}
 WHEN = (
@@ -74,6 +83,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         return {
             "last_outcome": Subquery(last.values("outcome")[:1]),
             "last_tick_at": TimestampSubquery(last.values("due_at")[:1]),
+            **with_changes(payloads=False),
         }
 
     has_view_permission = allowed_by("view_schedule", "change_schedule")
@@ -81,6 +91,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     has_pause_permission = allowed_by("pause_schedule")
     has_run_permission = allowed_by("run_schedule")
     has_backfill_permission = allowed_by("backfill_schedule")
+    has_move_permission = allowed_by("move_schedule")
     _may_change = allowed_by("change_schedule")
     _may_delete = allowed_by("delete_schedule")
 
@@ -110,6 +121,10 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
                 self._may_backfill,
                 is_unconfirmed,
             ),
+            console_path(
+                *(self, "<int:pk>/occurrence/", occurrence_view, OCCURRENCE, self._may_move),
+                is_unconfirmed,
+            ),
             *super().get_urls(),
         ]
 
@@ -118,6 +133,9 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
 
     def _may_backfill(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request) and self.has_backfill_permission(request)
+
+    def _may_move(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request) and self.has_move_permission(request)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -3,36 +3,76 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import islice
 from typing import Any
 
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.widgets import AdminSplitDateTime
+from django.db.models import Q
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ... import registry
+from ...api.occurrences import (
+    change_occurrence,
+    move_occurrence,
+    restore_occurrence,
+    skip_occurrence,
+)
 from ...conf import conf
-from ...models import Backfill, Schedule, Tick, Worker
+from ...domain.changes import utc_text
+from ...domain.schedules import INSTANT
+from ...exceptions import JobsError
+from ...models import Backfill, Schedule, ScheduleException, Tick, Worker
 from ...models.database import database_time
 from ...models.timestamps import TimestampMax
 from ...models.worker import ALIVE
 from ..access.visible import Visible
 from ..base.actions import ModelAdmin
-from ..base.formatting import NOTHING, badge, change_url, duration, list_url, moment
+from ..base.formatting import (
+    NOTHING,
+    badge,
+    change_url,
+    duration,
+    list_url,
+    moment,
+    refusal_text,
+)
 from ..base.paginator import CappedCount, counted
-from ..layout.console_page import console_page
+from ..forms.moments import MomentField
+from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
 from .backfills import last_backfills
 from .columns import readonly_reason
-from .display import on_clock, preview, zone_of
-from .form import RuleForm
+from .display import local_text, on_clock, preview, what_it_does, zone_of
+from .form import Choices, RuleForm
 from .ticks import last_ticks
 
 UNSEEN = timedelta(seconds=60)
 """If no worker has looked at the schedules for this long, the list warns."""
+OCCURRENCE = "django_jobs_schedule_occurrence"
+COMING = 20
+"""Due times that the form of exceptions offers, besides those that have one."""
+SHOWN = 20
+"""Exceptions on the page of a schedule."""
+DOES: Choices = [
+    ("skip", gettext_lazy("skipped")),
+    ("to", gettext_lazy("moved to the new time")),
+    ("payload", gettext_lazy("given other arguments")),
+    ("restore", gettext_lazy("as its rule says again")),
+]
+"""What the form of exceptions can do."""
 
 
 def preview_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
@@ -86,6 +126,158 @@ def list_notes() -> list[str]:
     return [_("No worker has checked the schedules for %(time)s.") % {"time": duration(age)}]
 
 
+class OccurrenceForm(forms.Form):
+    """What one due time is to do. Times are in the current time zone."""
+
+    due = forms.ChoiceField(label=gettext_lazy("Due time"))
+    does = forms.ChoiceField(label=gettext_lazy("It is"), choices=DOES, widget=forms.RadioSelect)
+    to = MomentField(label=gettext_lazy("New time"), required=False, widget=AdminSplitDateTime)
+    payload = forms.JSONField(
+        label=gettext_lazy("Arguments"),
+        required=False,
+        help_text=gettext_lazy("All of them, as JSON."),
+    )
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        required=False,
+        max_length=300,
+        help_text=gettext_lazy("Its tick shows it."),
+    )
+
+    def __init__(self, due: Choices, may_read: bool, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        fields: dict[str, Any] = self.fields
+        fields["due"].choices = due
+        # A due time that has come meanwhile is no choice any more: the refusal says why.
+        fields["due"].valid_value = _is_time
+        if not may_read:
+            del fields["payload"]
+            fields["does"].choices = [choice for choice in DOES if choice[0] != "payload"]
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        for field in ("to", "payload"):
+            if given.get("does") == field and given.get(field) is None and field not in self.errors:
+                self.add_error(field, _("This field is required."))
+        return given
+
+
+def _is_time(text: str) -> bool:
+    with suppress(ValueError):
+        return parse_datetime(text) is not None
+    return False
+
+
+def occurrence_view(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
+    """A form that skips or moves a due time of a schedule, gives it other arguments, or undoes
+    that."""
+    schedule = page.get_queryset(request).filter(pk=pk).first()
+    if schedule is None:
+        raise Http404
+    back = change_url(page.admin_site, Schedule, pk)
+    with timezone.override(zone_of(schedule)):
+        given = request.POST if request.method == "POST" else None
+        may_read = request.user.has_perm("django_jobs.view_job_payload")
+        initial = {"due": request.GET.get("due"), "does": "skip"}
+        form = OccurrenceForm(_coming(schedule, request), may_read, given, initial=initial)
+        if form.is_valid():
+            try:
+                message = _carry_out(schedule, form.cleaned_data, request.user)
+            except (JobsError, ValueError, OverflowError) as error:
+                form.add_error(None, refusal_text(error))
+            else:
+                user = request.user.pk
+                assert user is not None
+                LogEntry.objects.log_actions(user, [schedule], CHANGE, message, single_object=True)
+                page.message_user(request, _("The due time was changed."), messages.SUCCESS)
+                return HttpResponseRedirect(back)
+        response = console_page(
+            page,
+            request,
+            "schedule/occurrence.html",
+            title=_("Skip or move"),
+            media=form.media,
+            parents=[list_crumb(page), (str(schedule), back)],
+            subtitle=str(schedule),
+            zone=schedule.timezone,
+            form=form,
+            back=back,
+        )
+        response.render()
+    return response
+
+
+def _carry_out(schedule: Schedule, given: dict[str, Any], actor: Any) -> str:
+    """Do what the form was given; return what the history says."""
+    due = parse_datetime(given["due"])
+    assert due is not None
+    asked: dict[str, Any] = {"actor": actor, "reason": given["reason"]}
+    name = schedule.name
+    match given["does"]:
+        case "skip":
+            skip_occurrence(name, due, **asked)
+            return f"skipped {utc_text(due)}"
+        case "to":
+            move_occurrence(name, due, given["to"], **asked)
+            return f"moved {utc_text(due)} to {utc_text(given['to'])}"
+        case "payload":
+            change_occurrence(name, due, given["payload"], **asked)
+            return f"changed the arguments of {utc_text(due)}"
+        case _:
+            restore_occurrence(name, due, actor=actor)
+            return f"restored {utc_text(due)}"
+
+
+def _coming(schedule: Any, request: HttpRequest) -> Choices:
+    """The next due times, from the day that the address names; and those with an exception that are
+    not among them. Each by its time according to the rule."""
+    now, zone = schedule.read_at, zone_of(schedule)
+    begin = now
+    with suppress(ValueError, OverflowError):
+        day = date.fromisoformat(request.GET.get("from", ""))
+        begin = max(datetime.combine(day, time(), zone).astimezone(UTC) - INSTANT, now)
+    found: dict[datetime, str] = {}
+    with suppress(ValueError, OverflowError):  # a broken rule, which the refusal names
+        rule = schedule.rule
+        for one in rule.occurrences(islice(rule.due_times(begin), COMING)):
+            found[one.due] = what_it_does(one.change, zone) if one.change else ""
+        for change in rule.changes:
+            if max(change.due, change.moved_to or change.due) > now:
+                found[change.due] = what_it_does(change, zone)
+    choices = []
+    for due in sorted(found):
+        text = local_text(due, zone)
+        choices.append((due.isoformat(), f"{text}: {found[due]}" if found[due] else text))
+    return choices
+
+
+def exceptions_of(schedule: Any, may_move: bool, site: Any) -> list[dict[str, Any]]:
+    """The newest exceptions of a schedule, as its page shows them."""
+    now, zone = schedule.read_at, zone_of(schedule)
+    url = reverse(f"admin:{OCCURRENCE}", args=[schedule.pk], current_app=site.name)
+    strays = set()
+    with suppress(ValueError, OverflowError):  # a rule that a worker will refuse
+        strays = {change.due for change in schedule.rule.strays(now)}
+    rows = ScheduleException.objects.using(schedule._state.db).filter(schedule=schedule)
+    return [
+        {
+            "due": on_clock(row.due_at, zone),
+            "does": _("skipped") if row.skipped else "",
+            "moved_to": on_clock(row.moved_to, zone) if row.moved_to else "",
+            "payload": row.has_payload,
+            "who": row.requested_by,
+            "reason": row.reason,
+            "stray": row.due_at in strays,
+            "url": f"{url}?{urlencode({'due': row.due_at.isoformat()})}"
+            if may_move and max(row.due_at, row.moved_to or row.due_at) > now
+            else "",
+        }
+        for row in rows.defer("payload")
+        .annotate(has_payload=Q(payload__isnull=False))
+        .order_by("-due_at")[:SHOWN]
+    ]
+
+
 def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, Any]:
     """The context of a schedule's page in addition to its form."""
     site, visible = page.admin_site, Visible(page.admin_site, request)
@@ -100,6 +292,10 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     job_type = registry.find(schedule.job_type)
     if page.has_add_permission(request) and job_type is not None and job_type.schedulable:
         context["duplicate_url"] = page.duplicate_url(schedule)
+    may_move = page.has_move_permission(request)
+    if may_move:
+        name = f"admin:{OCCURRENCE}"
+        context["occurrence_url"] = reverse(name, args=[schedule.pk], current_app=site.name)
     if page.has_backfill_permission(request):
         name = "admin:django_jobs_schedule_backfill"
         context["backfill_url"] = reverse(name, args=[schedule.pk], current_app=site.name)
@@ -107,6 +303,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     return {
         **context,
         "fixed": readonly_reason(schedule),
+        "exceptions": exceptions_of(schedule, may_move, site),
         "ticks": [
             {
                 "due": on_clock(tick.due_at, zone),
@@ -140,14 +337,20 @@ def deletion_summary(schedules: Any) -> tuple[list[str], dict[str, Any], set[str
     alias = conf().database
     ticks = Tick.objects.using(alias).filter(schedule__in=schedules)
     backfills = Backfill.objects.using(alias).filter(schedule__in=schedules)
+    exceptions = ScheduleException.objects.using(alias).filter(schedule__in=schedules)
     first = Schedule.objects.using(alias).filter(pk=schedules[0].pk)
-    counts = first.annotate(ticks_=CappedCount(ticks), backfills_=CappedCount(backfills))
-    row: Any = counts.values("ticks_", "backfills_").first() or {}
+    counts = first.annotate(
+        ticks_=CappedCount(ticks),
+        backfills_=CappedCount(backfills),
+        exceptions_=CappedCount(exceptions),
+    )
+    row: Any = counts.values("ticks_", "backfills_", "exceptions_").first() or {}
     names = [str(schedule) for schedule in schedules]
     numbers = {
         Schedule: str(len(names)),
         Tick: counted(row.get("ticks_", 0)),
         Backfill: counted(row.get("backfills_", 0)),
+        ScheduleException: counted(row.get("exceptions_", 0)),
     }
     counts_by_name = {
         str(model._meta.verbose_name_plural): count for model, count in numbers.items()
