@@ -29,7 +29,7 @@ def noted(job_type: str, headers: Mapping[str, Any] | None) -> Mapping[str, Any]
     generation = run.generation + 1
     times, rest = divmod(generation, MANY)
     if times and not rest and not times & (times - 1):  # a power of two
-        _warn(job_type, generation)
+        _report(job_type, generation)
     return {**(headers or {}), GENERATION: generation}
 
 
@@ -40,7 +40,7 @@ def generation_in(headers: Mapping[str, Any]) -> int:
 
 
 @lru_cache(maxsize=1_000)  # in each process once
-def _warn(job_type: str, generation: int) -> None:
+def _report(job_type: str, generation: int) -> None:
     run = current.get()
     assert run is not None
     fields = {"job_id": run.job_id, "job_type": run.job_type, "attempt": run.attempt}

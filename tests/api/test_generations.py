@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def nothing_was_said() -> None:
-    generations._warn.cache_clear()
+    generations._report.cache_clear()
 
 
 def generation_of(job_type: str) -> list[int]:

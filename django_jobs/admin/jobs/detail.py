@@ -17,13 +17,7 @@ from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
 from ..access.visible import LinksVisible
 from ..base.actions import ceiling_of
-from ..base.formatting import (
-    NOTHING,
-    badge,
-    moment_column,
-    one_line,
-    text_column,
-)
+from ..base.formatting import NOTHING, badge, moment_column, one_line, text_column
 from ..base.json_display import coding_of, document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section, unlimited
 from ..base.search import LARGEST_ID, Search, job_search, show

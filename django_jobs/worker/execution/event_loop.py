@@ -87,11 +87,7 @@ class HandlerLoop:
         task = asyncio.current_task()
         assert task is not None
         limit = _Limit(
-            asked,
-            asyncio.timeout(timeout),
-            TimedOut(seconds=timeout or 0.0),
-            current_calls(),
-            task,
+            asked, asyncio.timeout(timeout), TimedOut(seconds=timeout or 0.0), current_calls(), task
         )
         self._running.add(limit)
         loop, at_its_end = asyncio.get_running_loop(), None
