@@ -138,7 +138,6 @@ class Job(models.Model):
         null=True,
         blank=True,
         editable=False,
-        db_collation="C",  # lines with the same beginning are neighbours in the index
         help_text=_("All gates as one text. Jobs with the same gates wait in one line."),
     )
     workflow_run = models.ForeignKey(
