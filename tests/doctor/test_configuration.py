@@ -137,7 +137,9 @@ ENTRIES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("RESOURCES", {"rate": "50/m"}, {"rate": 50.0, "rate_seconds": 1.0}),
     ("RESOURCES", {"breaker": {"failures": 20}}, {"breaker_failures": None}),
     ("RESOURCES", {"retry_budget": 0.2}, {"retry_budget": 0.3}),
+    ("RESOURCES", {"max_waiting": 5}, {"max_waiting": None}),
     ("TENANTS", {"weight": 5, "max_concurrency": 2}, {"max_concurrency": None}),
+    ("TENANTS", {"max_waiting": 5}, {"max_waiting": 6}),
 ]
 
 

@@ -24,7 +24,7 @@ from django_jobs import (
 from django_jobs.api import sql_defaults
 from django_jobs.domain.admission import FairShares
 from django_jobs.lifecycle.gates.admission import admit
-from django_jobs.lifecycle.operations import quarantines
+from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.lifecycle.promoting import promote
 from django_jobs.models import Job, Queue, Resource, Tenant, Tick, UniqueKey, WorkflowRun
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
@@ -416,3 +416,18 @@ def test_a_key_refuses_what_is_no_limit(wrong: Any) -> None:
 def test_a_row_refuses_what_is_no_limit(model: Any) -> None:
     with pytest.raises(IntegrityError, match="max_waiting"), transaction.atomic():
         model.objects.create(name="new", max_waiting=0)
+
+
+def test_the_lines_are_compared_byte_by_byte_in_all_partitions() -> None:
+    rows = run_sql(
+        "SELECT DISTINCT collation_name FROM information_schema.columns"
+        " WHERE table_name LIKE 'django_jobs_job%' AND column_name = 'gates'"
+    )
+    assert rows == [("C",)]
+
+
+def test_a_tenant_that_was_paused_by_name_keeps_the_limit_that_it_got() -> None:
+    limits.pause_tenants(["acme", "newt"])
+    Tenant.objects.filter(name="acme").update(max_waiting=7)
+    limits.resume_tenants(["acme", "newt"])
+    assert list(Tenant.objects.values_list("name", "max_waiting")) == [("acme", 7)]
