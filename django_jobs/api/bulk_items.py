@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..domain.payload import a_kind
@@ -15,6 +16,9 @@ from .validation import check_key
 
 if TYPE_CHECKING:
     from .job_type import JobType
+
+TEXT = itemgetter(0)
+"""Of an item, without a call of Python for each of thousands."""
 
 Request = tuple[int, Mapping[str, Any], str | None]
 """One of many jobs: its index, its payload and its idempotency key."""
@@ -33,7 +37,11 @@ def items_of(
     requests = _requests(payloads) if keys is None else _keyed(job_type, payloads, keys)
     # A generator may use the connection, or change a payload that it has given.
     early = isinstance(payloads, list | tuple) and not gating.calls_project(job_type)
-    return ReadAhead(requests, partial(_item, job_type), early=early)
+    return ReadAhead(requests, partial(_item, job_type), early=early, size=_size)
+
+
+def _size(items: list[Item]) -> int:
+    return sum(map(len, map(TEXT, items)))
 
 
 def _requests(payloads: Iterable[Mapping[str, Any]]) -> Iterator[Request]:

@@ -228,9 +228,9 @@ class JobType(Generic[P, R]):
 
         Returns the ids in the order of the payloads. ``idempotency_keys`` has a key or None for
         each payload; if a live job holds the key, that job's id is returned. Payloads are read in
-        batches of 5,000, so an iterator of millions takes little memory. An invalid payload raises
-        :class:`PayloadError` with its index, after earlier batches were written: call it inside
-        ``transaction.atomic()`` to write all or none.
+        batches of 5,000 or 32 MB, so an iterator of millions takes little memory. An invalid one
+        raises :class:`PayloadError` with its index, after earlier batches were written: call it
+        inside ``transaction.atomic()`` to write all or none.
         """
         if conf().hooks:
             with around(enqueue_event(self)) as event:

@@ -145,8 +145,9 @@ def copy_in(
     with connection.cursor() as cursor:
         with connection.wrap_database_errors, cursor.copy(statement) as copy:
             for start in range(0, len(rows), PART):
-                copy.write("".join(_line(*row) for row in rows[start : start + PART]))
-                meanwhile(PART)
+                part = rows[start : start + PART]
+                copy.write("".join(_line(*row) for row in part))
+                meanwhile(len(part))
         if cursor.rowcount < len(rows):
             raise rows_dropped(len(rows) - cursor.rowcount)
     return list(ids)

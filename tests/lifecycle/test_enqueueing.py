@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models.signals import post_init
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs import PayloadError, enqueue_many
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import enqueueing, notifying
+from django_jobs.lifecycle import enqueueing, notifying, read_ahead
 from django_jobs.lifecycle.bulk_insert import copy_in
 from django_jobs.lifecycle.enqueueing import BATCH
 from django_jobs.models import Job, Queue
-from tests.app.jobs import add, noop
+from tests.app.jobs import add, noop, write_effect
 from tests.factories import (
     claim_ready,
     enqueue_and_claim,
@@ -406,3 +407,23 @@ def test_batches_written_before_a_refusal_notify_their_workers() -> None:
                 enqueue_many("app.noop", payloads)
             assert notes() == []
         assert notes() == ["default"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize("of", [list, iter])
+def test_large_payloads_are_written_in_several_statements_in_order(
+    monkeypatch: pytest.MonkeyPatch, of: Callable[[Any], Any], keys: bool
+) -> None:
+    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(read_ahead, "FIRST", 2)
+    notes = [f"{number} {'x' * 3_000}" for number in range(30)]
+    given = [f"k{number}" for number in range(30)] if keys else None
+    with CaptureQueriesContext(connection) as made:
+        ids = write_effect.enqueue_many(
+            of([{"note": note} for note in notes]), idempotency_keys=given
+        )
+    rows = Job.objects.in_bulk(ids)
+    assert [rows[id_].payload["note"] for id_ in ids] == notes
+    inserts = [one["sql"] for one in made if "nextval" in one["sql"]]
+    assert len(inserts) == (1 if keys else 30 // 4 + 1), "a transaction with keys is read whole"

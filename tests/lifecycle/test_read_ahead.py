@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_jobs.lifecycle import read_ahead
 from django_jobs.lifecycle.read_ahead import ReadAhead
 
 
@@ -64,3 +65,55 @@ def test_items_are_skipped_without_being_kept() -> None:
     assert batches.skip(3) == 3
     assert batches.take(9) == [6, 8]
     assert batches.skip(1) == 0
+
+
+def text_of(size: int) -> str:
+    return "x" * size
+
+
+def sizes(batches: ReadAhead[int, str], *, ahead: bool) -> Iterator[list[int]]:
+    while batch := batches.take(100):
+        yield [len(text) for text in batch]
+        if ahead:
+            batches.read(100)
+            batches.make(30)
+            batches.make(100)
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize(
+    "source",
+    [
+        [1_000] * 250,
+        [1] * 90 + [1_000] * 90 + [1] * 250,
+        [20_000, 1, 1, 20_000, 20_000, 1],
+        [*range(0, 2_000, 7)],
+    ],
+)
+def test_a_batch_ends_when_its_items_are_large(
+    monkeypatch: pytest.MonkeyPatch, source: list[int], ahead: bool
+) -> None:
+    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(read_ahead, "FIRST", 2)
+    monkeypatch.setattr(read_ahead, "PART", 8)
+    batches = ReadAhead(source, text_of, early=ahead, size=lambda items: sum(map(len, items)))
+    found = list(sizes(batches, ahead=ahead))
+    assert [size for batch in found for size in batch] == source
+    assert batches.is_over
+    for batch in found:
+        assert len(batch) <= 100
+        assert sum(batch[:-8]) < 10_000
+
+
+def test_a_broken_source_raises_after_the_large_items_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 2)
+    monkeypatch.setattr(read_ahead, "FIRST", 2)
+    batches = ReadAhead(counting(5), doubled, early=True, size=len)
+    assert batches.take(9) == [0, 2]
+    batches.read(9)
+    assert batches.take(9) == [4, 6]
+    batches.read(9)
+    with pytest.raises(KeyError, match="the source broke"):
+        batches.take(9)

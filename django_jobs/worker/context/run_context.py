@@ -267,7 +267,8 @@ class RunContext:
     ) -> None:
         """Make a job for each payload, as steps of this job's run; then one of ``then``.
 
-        The children are written 5,000 at a time, and start as each batch is committed. If the
+        The children are written in batches of 5,000, or of 32 MB of payloads, and start as each
+        batch is committed. If the
         attempt fails, the next one continues: give the same payloads in the same order. ``then`` (a
         job type, or ``publish.step(...)``) starts when this job and all children succeeded; with
         ``when="finished"``, when the children ended. What waits for this step in its workflow

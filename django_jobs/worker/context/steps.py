@@ -190,7 +190,7 @@ def _write(
     count, is_last = skipped, False
     while not is_last:
         batch = items.take(BATCH)
-        is_last = len(batch) < BATCH
+        is_last = items.is_over
         on_batch()
         count = write_batch(attempt.job, new, count, batch, is_last=is_last).count
     return count

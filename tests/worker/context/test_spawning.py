@@ -22,13 +22,16 @@ from django_jobs import (
 )
 from django_jobs.domain.outcomes import Failed, Snoozed, Succeeded
 from django_jobs.domain.workflows import When
+from django_jobs.lifecycle import read_ahead
 from django_jobs.lifecycle.compensating import as_json, failed_compensations
 from django_jobs.lifecycle.operations.dead_letters import dismiss
 from django_jobs.lifecycle.operations.jobs import replay, run_now
 from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.lifecycle.workflows import results, spawning
+from django_jobs.lifecycle.workflows.spawning import write_batch
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Dependency, Job, Queue, Receipt, Resource, UniqueKey, WorkflowRun
+from django_jobs.testing import run_jobs
 from django_jobs.worker.context import steps as context_steps
 from django_jobs.worker.execution import handler_call
 from tests.app.gate_jobs import refund_payment
@@ -627,3 +630,35 @@ def test_a_failure_after_a_first_batch_whose_answer_was_lost_ends_the_run(
     run = WorkflowRun.objects.get()
     assert states(run)["noop"] == "cancelled (failed)"
     assert (run.status, run.reason) == ("failed", "spawner failed")
+
+
+@pytest.mark.parametrize("number", [8, 9])
+def test_large_payloads_are_written_in_several_batches(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(read_ahead, "FIRST", 2)
+    monkeypatch.setattr(context_steps, "BATCH", 5_000)
+    batches: list[int] = []
+
+    def noted(job: Any, new: Any, count: int, batch: Any, *, is_last: bool) -> Any:
+        batches.append(len(batch))
+        return write_batch(job, new, count, batch, is_last=is_last)
+
+    monkeypatch.setattr(context_steps, "write_batch", noted)
+
+    def large(text: str) -> None: ...
+
+    def spawns() -> None:
+        this_run().spawn(large_type, [{"text": "x" * 3_000}] * number, then=noop)
+
+    with (
+        declared(large, name="app.large") as large_type,
+        declared(spawns, name="app.spawns") as job_type,
+    ):
+        job_type.enqueue()
+        run_jobs(check=True)
+    assert sum(batches) == number
+    assert batches[:2] == [4, 4]
+    assert WorkflowRun.objects.get().status == "succeeded"
+    assert Job.objects.filter(job_type="app.noop", status="succeeded").count() == 1
