@@ -77,8 +77,6 @@ class _CallThread:
         self.calls: SimpleQueue[Call | Future[None]] = SimpleQueue()
         self.has_ended = False
         """Whether the handler has ended, perhaps during a call."""
-        self.connections: LentConnections | None = None
-        """Those of its calls, once it has any."""
         self._threads = threads
         self._sessions = sessions
         threading.Thread(target=self._run, name="django_jobs-call", daemon=True).start()
