@@ -67,7 +67,7 @@ COLUMNS = {"strict": ("priority_weight",), "rate": ("rate", "rate_seconds")}
 """Of the options that are not the name of a column."""
 
 OF_SOURCE = {
-    "client": "",
+    "global": "ROLE ALL",
     "database": "DATABASE {database}",
     "user": "ROLE {role}",
     "database user": "ROLE {role} IN DATABASE {database}",
@@ -107,12 +107,11 @@ def examine_abandoned(read: Reader) -> Iterator[Finding]:
         of = OF_SOURCE[row["source"]].format(**row)
         yield found(
             "D214",
-            f"client_connection_check_interval is 0 by {of or 'OPTIONS of DATABASES'}. So "
-            "the server completes the statement of a handler whose process was killed, and commits "
-            "it, while the next attempt runs.",
-            "Workers set half a second if nobody sets 0. Remove the setting, and start them again"
-            + (":" if of else "."),
-            *([f"ALTER {of} RESET client_connection_check_interval;"] if of else []),
+            f"client_connection_check_interval is 0, set by ALTER {of}. So the server "
+            "completes the statement of a handler whose process was killed, and commits it, while "
+            "the next attempt runs.",
+            "Workers set half a second if nobody sets 0. Remove the setting, and start them again:",
+            f"ALTER {of} RESET client_connection_check_interval;",
             setting="client_connection_check_interval",
             source=row["source"],
         )

@@ -207,7 +207,9 @@ def test_a_date_style_that_psycopg_cannot_read_is_one_finding(style: str) -> Non
     assert not [one for one in diagnosis.not_examined if "NotImplemented" in one.reason]
 
 
-@pytest.mark.parametrize("of", ["ROLE {role}", "DATABASE {name}", "ROLE {role} IN DATABASE {name}"])
+@pytest.mark.parametrize(
+    "of", ["ROLE {role}", "ROLE ALL", "DATABASE {name}", "ROLE {role} IN DATABASE {name}"]
+)
 def test_a_check_of_clients_that_is_switched_off_is_found(transactional_db: None, of: str) -> None:
     assert not findings(examine_abandoned, "D214"), "0 is the default, and workers set another"
     ((role, name),) = run_sql("SELECT quote_ident(session_user), quote_ident(current_catalog)")
@@ -219,18 +221,3 @@ def test_a_check_of_clients_that_is_switched_off_is_found(transactional_db: None
     run_sql(*off.commands)
     connection.close()
     assert not findings(examine_abandoned, "D214")
-
-
-def test_a_check_of_clients_that_the_project_switches_off_is_found(
-    transactional_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    off = {
-        **connection.settings_dict["OPTIONS"],
-        "options": "-c client_connection_check_interval=0",
-    }
-    monkeypatch.setitem(connection.settings_dict, "OPTIONS", off)
-    connection.close()
-    (found,) = findings(examine_abandoned, "D214")
-    assert (found.facts["source"], found.commands) == ("client", ())
-    assert "OPTIONS of DATABASES" in found.problem
-    connection.close()

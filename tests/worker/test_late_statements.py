@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import psycopg
 import pytest
+from django.db import connection
 
 from django_jobs import JobType, cancel
 from django_jobs.models import Job, Run
@@ -147,9 +148,20 @@ def test_a_time_that_the_role_has_is_kept(start_worker: Start) -> None:
         run_sql(f"ALTER DATABASE {name} RESET client_connection_check_interval")
 
 
-def test_a_role_may_switch_it_off(role: Role) -> None:
-    run_sql(f"ALTER ROLE {role.name} SET client_connection_check_interval = 0")
-    with psycopg.connect(role.url) as session:
+@pytest.mark.parametrize("of", ["ROLE {role}", "DATABASE {name}", "ROLE {role} IN DATABASE {name}"])
+def test_a_role_or_a_database_may_switch_it_off(role: Role, of: str) -> None:
+    ((name,),) = run_sql("SELECT quote_ident(current_catalog)")
+    assert shown_for(role) == "500ms"
+    run_sql(
+        f"ALTER {of} SET client_connection_check_interval = 0".format(role=role.name, name=name)
+    )
+    assert shown_for(role) == "0"
+    run_sql(f"ALTER {of} RESET client_connection_check_interval".format(role=role.name, name=name))
+    assert shown_for(role) == "500ms"
+
+
+def shown_for(role: Role) -> str:
+    with psycopg.connect(role.url, dbname=connection.settings_dict["NAME"]) as session:
         session.execute(LOOK_FOR_THE_CLIENT)
-        shown = session.execute("SHOW client_connection_check_interval").fetchone()
-    assert shown == ("0",)
+        (shown,) = session.execute("SHOW client_connection_check_interval").fetchone() or ("",)
+    return str(shown)

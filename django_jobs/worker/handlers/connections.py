@@ -38,15 +38,18 @@ from .query_count import count_query
 IDLE_CHECK_SECONDS = 30.0
 
 LOOK_FOR_THE_CLIENT = b"""
-SELECT set_config('client_connection_check_interval', '500', false) FROM pg_settings
-WHERE name = 'client_connection_check_interval' AND setting = '0'
-  AND source NOT IN ('client', 'database', 'user', 'database user')
+SELECT set_config('client_connection_check_interval', '500', false)
+WHERE current_setting('client_connection_check_interval') = '0' AND NOT EXISTS (
+    SELECT FROM pg_db_role_setting, unnest(setconfig) AS setting
+    WHERE starts_with(setting, 'client_connection_check_interval=')
+      AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user))
+      AND setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())))
 """
 """Lets the server end a statement soon after its client has gone, as a killed process has. By
 default it completes it, and commits, while the next attempt runs. Every half second, unless the
-project, the role or the database has set another time, such as 0, which is never (D214). Not in the
-options of the connection, which PgBouncer refuses. A server on a system that cannot notice it
-answers with an error."""
+role or the database has another time, such as 0, which is never (D214). In the catalog, because
+pg_settings takes 0.6 ms, also after each DISCARD. Not in the options of the connection, which
+PgBouncer refuses. A server on a system that cannot notice it answers with an error."""
 
 
 class HandlerConnections:
