@@ -30,7 +30,8 @@ SELECT current_setting('search_path'), current_setting('role'), current_setting(
        (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
        (SELECT count(*) FROM pg_class WHERE relpersistence = 't' AND relname = 'left_behind'),
        (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_cursors WHERE
-       name <> ''), (SELECT count(*) FROM pg_listening_channels())
+       name <> ''), (SELECT count(*) FROM pg_listening_channels()),
+       current_setting('client_connection_check_interval')
 """
 
 
@@ -45,6 +46,7 @@ def state() -> list[Any]:
         *(raw.row_factory.__name__, raw.autocommit, raw.isolation_level, raw.read_only),
         *(len(connection.execute_wrappers), connection.in_atomic_block, connection.autocommit),
         getattr(connection, "tenant", None),
+        raw.pgconn.pipeline_status,
     ]
 
 
@@ -147,6 +149,11 @@ LEAVES: dict[str, Callable[[], Any]] = {
     "listening": execute("LISTEN left_behind"),
     "declared": execute("DECLARE left_behind CURSOR WITH HOLD FOR SELECT 1"),
     "iterator": iterate_and_leave,
+    "pipeline": raw(lambda raw: raw.pipeline().__enter__()),
+    "statement of a pipeline": raw(
+        lambda raw: (raw.pipeline().__enter__(), raw.execute("SET app.tenant = '1'"))
+    ),
+    "own check of clients": execute("SET client_connection_check_interval = 0"),
     "row factory": raw(lambda raw: setattr(raw, "row_factory", dict_row)),
     "read only": raw(lambda raw: setattr(raw, "read_only", True)),
     "autocommit": raw(lambda raw: setattr(raw, "autocommit", False)),
