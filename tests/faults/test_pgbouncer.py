@@ -19,6 +19,7 @@ from django_jobs.worker.execution.failures import outcome_of_exception
 from django_jobs.worker.wakeup import Wakeup
 from tests.app import database_jobs, jobs, limit_jobs
 from tests.app.models import Effect
+from tests.factories import run_sql
 from tests.worker.firing import each_second, until_fired
 from tests.worker.processes import JobWorker, until, until_marked, until_status
 
@@ -204,3 +205,37 @@ def test_a_worker_whose_own_sessions_the_pool_has_not_claims_nothing(
     until(lambda: "event=no_connection_left" in worker.text())
     until(lambda: worker.text().count("no session became free in 5 s") >= 1)
     assert Job.objects.get(pk=job.pk).attempt == 0
+
+
+@pytest.fixture
+def held() -> Iterator[None]:
+    """What the statements of handlers wait for, and would wait for until the test lets go."""
+    run_sql("SELECT pg_advisory_lock(4711)")
+    yield
+    run_sql("SELECT pg_advisory_unlock_all()")
+
+
+WAITING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+def test_the_statement_of_a_handler_is_cancelled_through_a_full_pool(
+    in_sessions: Callable[[int], Pooler], start_worker: Start, held: None
+) -> None:
+    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE + 1).url)
+    job = limit_jobs.write_late.enqueue()
+    until(lambda: run_sql(WAITING))
+    until_status(job, "dead")
+    until(lambda: not run_sql(WAITING))
+    assert "event=process_" not in worker.text()
+
+
+def test_a_statement_ends_with_a_command_that_is_killed(
+    in_sessions: Callable[[int], Pooler], start_worker: Start, held: None
+) -> None:
+    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE + 1).url)
+    limit_jobs.write_at_leisure.enqueue()
+    until(lambda: run_sql(WAITING))
+    worker.signal_all(signal.SIGKILL)
+    until(lambda: not run_sql(WAITING))
+    run_sql("SELECT pg_advisory_unlock(4711)")
+    assert not Effect.objects.exists()

@@ -32,6 +32,7 @@ from ..connections import (
     drop_connection,
     has_news,
     own_connection,
+    ping,
     retry_while_disconnected,
 )
 from ..context.background import Task
@@ -161,7 +162,8 @@ class Settler:
         while True:
             if has_news(wrapper.connection):
                 with suppress(StatementTimedOut):
-                    self._retry(note_triggers, "connect to settle", self._is_in_vain)
+                    self._retry(ping, "connect to settle", self._is_in_vain)
+                    self._retry(note_triggers, "look for triggers", self._is_in_vain)
             self._something.wait(LOCKED_SECONDS)
             self._something.clear()
             self._serve_others()
