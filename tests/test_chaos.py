@@ -50,7 +50,7 @@ def test_the_storm_enqueues_jobs_of_all_kinds(seed):
     assert sum(request.count for request in storm) == 1_500
     kinds = [request.kind for request in storm]
     assert (kinds.count("poison"), kinds.count("hold_the_gil")) == (3, 3)
-    assert set(kinds) == {*requests.KINDS, "poison", "hold_the_gil", "cancelled"}
+    assert set(kinds) == {*requests.KINDS, "poison", "hold_the_gil", "cancelled", "forced"}
     assert requests.LATER not in {request.queue for request in storm[: len(storm) // 3]}
     assert requests.LATER in {request.queue for request in storm}
     assert {request.manner for request in storm} == set(requests.MANNERS)

@@ -37,6 +37,7 @@ ACCOUNTS = {
     22: "each step exists once and ends as its run says, and no workflow is stuck",
     23: "an operation on all jobs that match changes each once, counts it, and skips none",
     24: "a job that no worker can run yet holds no slot, and keeps nobody waiting",
+    25: "what is stopped by force is cancelled or had succeeded, and never runs again",
     26: "a schedule that is edited leaves out no due time of any of its rules",
 }
 """The eleventh is the negative control."""
@@ -68,8 +69,9 @@ ROWS = (
         "an innocent job that is not done",
         """
         SELECT id, status, job_type, reason FROM django_jobs_job
-        WHERE job_type NOT IN ('chaos.poison', 'chaos.cancelled') AND workflow_run_id IS NULL
-          AND job_type NOT LIKE 'chaos.bulk%' AND status <> 'succeeded'""",
+        WHERE job_type NOT IN ('chaos.poison', 'chaos.cancelled', 'chaos.forced')
+          AND workflow_run_id IS NULL AND job_type NOT LIKE 'chaos.bulk%'
+          AND status <> 'succeeded'""",
     ),
     (
         3,

@@ -30,10 +30,10 @@ LOST_CONNECTION |= {"django.db.utils.InterfaceError"}
 SILENT = {"django_jobs.wait", "django_jobs.sleep", "chaos.diamond"}
 """Handlers that are the package's, and leave no line: steps that wait, and what starts a run."""
 
-CANCELLED = {"chaos.cancelled", "chaos.bulk_work"}
+CANCELLED = {"chaos.cancelled", "chaos.forced", "chaos.bulk_work"}
 EXACTLY_ONCE = {"chaos.inside", "chaos.adds_inside"}
 USES_THE_DATABASE = {*EXACTLY_ONCE, "chaos.tenant", "chaos.awaits_tenant", "chaos.bulk_dies"}
-USES_THE_DATABASE |= SILENT
+USES_THE_DATABASE |= {*SILENT, "chaos.forced"}
 USES_THE_DATABASE |= {f"chaos.{name}" for name in ("adds", "undo", "joins", "splits", "rests")}
 """What these handlers may fail with here, and no other may."""
 

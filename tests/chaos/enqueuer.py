@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction  # 
 from django.db.models.functions import Now  # noqa: E402 — models come after setup
 
 from django_jobs import cancel, enqueue, enqueue_many  # noqa: E402 — models come after setup
+from django_jobs.domain.states import LIVE  # noqa: E402 — models come after setup
 from django_jobs.models import Job, Queue, Schedule  # noqa: E402 — models come after setup
 
 AWAY = (DatabaseError, InterfaceError)
@@ -45,6 +47,8 @@ class Enqueuer:
         self.dropped: list[str] = []
         self.cancels: list[tuple[int, bool, float]] = []
         """Job, answer, and when it came."""
+        self.forced: list[tuple[int, bool, float]] = []
+        """The same of what is stopped by force."""
         self._prefix = prefix
         self._number = 0
 
@@ -57,8 +61,9 @@ class Enqueuer:
         def one() -> Any:
             return enqueue(name, payloads[0], queue=request.queue, idempotency_key=keys[0])
 
-        def many() -> list[int]:
-            return enqueue_many(name, payloads, idempotency_keys=keys, queue=request.queue)
+        def many(priority: int = 0) -> list[int]:
+            options: dict[str, Any] = {"queue": request.queue, "priority": priority}
+            return enqueue_many(name, payloads, idempotency_keys=keys, **options)
 
         if request.queue == requests.LATER:
             until_it_works(lambda: Queue.objects.get_or_create(name=request.queue))
@@ -66,6 +71,10 @@ class Enqueuer:
             case "cancelled":
                 self._persistently(keys, lambda: in_one_transaction(many))
                 self._cancel(keys)
+            case "forced":  # before the others, so that they run by the time they are stopped
+                first = partial(many, priority=100)
+                self._persistently(keys, lambda: in_one_transaction(first))
+                self._cancel(keys[::4], force=True)
             case "batch":
                 self._persistently(keys, lambda: in_one_transaction(many))
             case "twice":
@@ -86,12 +95,23 @@ class Enqueuer:
         until_it_works(once)
         self.kept += keys
 
-    def _cancel(self, keys: list[str]) -> None:
+    def stop_runaways(self, *, all_of_them: bool = False) -> None:
+        """Stop by force those that run; or all that have not ended, since there is no other time to
+        do so."""
+        left = Job.objects.filter(job_type="chaos.forced", force_requested_at=None)
+        left = left.filter(status__in=LIVE) if all_of_them else left.filter(status="running")
+        self._cancel_all(left, force=True)
+
+    def _cancel(self, keys: list[str], *, force: bool = False) -> None:
         time.sleep(CLAIMED_SOON)
-        batch = Job.objects.filter(idempotency_key__in=keys).order_by("id")
-        for job in until_it_works(lambda: list(batch.values_list("pk", flat=True))):
-            answer = until_it_works(lambda job=job: cancel(job))
-            self.cancels.append((job, answer, time.time()))
+        self._cancel_all(Job.objects.filter(idempotency_key__in=keys), force=force)
+
+    def _cancel_all(self, jobs: Any, *, force: bool) -> None:
+        jobs = jobs.order_by("id").values_list("pk", flat=True)
+        for job in until_it_works(lambda: list(jobs)):
+            answer = until_it_works(lambda job=job: cancel(job, force=force))
+            cancels = self.forced if force else self.cancels
+            cancels.append((job, answer, time.time()))
 
     def _drop(self, key: str, work: Callable[[], object]) -> None:
         self.dropped.append(key)
@@ -169,12 +189,15 @@ def main() -> None:
     total = sum(request.count for request in errand)
     begun, done = time.monotonic(), 0
     for request in errand:
+        enqueuer.stop_runaways()
         enqueuer.ask(request)
         done += request.count
         ahead = begun + asked.seconds * done / total - time.monotonic()
         if ahead > 0:
             time.sleep(ahead)
-    found |= {"kept": enqueuer.kept, "dropped": enqueuer.dropped, "cancels": enqueuer.cancels}
+    enqueuer.stop_runaways(all_of_them=True)
+    found |= {"kept": enqueuer.kept, "dropped": enqueuer.dropped}
+    found |= {"cancelled": enqueuer.cancels, "forced": enqueuer.forced}
     asked.file.write_text(json.dumps(found))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import multiprocessing
@@ -92,6 +93,28 @@ def cancelled(seconds: float) -> None:
     """Somebody cancels it soon."""
     leave_a_line()
     time.sleep(seconds)
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+def forced(seconds: float) -> None:
+    """Somebody stops it by force soon. One of four may have ended by then; the others run on: in
+    Python code, in the database, and whatever is raised in them."""
+    leave_a_line()
+    run = current_run()
+    assert run is not None
+    match run.job_id % 4:
+        case 0:
+            time.sleep(seconds)
+        case 1:
+            while True:
+                time.sleep(0.01)
+        case 2:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_sleep(3600)")
+        case 3:
+            while True:
+                with contextlib.suppress(BaseException):
+                    time.sleep(0.01)
 
 
 SESSION = """

@@ -28,9 +28,10 @@ GATED = list(KINDS)[-7:]
 FIRST = 10
 """Jobs of each kind with gates that are asked for at first, so that each limit is reached."""
 PILLS = 3
-MANNERS = {"one": 87, "batch": 5, "twice": 3, "rolled back": 3, "cancelled": 2}
+MANNERS = {"one": 87, "batch": 5, "twice": 3, "rolled back": 3, "cancelled": 2, "forced": 1}
 """``twice`` asks a second time, with the same key, before the first has committed. ``cancelled``
-asks for a batch and cancels all of it: some run by then, some are held by a worker, some wait."""
+asks for a batch and cancels all of it: some run by then, some are held by a worker, some wait.
+``forced`` stops a part of a batch by force at once, and the others when they run."""
 
 QUEUES = ("default", "default", "default", "second")
 LATER = "later"
@@ -71,11 +72,11 @@ def requests(seed: int, jobs: int) -> Iterator[Request]:
         if number in pills or number in holding:
             kind, manner = "poison" if number in pills else "hold_the_gil", "one"
             seconds = min(seconds, 0.3)
-        count = min(count, jobs - number) if manner in ("batch", "cancelled") else 1
+        count = min(count, jobs - number) if manner in ("batch", "cancelled", "forced") else 1
         if any(place in pills or place in holding for place in range(number + 1, number + count)):
             count = 1  # a special one among them would be passed over
-        if manner == "cancelled":
-            kind, seconds = "cancelled", 0.05 + seconds / 10
+        if manner in ("cancelled", "forced"):
+            kind, seconds = manner, 0.05 + seconds / 10
         yield Request(kind=kind, manner=manner, count=count, queue=queue, seconds=round(seconds, 4))
         number += count
 
