@@ -285,6 +285,12 @@ async def write_at_leisure_async() -> None:
     await sync_to_async(wait_in_the_server)()
 
 
+@job(max_attempts=1, isolated=True)
+async def write_at_leisure_async_alone() -> None:
+    """The same in a process of its own."""
+    await sync_to_async(wait_in_the_server)()
+
+
 write_at_leisure_alone = job(max_attempts=1, isolated=True, name="app.write_at_leisure_alone")(
     wait_in_the_server
 )

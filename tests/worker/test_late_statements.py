@@ -17,6 +17,7 @@ from tests.app.limit_jobs import (
     write_at_leisure,
     write_at_leisure_alone,
     write_at_leisure_async,
+    write_at_leisure_async_alone,
     write_at_leisure_once,
     write_in_silence,
     write_in_silence_async,
@@ -38,7 +39,7 @@ Start = Callable[..., JobWorker]
 
 AT_LEISURE = [
     *(write_at_leisure, write_at_leisure_alone),
-    *(write_at_leisure_async, write_at_leisure_once),
+    *(write_at_leisure_async, write_at_leisure_async_alone, write_at_leisure_once),
 ]
 WAITING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
