@@ -344,8 +344,8 @@ class JobType(Generic[P, R]):
                 f"{self.name}: its handler is declared in the program that was started, "
                 "__main__, which no worker imports; move it to the jobs.py of an installed app"
             )
-        headers = generations.noted(self.name, self.headers if headers is None else headers)
-        text = self.encoded(dict(headers), "headers") if headers else "{}"
+        given = self.headers if headers is None else headers
+        text = generations.noted(self.name, self.encoded(dict(given), "headers") if given else "{}")
         queue = known_queue(self.queue, self.name)
         # A queue is the same object for two seconds, and so is what follows from it.
         if (known := self._known_request) and known[0] is queue and known[1].headers == text:

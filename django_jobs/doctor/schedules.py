@@ -80,7 +80,7 @@ WHERE enabled AND paused_at IS NULL AND error = '' AND NOT stale
   AND NOT EXISTS (  -- one that is moved leaves out its own time
     SELECT 1 FROM django_jobs_scheduleexception AS exception
     WHERE exception.schedule_id = django_jobs_schedule.id
-      AND exception.moved_to > statement_timestamp())
+      AND exception.due_at < next_due_at AND exception.moved_to >= next_due_at)
 ORDER BY next_due_at DESC
 LIMIT %(most)s
 """,  # noqa: S608 — constants

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
+from pytest_django import Settings
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs import JobType, Retry, chain, enqueue
@@ -293,3 +294,10 @@ def test_a_dead_job_can_be_copied_with_its_headers() -> None:
     noop.using(headers=dead.headers).enqueue()
     run_handler(that_enqueues(noop.using(headers=dead.headers)))
     assert generation_of("app.noop") == [3, 3, 1]
+
+
+def test_headers_of_the_largest_size_have_room_for_it(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_PAYLOAD_BYTES": 1_000}
+    headers = {"trace": "x" * (1_000 - len('{"trace":""}'))}
+    run_handler(that_enqueues(noop.using(headers=headers)))
+    assert Job.objects.get(job_type="app.noop").headers == {**headers, GENERATION: 1}

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from django_jobs import registry, schedule
+from django_jobs import move_occurrence, registry, schedule
 from django_jobs.doctor.schedules import (
     examine_declarations,
     examine_due_times,
     examine_schedules,
 )
 from django_jobs.lifecycle import workers
-from django_jobs.models import Schedule
+from django_jobs.models import Schedule, ScheduleException
 from tests.app.jobs import add, noop
 from tests.factories import due_schedule, look, register_worker, run_sql
 
@@ -103,6 +103,22 @@ def test_a_schedule_that_passes_over_due_times_is_found_until_it_is_resumed(
     assert not findings(examine_due_times, "D313")
     schedule.refresh_from_db()
     assert schedule.next_due_at is not None
+
+
+def test_a_schedule_whose_next_due_times_are_moved_passes_over_none() -> None:
+    schedule = due_schedule(-3600.0)
+    first = schedule.starts_at
+    assert first is not None
+    for hours in (0, 1, 2):
+        due = first + hours * dt.timedelta(hours=1)
+        move_occurrence("tick", due, due + dt.timedelta(minutes=190))
+    schedule.refresh_from_db()
+    assert schedule.next_due_at == first + dt.timedelta(hours=3)
+    assert not findings(examine_due_times, "D313")
+    other = due_in(9, name="ahead", every=3600.0)
+    ScheduleException.objects.create(schedule=other, due_at=first, moved_to=other.created_at)
+    (found,) = findings(examine_due_times, "D313")
+    assert found.facts["schedule"] == "ahead"
 
 
 def test_a_due_time_at_infinity_and_a_rule_that_nobody_reads_are_other_findings() -> None:

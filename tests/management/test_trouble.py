@@ -37,7 +37,7 @@ def unreachable(*args: Any) -> None:
 def test_missing_tables_are_reported_with_the_command_to_run(command: tuple[str, ...]) -> None:
     wanted = r"django_jobs has no tables in 'default': run manage.py migrate$"
     with transaction.atomic():
-        tables = ("run", "job", "queue", "backfill", "tick", "schedule")
+        tables = ("run", "job", "queue", "backfill", "tick", "scheduleexception", "schedule")
         run_sql(f"DROP TABLE {', '.join(f'django_jobs_{table}' for table in tables)}")
         with pytest.raises(CommandError, match=wanted):
             call_command(*command, stdout=StringIO())

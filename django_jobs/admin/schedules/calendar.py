@@ -38,6 +38,7 @@ from .display import (
     state_badge,
     what_it_does,
     why_not,
+    zone_of,
 )
 
 CALENDAR = "django_jobs_schedule_calendar"
@@ -224,7 +225,7 @@ def _add(
                     when,
                     _change(due, rule.timezone) if due.change else "",
                     _exceptions(exceptions, day, zone),
-                    _link_to_move(moving, day, rule.timezone) if moving else "",
+                    _link_to_move(moving, day, zone_of(schedule)) if moving else "",
                 ),
             )
             day.lines.append(line)
@@ -259,8 +260,8 @@ def _exceptions(exceptions: Sequence[Occurrence], day: Day, zone: tzinfo) -> str
     return format_html_join("", ' <span class="jobs-change">{}: {}</span>', texts)
 
 
-def _link_to_move(moving: str, day: Day, timezone_name: str) -> str:
-    begin = day.begin.astimezone(check_timezone(timezone_name)).date()
+def _link_to_move(moving: str, day: Day, zone: tzinfo) -> str:
+    begin = day.begin.astimezone(zone).date()
     text = _("Skip or move…")
     return format_html(' <a href="{}?from={}">{}</a>', moving, begin.isoformat(), text)
 

@@ -219,3 +219,10 @@ def test_the_calendar_counts_what_is_moved_within_a_busy_day(page: Page) -> None
         " 23:00: moved to Sat 24 Oct 2099, 12:30:00 UTC Skip or move…"
     )
     assert second.startswith("00:00 – 23:00 24 nightly")  # noqa: RUF001
+
+
+def test_an_interval_in_a_zone_that_is_gone_stays_in_the_calendar(page: Page) -> None:
+    schedule = nightly(cron="", every=86_400.0)
+    Schedule.objects.update(timezone="Moon/1")
+    assert len(rows_of(page)) == 3
+    assert page.client.get(url_of(schedule)).status_code == 200
