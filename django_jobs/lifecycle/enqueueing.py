@@ -18,7 +18,7 @@ from ..conf import conf
 from ..domain.gates import Gates
 from ..models import Job
 from ..models.database import fetch, jobs_connection
-from ..models.floats import read_floats
+from ..models.timestamps import read_floats
 from .backlog import is_limited, within_limits
 from .bulk_insert import Item, Meanwhile, copy_in, not_written, nothing, rows_dropped
 from .job_columns import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .floats import FloatField
 from .queue import LONGEST_NAME
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 
 class BacklogSample(models.Model):

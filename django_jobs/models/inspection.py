@@ -5,8 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .floats import FloatField
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 
 class Inspection(models.Model):

@@ -13,13 +13,12 @@ from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
 from ..model_methods import JobChanges, call
-from .floats import FloatField
 from .missing_attributes import NotOfAJob
 from .permissions import JOB_PERMISSIONS
 from .querysets import DeadLetterManager, JobQuerySet
 from .tags import TagsField, TagsIndex
 from .tenant import LONGEST_TENANT
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 from .worker import Worker
 from .workflow import LONGEST_STEP, WorkflowRun
 

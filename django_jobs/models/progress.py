@@ -5,9 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .floats import FloatField
 from .job import Job
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 
 class Progress(models.Model):

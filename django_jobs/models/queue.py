@@ -16,9 +16,8 @@ from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.ranking import AGEING_WEIGHT, STRICT_WEIGHT
 from .database import DROPPING
-from .floats import FloatField
 from .named_row import NamedRow
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 QUEUE_NAME = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z",

@@ -11,10 +11,9 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.rates import LOWEST_RATE, SHORTEST_PERIOD, rate_of
 from ..domain.retry_budget import WINDOW_SECONDS
-from .floats import FloatField
 from .named_row import NamedRow
 from .queue import LONGEST_NAME, QUEUE_NAME
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 # The time is bounded because exp() fails for less than 1e-308.
 FADED = f"""exp(least(greatest(date_part('epoch', statement_timestamp() - counted_at), 0), 6000)

@@ -11,9 +11,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.decisions import CRASHED
 from ..domain.states import RunState
-from .floats import FloatField
 from .job import Job
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 from .worker import Worker
 
 Jobs = TypeVar("Jobs", bound=models.QuerySet[Any])

@@ -7,10 +7,9 @@ from typing import Any
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .floats import FloatField
 from .queue import LONGEST_NAME
 from .run import RunOutcome
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 
 class BucketsField(models.Field):  # type: ignore[type-arg]

@@ -20,12 +20,11 @@ from ..domain.cron import UnknownTimezone
 from ..domain.missed_due_times import LIMITS
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates, in_utc
-from .floats import FloatField
 from .querysets import ScheduleQuerySet
 from .queue import QUEUE_NAME
 from .schedule_fields import CountField, DatesField
 from .schedule_state import ARMED, ScheduleState, state_at
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 LONGEST_NAME = 200
 LONGEST_JITTER = 86_400.0

@@ -6,8 +6,7 @@ from django.db import models
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
-from .floats import FloatField
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 
 class StoredMetrics(models.Model):

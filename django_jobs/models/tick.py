@@ -6,10 +6,9 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.schedules import TickState
-from .floats import FloatField
 from .job import Job
 from .schedule import Schedule
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 
 class Backfill(models.Model):

@@ -1,18 +1,21 @@
-"""Timestamps with PostgreSQL's range, which exceeds Python's."""
+"""Times with PostgreSQL's range, which exceeds Python's; numbers whatever psycopg makes of them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 from django.db import models
 from django.db.models.expressions import Col, Subquery
 from django.db.models.functions import Now
+from psycopg.pq import Format
+from psycopg.types.numeric import FloatLoader
 
 if TYPE_CHECKING:
     Expression = models.Expression
-    TimestampField = models.DateTimeField
-    """For django-stubs, which knows its types with null=True and without."""
+    TimestampField, FloatField = models.DateTimeField, models.FloatField
+    """For django-stubs, which knows their types with null=True and without."""
 else:
     Expression = object
 
@@ -91,6 +94,31 @@ if not TYPE_CHECKING:
             if isinstance(value, DistantTime):
                 return value.text
             return super().get_db_prep_value(value, connection, prepared)
+
+    class FloatField(models.FloatField):
+        """A ``FloatField`` that gives a ``float`` whatever the loader of the project gives."""
+
+        def deconstruct(self) -> Any:
+            name, _path, args, options = super().deconstruct()
+            return name, "django.db.models.FloatField", args, options
+
+        def from_db_value(self, value: Any, expression: Any, connection: Any) -> float | None:
+            return None if value is None else float(value)
+
+
+FLOAT8 = 701
+
+
+def read_floats(cursor: Any) -> None:
+    """Let the cursor read numbers as ``float``, which arithmetic and JSON need. A project may have
+    registered another loader, such as one that gives a ``Decimal``."""
+    if not _gives_floats(cursor.adapters.get_loader(FLOAT8, Format.TEXT)):
+        cursor.adapters.register_loader("float8", FloatLoader)
+
+
+@cache
+def _gives_floats(loader: Any) -> bool:
+    return type(loader(FLOAT8).load(b"1.5")) is float
 
 
 def _as_time(value: Any, expression: Any, connection: Any) -> Any:

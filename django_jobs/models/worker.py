@@ -9,8 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..separators import number_text
-from .floats import FloatField
-from .timestamps import TimestampField
+from .timestamps import FloatField, TimestampField
 
 
 class WorkerStatus(models.TextChoices):
