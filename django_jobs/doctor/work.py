@@ -81,15 +81,17 @@ QUEUES = Statement("SELECT count(*) AS number FROM django_jobs_queue")
 
 
 def _next(columns: str) -> str:
-    """The first jobs of each queue and those due next."""
+    """The first jobs of each queue and those due next: as many of each as :func:`_share` gives."""
+    most = """(
+            SELECT greatest(20, %(tried)s / greatest(count(*), 1)) FROM django_jobs_queue)"""
     return f"""
         SELECT head.* FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
             SELECT {columns} FROM django_jobs_job AS job
             WHERE job.status = 'ready' AND job.queue = queue.name
-            ORDER BY job.rank, job.id LIMIT %(most)s) AS head
+            ORDER BY job.rank, job.id LIMIT {most}) AS head
         UNION ALL
         (SELECT {columns} FROM django_jobs_job
-         WHERE status = 'scheduled' ORDER BY available_at LIMIT %(most)s)"""  # noqa: S608 — names
+         WHERE status = 'scheduled' ORDER BY available_at LIMIT {most})"""  # noqa: S608 — names
 
 
 # One payload of each form, as in jobcheck.
@@ -108,7 +110,7 @@ FROM (
 ) AS form JOIN django_jobs_job_live AS job ON job.id = form.lowest
 ORDER BY 1, 2, 4
 """,  # noqa: S608 — a constant
-    lambda: {"most": _share(MOST_TRIED, _queues()), "types": list(registry.versions())},
+    lambda: {"tried": MOST_TRIED, "types": list(registry.versions())},
 )
 
 # A chain that feeds itself has a job in one of these places: it runs, it is next, or it is new.
@@ -129,11 +131,7 @@ WHERE generation >= {MANY}
 GROUP BY job_type
 ORDER BY max(generation) DESC, job_type LIMIT %(listed)s
 """,  # noqa: S608 — constants
-    lambda: {
-        "most": _share(MOST_TRIED, _queues()),
-        "tried": MOST_TRIED,
-        "listed": MOST_LISTED,
-    },
+    lambda: {"tried": MOST_TRIED, "listed": MOST_LISTED},
 )
 
 COMPENSATIONS = Statement(FAILED, lambda: {"most": MOST_LISTED})
