@@ -139,10 +139,12 @@ def test_a_lock_on_the_row_of_one_worker_stops_no_other_of_its_tree(
     held = database_jobs.hold_without_a_database.enqueue(str(path))
     until_marked(path)
     locked = Job.objects.get(pk=held.pk).worker_id
+    # Before the one is fenced: its successor may start within 30 ms.
+    other = until(Worker.objects.exclude(pk=locked).filter(status="running").first)
     with transaction.atomic():
         Worker.objects.select_for_update().get(pk=locked)
         until(lambda: "event=fenced" in worker.text())
-        other = Worker.objects.exclude(pk=locked).get(status="running")
+        other.refresh_from_db()
         until(
             Worker.objects.filter(
                 pk=other.pk, heartbeat_at__gt=other.heartbeat_at + timedelta(seconds=3)
@@ -297,8 +299,9 @@ def test_each_process_of_an_idle_tree_asks_one_statement_a_poll(start_worker: St
 
     # Four at this poll, of the worker process, and four of the one that fires schedules; the rest
     # is a beat, a sweep, and what is asked here. The server's own autovacuum counts too when it
-    # comes by, and so do the statements of the boot: one quiet time counts.
-    assert any(in_two_seconds() < 14 for _ in range(6))
+    # comes by, for many tables longer than these seconds, and so do the statements of the boot:
+    # one quiet time counts.
+    until(lambda: in_two_seconds() < 14)
 
 
 def test_a_drain_of_a_thousand_jobs_takes_at_most_sixty_statements(start_worker: Start) -> None:
