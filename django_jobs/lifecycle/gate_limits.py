@@ -51,7 +51,7 @@ def in_queue(name: str) -> str:
     """A condition on ``job.gates``: the lines of the queue with this ``name``.
 
     The upper end is a pair with any rank. Of two plain ends that it does not know, the planner
-    expects one row in 200 between them, and then sorts all rather than to stop at a LIMIT."""
+    expects one row in 200 between them, and may then sort all rather than stop at a LIMIT."""
     low, high = ends_of_queue(name)
     return f"job.gates >= {low} AND (job.gates, job.rank) < ({high}, '-infinity'::float8)"
 

