@@ -144,7 +144,8 @@ def test_a_list_takes_the_same_queries_for_many_and_counts_with_a_limit(
     for query in captured:
         sql = query["sql"].upper()
         assert sql.count("COUNT(") <= sql.count("LIMIT"), sql
-        assert '"PAYLOAD"' not in sql.replace('U0."PAYLOAD" IS NOT NULL', "")
+        # Only whether an exception has one; Django 6.1 quotes the name of its table.
+        assert '"PAYLOAD"' not in sql.replace('"U0"', "U0").replace('U0."PAYLOAD" IS NOT NULL', "")
 
 
 def test_the_ticks_of_one_schedule_come_in_the_order_of_their_due_times(page: Page) -> None:
