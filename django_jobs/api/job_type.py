@@ -21,7 +21,7 @@ from ..domain.payload import NotStorable, Path, encode
 from ..domain.tags import as_text
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle import enqueueing
-from ..lifecycle.backlog import insert_one, is_limited
+from ..lifecycle.backlog import insert_one
 from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
 from ..models.database import needing_tables
@@ -316,7 +316,7 @@ class JobType(Generic[P, R]):
                 )
             else:
                 write = partial(duplicates.enqueue_one, self, new, payload, text, gates)
-            enqueued = insert_one(new, gates, write) if is_limited(new, [gates]) else write()
+            enqueued = insert_one(new, gates, write)
         is_new = not enqueued.deduplicated and not enqueued.is_final
         if is_new and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)

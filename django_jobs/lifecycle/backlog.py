@@ -299,7 +299,9 @@ def within_limits(
 
 
 def insert_one(new: NewJobs, gates: Gates | None, insert: Callable[[], Job]) -> Job:
-    """:func:`within_limits` for one job, which may be dropped itself."""
+    """Insert one job, :func:`within_limits` if there are any; then it may be dropped itself."""
+    if new.max_backlog is None and not limits_of(new, gates):
+        return insert()
     job, dropped = within_limits(new, [gates], insert)
     if job.pk in dropped.finished_at:
         job.status, job.reason = JobStatus.CANCELLED, dropped.reasons[job.pk]

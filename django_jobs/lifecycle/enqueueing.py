@@ -218,12 +218,11 @@ def enqueue_one(
 def _enqueue_plain(new: NewJobs, payload: dict[str, Any], text: str) -> Job:
     connection = jobs_connection()
     with connection.cursor() as cursor:
-        read_floats(cursor)
         cursor.execute(new.filled(ENQUEUE_PLAIN), {"payload": text})
         row = cursor.fetchone()
     if row is None:
         raise rows_dropped()
-    id_, now = row
+    id_, now = row[0], float(row[1])  # a project may read numbers as Decimal
     notify_after_commit(new.queue, connection)
     row = id_, "ready", now - new.priority * new.weight, now, None, now
     return as_job(connection, new, payload, None, None, row)

@@ -36,13 +36,13 @@ class NamedRows(models.Manager[Row]):
         cached = self._recent.get((alias, table, name))
         is_known = cached is not None and (or_none or cached[1] is not None)
         if cached is not None and is_known and time.monotonic() - cached[0] < RECENT_SECONDS:
-            return cast(Row | None, cached[1])
+            return cast("Row | None", cached[1])  # an object takes a microsecond
         also = {"_committed": COMMITTED.format(table=table), **self.model.READ_WITH_RECENT}
         read = {key: RawSQL(value, ()) for key, value in also.items()}  # noqa: S611 — constants
         row: Any = self.using(alias).filter(name=name).annotate(**read).first()
         if or_none if row is None else row._committed:
             self._recent[alias, table, name] = time.monotonic(), row
-        return cast(Row | None, row)
+        return cast("Row | None", row)
 
     def names(self) -> models.QuerySet[Row, str]:
         """All names, sorted."""
