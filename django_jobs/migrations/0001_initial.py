@@ -117,12 +117,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Queue",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "name",
                     models.CharField(
@@ -130,40 +125,15 @@ class Migration(migrations.Migration):
                         unique=True,
                         validators=[
                             django.core.validators.RegexValidator(
-                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z",
-                                "Use letters, digits, dots, hyphens and underscores; start with a letter or digit.",
+                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z", "Use letters, digits, dots, hyphens and underscores; start with a letter or digit."
                             )
                         ],
                         verbose_name="name",
                     ),
                 ),
-                (
-                    "paused_at",
-                    models.DateTimeField(
-                        blank=True, editable=False, null=True, verbose_name="paused at"
-                    ),
-                ),
-                (
-                    "paused_reason",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        editable=False,
-                        max_length=300,
-                        verbose_name="reason for the pause",
-                    ),
-                ),
-                (
-                    "paused_by",
-                    models.CharField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        editable=False,
-                        max_length=150,
-                        verbose_name="paused by",
-                    ),
-                ),
+                ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
+                ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
+                ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
                 (
                     "resumed_at",
                     django_jobs.models.timestamps.TimestampField(
@@ -197,10 +167,7 @@ class Migration(migrations.Migration):
                 (
                     "on_full",
                     models.CharField(
-                        choices=[
-                            ("raise", "refuse the new job"),
-                            ("drop_lowest", "drop the lowest waiting job"),
-                        ],
+                        choices=[("raise", "refuse the new job"), ("drop_lowest", "drop the lowest waiting job")],
                         db_default="raise",
                         default="raise",
                         help_text="The queue, or a resource, a tenant or a key of the job. The lowest job is the one that would start last; it is cancelled.",
@@ -211,12 +178,7 @@ class Migration(migrations.Migration):
                 (
                     "pressure",
                     models.CharField(
-                        db_default="ok",
-                        default="ok",
-                        editable=False,
-                        help_text="The level when a worker last looked.",
-                        max_length=4,
-                        verbose_name="pressure",
+                        db_default="ok", default="ok", editable=False, help_text="The level when a worker last looked.", max_length=4, verbose_name="pressure"
                     ),
                 ),
                 (
@@ -241,10 +203,7 @@ class Migration(migrations.Migration):
                 (
                     "backoff",
                     models.JSONField(
-                        blank=True,
-                        help_text="For job types without a backoff, as returned by Backoff.as_json().",
-                        null=True,
-                        verbose_name="backoff",
+                        blank=True, help_text="For job types without a backoff, as returned by Backoff.as_json().", null=True, verbose_name="backoff"
                     ),
                 ),
                 (
@@ -253,10 +212,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         help_text="Seconds that an attempt may take, for job types without a timeout. Empty: no limit.",
                         null=True,
-                        validators=[
-                            django.core.validators.MinValueValidator(0.001),
-                            django.core.validators.MaxValueValidator(31622400.0),
-                        ],
+                        validators=[django.core.validators.MinValueValidator(0.001), django.core.validators.MaxValueValidator(31622400.0)],
                         verbose_name="time-out",
                     ),
                 ),
@@ -275,10 +231,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         help_text="Seconds after its due time within which a job should start. Empty: none.",
                         null=True,
-                        validators=[
-                            django.core.validators.MinValueValidator(0.001),
-                            django.core.validators.MaxValueValidator(31622400.0),
-                        ],
+                        validators=[django.core.validators.MinValueValidator(0.001), django.core.validators.MaxValueValidator(31622400.0)],
                         verbose_name="start within",
                     ),
                 ),
@@ -288,10 +241,7 @@ class Migration(migrations.Migration):
                         db_default=0.99,
                         default=0.99,
                         help_text="The share of the jobs that should start in time, such as 0.99.",
-                        validators=[
-                            django.core.validators.MinValueValidator(0.01),
-                            django.core.validators.MaxValueValidator(0.99999),
-                        ],
+                        validators=[django.core.validators.MinValueValidator(0.01), django.core.validators.MaxValueValidator(0.99999)],
                         verbose_name="share of jobs",
                     ),
                 ),
@@ -304,27 +254,13 @@ class Migration(migrations.Migration):
                 "permissions": (("pause_queue", "Can pause and resume queues"),),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("max_concurrency__isnull", True),
-                            ("max_concurrency__gte", 1),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__gte", 1), _connector="OR"),
                         name="django_jobs_queue_concurrency",
                     ),
+                    models.CheckConstraint(condition=models.Q(("on_full__in", ["raise", "drop_lowest"])), name="django_jobs_queue_on_full"),
+                    models.CheckConstraint(condition=models.Q(("slo_target__range", (0.01, 0.99999))), name="django_jobs_queue_slo_target"),
                     models.CheckConstraint(
-                        condition=models.Q(("on_full__in", ["raise", "drop_lowest"])),
-                        name="django_jobs_queue_on_full",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("slo_target__range", (0.01, 0.99999))),
-                        name="django_jobs_queue_slo_target",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("slo_seconds__isnull", True),
-                            ("slo_seconds__range", (0.001, 31622400.0)),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("slo_seconds__isnull", True), ("slo_seconds__range", (0.001, 31622400.0)), _connector="OR"),
                         name="django_jobs_queue_slo_seconds",
                     ),
                 ],
@@ -339,22 +275,9 @@ class Migration(migrations.Migration):
                 ("pid", models.PositiveIntegerField(verbose_name="process id")),
                 ("queues", models.JSONField(default=list, verbose_name="queues")),
                 ("threads", models.PositiveIntegerField(default=1, verbose_name="threads")),
-                (
-                    "async_slots",
-                    models.PositiveIntegerField(
-                        db_default=0, default=0, verbose_name="async slots"
-                    ),
-                ),
-                (
-                    "pools",
-                    models.JSONField(blank=True, default=list, verbose_name="thread pools"),
-                ),
-                (
-                    "code_version",
-                    models.CharField(
-                        blank=True, default="", max_length=100, verbose_name="code version"
-                    ),
-                ),
+                ("async_slots", models.PositiveIntegerField(db_default=0, default=0, verbose_name="async slots")),
+                ("pools", models.JSONField(blank=True, default=list, verbose_name="thread pools")),
+                ("code_version", models.CharField(blank=True, default="", max_length=100, verbose_name="code version")),
                 ("job_types", models.JSONField(default=list, verbose_name="known job types")),
                 (
                     "payload_versions",
@@ -368,12 +291,7 @@ class Migration(migrations.Migration):
                 (
                     "status",
                     models.CharField(
-                        choices=[
-                            ("running", "running"),
-                            ("draining", "draining"),
-                            ("stopped", "stopped"),
-                            ("lost", "lost"),
-                        ],
+                        choices=[("running", "running"), ("draining", "draining"), ("stopped", "stopped"), ("lost", "lost")],
                         default="running",
                         max_length=8,
                         verbose_name="status",
@@ -381,37 +299,16 @@ class Migration(migrations.Migration):
                 ),
                 ("started_at", models.DateTimeField(verbose_name="started at")),
                 ("heartbeat_at", models.DateTimeField(verbose_name="last heartbeat")),
-                (
-                    "schedules_seen_at",
-                    models.DateTimeField(
-                        blank=True, null=True, verbose_name="last check of the schedules"
-                    ),
-                ),
+                ("schedules_seen_at", models.DateTimeField(blank=True, null=True, verbose_name="last check of the schedules")),
                 ("lease_expires_at", models.DateTimeField(verbose_name="lease expires at")),
                 (
                     "claim_failures",
                     models.PositiveBigIntegerField(
-                        db_default=0,
-                        default=0,
-                        help_text="Rounds of claims that failed, as of the last heartbeat.",
-                        verbose_name="failed claims",
+                        db_default=0, default=0, help_text="Rounds of claims that failed, as of the last heartbeat.", verbose_name="failed claims"
                     ),
                 ),
-                (
-                    "supervisor_pid",
-                    models.PositiveIntegerField(
-                        blank=True, null=True, verbose_name="process id of its command"
-                    ),
-                ),
-                (
-                    "rss_mb",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="As of the last heartbeat.",
-                        null=True,
-                        verbose_name="memory in MB",
-                    ),
-                ),
+                ("supervisor_pid", models.PositiveIntegerField(blank=True, null=True, verbose_name="process id of its command")),
+                ("rss_mb", models.PositiveIntegerField(blank=True, help_text="As of the last heartbeat.", null=True, verbose_name="memory in MB")),
                 (
                     "started_jobs",
                     models.JSONField(
@@ -422,39 +319,17 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("clock_skew", models.FloatField(blank=True, null=True)),
-                (
-                    "drain_requested_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="drain requested at"),
-                ),
-                (
-                    "stopped_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="stopped at"),
-                ),
-                (
-                    "stop_reason",
-                    models.CharField(
-                        blank=True, default="", max_length=300, verbose_name="reason for stopping"
-                    ),
-                ),
+                ("drain_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="drain requested at")),
+                ("stopped_at", models.DateTimeField(blank=True, null=True, verbose_name="stopped at")),
+                ("stop_reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason for stopping")),
             ],
             options={
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
-                "permissions": (
-                    ("stop_worker", "Can ask workers to drain and stop"),
-                    ("run_doctor", "Can see what the doctor finds"),
-                ),
+                "permissions": (("stop_worker", "Can ask workers to drain and stop"), ("run_doctor", "Can see what the doctor finds")),
                 "indexes": [
-                    models.Index(
-                        condition=models.Q(("status__in", ("running", "draining"))),
-                        fields=["lease_expires_at"],
-                        name="django_jobs_worker_alive",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status", "lost")),
-                        fields=["stopped_at"],
-                        name="django_jobs_worker_lost",
-                    ),
+                    models.Index(condition=models.Q(("status__in", ("running", "draining"))), fields=["lease_expires_at"], name="django_jobs_worker_alive"),
+                    models.Index(condition=models.Q(("status", "lost")), fields=["stopped_at"], name="django_jobs_worker_lost"),
                 ],
             },
         ),
@@ -464,21 +339,8 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=200, unique=True, verbose_name="name")),
                 ("job_type", models.CharField(max_length=200, verbose_name="job type")),
-                (
-                    "payload",
-                    models.JSONField(
-                        blank=True,
-                        default=dict,
-                        help_text="Arguments by name.",
-                        verbose_name="payload",
-                    ),
-                ),
-                (
-                    "payload_version",
-                    models.PositiveSmallIntegerField(
-                        db_default=1, default=1, editable=False, verbose_name="payload version"
-                    ),
-                ),
+                ("payload", models.JSONField(blank=True, default=dict, help_text="Arguments by name.", verbose_name="payload")),
+                ("payload_version", models.PositiveSmallIntegerField(db_default=1, default=1, editable=False, verbose_name="payload version")),
                 (
                     "queue",
                     models.CharField(
@@ -488,8 +350,7 @@ class Migration(migrations.Migration):
                         max_length=100,
                         validators=[
                             django.core.validators.RegexValidator(
-                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z",
-                                "Use letters, digits, dots, hyphens and underscores; start with a letter or digit.",
+                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z", "Use letters, digits, dots, hyphens and underscores; start with a letter or digit."
                             )
                         ],
                         verbose_name="queue",
@@ -501,10 +362,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         help_text="Empty: the priority that the job type declares.",
                         null=True,
-                        validators=[
-                            django.core.validators.MinValueValidator(-100),
-                            django.core.validators.MaxValueValidator(100),
-                        ],
+                        validators=[django.core.validators.MinValueValidator(-100), django.core.validators.MaxValueValidator(100)],
                         verbose_name="priority",
                     ),
                 ),
@@ -518,23 +376,9 @@ class Migration(migrations.Migration):
                         verbose_name="cron expression",
                     ),
                 ),
-                (
-                    "every",
-                    models.FloatField(
-                        blank=True,
-                        help_text="Seconds, counted from the start or else from 1970.",
-                        null=True,
-                        verbose_name="interval",
-                    ),
-                ),
-                (
-                    "timezone",
-                    models.CharField(default="UTC", max_length=64, verbose_name="time zone"),
-                ),
-                (
-                    "starts_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="starts at"),
-                ),
+                ("every", models.FloatField(blank=True, help_text="Seconds, counted from the start or else from 1970.", null=True, verbose_name="interval")),
+                ("timezone", models.CharField(default="UTC", max_length=64, verbose_name="time zone")),
+                ("starts_at", models.DateTimeField(blank=True, null=True, verbose_name="starts at")),
                 ("ends_at", models.DateTimeField(blank=True, null=True, verbose_name="ends at")),
                 (
                     "excluded_dates",
@@ -559,11 +403,7 @@ class Migration(migrations.Migration):
                 (
                     "jobs_made",
                     django_jobs.models.schedule_fields.CountField(
-                        db_default=0,
-                        default=0,
-                        editable=False,
-                        help_text="The number of jobs that its due times made.",
-                        verbose_name="jobs made",
+                        db_default=0, default=0, editable=False, help_text="The number of jobs that its due times made.", verbose_name="jobs made"
                     ),
                 ),
                 ("enabled", models.BooleanField(default=True, verbose_name="enabled")),
@@ -572,21 +412,14 @@ class Migration(migrations.Migration):
                     models.FloatField(
                         default=0.0,
                         help_text="Each job starts up to this many seconds late, so that not all start at once.",
-                        validators=[
-                            django.core.validators.MinValueValidator(0.0),
-                            django.core.validators.MaxValueValidator(86400.0),
-                        ],
+                        validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(86400.0)],
                         verbose_name="jitter",
                     ),
                 ),
                 (
                     "dst",
                     models.CharField(
-                        choices=[
-                            ("once", "once on each day"),
-                            ("skip", "not in a skipped hour"),
-                            ("twice", "twice in an hour that occurs twice"),
-                        ],
+                        choices=[("once", "once on each day"), ("skip", "not in a skipped hour"), ("twice", "twice in an hour that occurs twice")],
                         default="once",
                         max_length=5,
                         verbose_name="when the clock changes",
@@ -647,67 +480,28 @@ class Migration(migrations.Migration):
                         blank=True,
                         help_text="The number of dead jobs in a row that pauses the schedule. Empty: never.",
                         null=True,
-                        validators=[
-                            django.core.validators.MinValueValidator(1),
-                            django.core.validators.MaxValueValidator(100),
-                        ],
+                        validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100)],
                         verbose_name="pause after dead jobs",
                     ),
                 ),
                 (
                     "declared",
                     models.BooleanField(
-                        default=False,
-                        editable=False,
-                        help_text="Each migrate writes the values from the code.",
-                        verbose_name="declared in code",
+                        default=False, editable=False, help_text="Each migrate writes the values from the code.", verbose_name="declared in code"
                     ),
                 ),
-                (
-                    "paused_at",
-                    models.DateTimeField(
-                        blank=True, editable=False, null=True, verbose_name="paused at"
-                    ),
-                ),
-                (
-                    "paused_reason",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        editable=False,
-                        max_length=300,
-                        verbose_name="reason for the pause",
-                    ),
-                ),
-                (
-                    "resumed_at",
-                    models.DateTimeField(
-                        blank=True, editable=False, null=True, verbose_name="resumed at"
-                    ),
-                ),
+                ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
+                ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
+                ("resumed_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="resumed at")),
                 (
                     "error",
                     models.TextField(
-                        blank=True,
-                        default="",
-                        editable=False,
-                        help_text="The schedule does not fire until it is saved or resumed.",
-                        verbose_name="error",
+                        blank=True, default="", editable=False, help_text="The schedule does not fire until it is saved or resumed.", verbose_name="error"
                     ),
                 ),
                 ("stale", models.BooleanField(default=True, editable=False)),
-                (
-                    "next_due_at",
-                    models.DateTimeField(
-                        blank=True, editable=False, null=True, verbose_name="next due at"
-                    ),
-                ),
-                (
-                    "last_due_at",
-                    models.DateTimeField(
-                        blank=True, editable=False, null=True, verbose_name="last due at"
-                    ),
-                ),
+                ("next_due_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="next due at")),
+                ("last_due_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="last due at")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={
@@ -722,27 +516,17 @@ class Migration(migrations.Migration):
                 ),
                 "indexes": [
                     models.Index(
-                        condition=models.Q(
-                            ("enabled", True), ("error", ""), ("paused_at__isnull", True)
-                        ),
+                        condition=models.Q(("enabled", True), ("error", ""), ("paused_at__isnull", True)),
                         fields=["next_due_at"],
                         name="django_jobs_schedule_due",
                     ),
-                    models.Index(
-                        condition=models.Q(("stale", True)),
-                        fields=["id"],
-                        name="django_jobs_schedule_stale",
-                    ),
+                    models.Index(condition=models.Q(("stale", True)), fields=["id"], name="django_jobs_schedule_stale"),
                 ],
                 "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("priority__range", (-100, 100))),
-                        name="django_jobs_schedule_priority",
-                    ),
+                    models.CheckConstraint(condition=models.Q(("priority__range", (-100, 100))), name="django_jobs_schedule_priority"),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("overlap__in", ["skip", "queue_one", "queue_all", "allow", "cancel"]),
-                            ("catch_up__in", ["latest", "skip", "at_most", "window"]),
+                            ("overlap__in", ["skip", "queue_one", "queue_all", "allow", "cancel"]), ("catch_up__in", ["latest", "skip", "at_most", "window"])
                         ),
                         name="django_jobs_schedule_policies",
                     ),
@@ -755,18 +539,8 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=200, verbose_name="name")),
                 ("version", models.PositiveIntegerField(verbose_name="version")),
-                (
-                    "fingerprint",
-                    models.CharField(
-                        help_text="A hash of the graph.", max_length=64, verbose_name="fingerprint"
-                    ),
-                ),
-                (
-                    "graph",
-                    models.JSONField(
-                        help_text="The steps, each after those it waits for.", verbose_name="graph"
-                    ),
-                ),
+                ("fingerprint", models.CharField(help_text="A hash of the graph.", max_length=64, verbose_name="fingerprint")),
+                ("graph", models.JSONField(help_text="The steps, each after those it waits for.", verbose_name="graph")),
                 ("created_at", models.DateTimeField(verbose_name="created at")),
             ],
             options={
@@ -774,9 +548,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "workflows",
                 "permissions": (("start_workflow", "Can start workflows"),),
                 "default_permissions": ("view",),
-                "constraints": [
-                    models.UniqueConstraint(fields=("name", "version"), name="django_jobs_workflow")
-                ],
+                "constraints": [models.UniqueConstraint(fields=("name", "version"), name="django_jobs_workflow")],
             },
         ),
         migrations.CreateModel(
@@ -798,64 +570,28 @@ class Migration(migrations.Migration):
                 (
                     "status",
                     models.CharField(
-                        choices=[
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                            ("cancelled", "cancelled"),
-                            ("expired", "expired"),
-                        ],
+                        choices=[("running", "running"), ("succeeded", "succeeded"), ("failed", "failed"), ("cancelled", "cancelled"), ("expired", "expired")],
                         max_length=9,
                         verbose_name="status",
                     ),
                 ),
-                (
-                    "payload",
-                    models.JSONField(
-                        default=dict, help_text="Arguments by name.", verbose_name="payload"
-                    ),
-                ),
-                (
-                    "idempotency_key",
-                    models.CharField(
-                        blank=True, max_length=200, null=True, verbose_name="idempotency key"
-                    ),
-                ),
-                (
-                    "tenant",
-                    models.CharField(blank=True, max_length=100, null=True, verbose_name="tenant"),
-                ),
+                ("payload", models.JSONField(default=dict, help_text="Arguments by name.", verbose_name="payload")),
+                ("idempotency_key", models.CharField(blank=True, max_length=200, null=True, verbose_name="idempotency key")),
+                ("tenant", models.CharField(blank=True, max_length=100, null=True, verbose_name="tenant")),
                 (
                     "ends_left",
-                    models.PositiveIntegerField(
-                        editable=False,
-                        help_text="Steps that no other waits for, and that have not ended.",
-                        verbose_name="ends left",
-                    ),
+                    models.PositiveIntegerField(editable=False, help_text="Steps that no other waits for, and that have not ended.", verbose_name="ends left"),
                 ),
                 (
                     "compensations",
                     models.JSONField(
-                        blank=True,
-                        editable=False,
-                        help_text="The jobs that undo steps if the run fails.",
-                        null=True,
-                        verbose_name="compensations",
+                        blank=True, editable=False, help_text="The jobs that undo steps if the run fails.", null=True, verbose_name="compensations"
                     ),
                 ),
-                (
-                    "reason",
-                    models.TextField(blank=True, db_default="", default="", verbose_name="reason"),
-                ),
-                (
-                    "cancel_requested_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at"),
-                ),
+                ("reason", models.TextField(blank=True, db_default="", default="", verbose_name="reason")),
+                ("cancel_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at")),
                 ("started_at", models.DateTimeField(verbose_name="started at")),
-                (
-                    "finished_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="finished at"),
-                ),
+                ("finished_at", models.DateTimeField(blank=True, null=True, verbose_name="finished at")),
             ],
             options={
                 "verbose_name": "workflow run",
@@ -869,34 +605,16 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "indexes": [
                     models.Index(fields=["name", "id"], name="django_jobs_run_of_workflow"),
+                    models.Index(condition=models.Q(("status", "running")), fields=["id"], name="django_jobs_running_workflow"),
                     models.Index(
-                        condition=models.Q(("status", "running")),
-                        fields=["id"],
-                        name="django_jobs_running_workflow",
+                        condition=models.Q(("cancel_requested_at__isnull", False), ("status", "running")), fields=["id"], name="django_jobs_run_cancelled"
                     ),
-                    models.Index(
-                        condition=models.Q(
-                            ("cancel_requested_at__isnull", False), ("status", "running")
-                        ),
-                        fields=["id"],
-                        name="django_jobs_run_cancelled",
-                    ),
-                    models.Index(
-                        condition=models.Q(("finished_at__isnull", False)),
-                        fields=["finished_at"],
-                        name="django_jobs_workflow_ended",
-                    ),
-                    models.Index(
-                        condition=models.Q(("compensations__has_key", "failed")),
-                        fields=["id"],
-                        name="django_jobs_run_not_undone",
-                    ),
+                    models.Index(condition=models.Q(("finished_at__isnull", False)), fields=["finished_at"], name="django_jobs_workflow_ended"),
+                    models.Index(condition=models.Q(("compensations__has_key", "failed")), fields=["id"], name="django_jobs_run_not_undone"),
                 ],
                 "constraints": [
                     models.UniqueConstraint(
-                        condition=models.Q(
-                            ("idempotency_key__isnull", False), ("status", "running")
-                        ),
+                        condition=models.Q(("idempotency_key__isnull", False), ("status", "running")),
                         fields=("name", "idempotency_key"),
                         name="django_jobs_workflow_key",
                     )
@@ -909,16 +627,8 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("queue", models.CharField(max_length=100, verbose_name="queue")),
                 ("job_type", models.CharField(max_length=200, verbose_name="job type")),
-                (
-                    "payload",
-                    models.JSONField(
-                        default=dict, help_text="Arguments by name.", verbose_name="payload"
-                    ),
-                ),
-                (
-                    "payload_version",
-                    models.PositiveSmallIntegerField(default=1, verbose_name="payload version"),
-                ),
+                ("payload", models.JSONField(default=dict, help_text="Arguments by name.", verbose_name="payload")),
+                ("payload_version", models.PositiveSmallIntegerField(default=1, verbose_name="payload version")),
                 (
                     "status",
                     models.CharField(
@@ -937,51 +647,20 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
-                (
-                    "rank",
-                    models.FloatField(
-                        help_text="Due time in epoch seconds minus the weight of the priority.",
-                        verbose_name="rank",
-                    ),
-                ),
+                ("rank", models.FloatField(help_text="Due time in epoch seconds minus the weight of the priority.", verbose_name="rank")),
                 ("available_at", models.DateTimeField(verbose_name="due at")),
-                (
-                    "attempt",
-                    models.PositiveIntegerField(db_default=0, default=0, verbose_name="attempt"),
-                ),
-                (
-                    "failures",
-                    models.PositiveIntegerField(db_default=0, default=0, verbose_name="failures"),
-                ),
-                (
-                    "crashes",
-                    models.PositiveSmallIntegerField(
-                        db_default=0, default=0, verbose_name="crashes in a row"
-                    ),
-                ),
-                (
-                    "max_attempts",
-                    models.PositiveIntegerField(default=5, verbose_name="maximum attempts"),
-                ),
-                (
-                    "max_crashes",
-                    models.PositiveSmallIntegerField(default=3, verbose_name="maximum crashes"),
-                ),
+                ("attempt", models.PositiveIntegerField(db_default=0, default=0, verbose_name="attempt")),
+                ("failures", models.PositiveIntegerField(db_default=0, default=0, verbose_name="failures")),
+                ("crashes", models.PositiveSmallIntegerField(db_default=0, default=0, verbose_name="crashes in a row")),
+                ("max_attempts", models.PositiveIntegerField(default=5, verbose_name="maximum attempts")),
+                ("max_crashes", models.PositiveSmallIntegerField(default=3, verbose_name="maximum crashes")),
                 ("backoff", models.JSONField(blank=True, null=True, verbose_name="backoff")),
                 ("timeout", models.FloatField(blank=True, null=True, verbose_name="time-out")),
                 (
                     "at_most_once",
-                    models.BooleanField(
-                        db_default=False,
-                        default=False,
-                        help_text="A failed or lost attempt is never retried.",
-                        verbose_name="at most once",
-                    ),
+                    models.BooleanField(db_default=False, default=False, help_text="A failed or lost attempt is never retried.", verbose_name="at most once"),
                 ),
-                (
-                    "expires_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="expires at"),
-                ),
+                ("expires_at", models.DateTimeField(blank=True, null=True, verbose_name="expires at")),
                 (
                     "worker",
                     models.ForeignKey(
@@ -995,25 +674,11 @@ class Migration(migrations.Migration):
                         verbose_name="worker",
                     ),
                 ),
-                (
-                    "claimed_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="claimed at"),
-                ),
-                (
-                    "started_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="started at"),
-                ),
-                (
-                    "finished_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="finished at"),
-                ),
+                ("claimed_at", models.DateTimeField(blank=True, null=True, verbose_name="claimed at")),
+                ("started_at", models.DateTimeField(blank=True, null=True, verbose_name="started at")),
+                ("finished_at", models.DateTimeField(blank=True, null=True, verbose_name="finished at")),
                 ("result", models.JSONField(blank=True, null=True, verbose_name="result")),
-                (
-                    "last_error",
-                    models.TextField(
-                        blank=True, db_default="", default="", verbose_name="last error"
-                    ),
-                ),
+                ("last_error", models.TextField(blank=True, db_default="", default="", verbose_name="last error")),
                 (
                     "fingerprint",
                     models.CharField(
@@ -1025,32 +690,10 @@ class Migration(migrations.Migration):
                         verbose_name="fingerprint",
                     ),
                 ),
-                (
-                    "reason",
-                    models.TextField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        help_text="Why the job is dead or cancelled.",
-                        verbose_name="reason",
-                    ),
-                ),
-                (
-                    "idempotency_key",
-                    models.CharField(
-                        blank=True, max_length=200, null=True, verbose_name="idempotency key"
-                    ),
-                ),
-                (
-                    "cancel_requested_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at"),
-                ),
-                (
-                    "force_requested_at",
-                    models.DateTimeField(
-                        blank=True, null=True, verbose_name="stop by force requested at"
-                    ),
-                ),
+                ("reason", models.TextField(blank=True, db_default="", default="", help_text="Why the job is dead or cancelled.", verbose_name="reason")),
+                ("idempotency_key", models.CharField(blank=True, max_length=200, null=True, verbose_name="idempotency key")),
+                ("cancel_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at")),
+                ("force_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="stop by force requested at")),
                 (
                     "schedule",
                     models.ForeignKey(
@@ -1064,34 +707,10 @@ class Migration(migrations.Migration):
                         verbose_name="schedule",
                     ),
                 ),
-                (
-                    "scheduled_for",
-                    models.DateTimeField(
-                        blank=True,
-                        help_text="The due time of its schedule.",
-                        null=True,
-                        verbose_name="scheduled for",
-                    ),
-                ),
-                (
-                    "tenant",
-                    models.CharField(blank=True, max_length=100, null=True, verbose_name="tenant"),
-                ),
-                (
-                    "concurrency_key",
-                    models.CharField(
-                        blank=True, max_length=200, null=True, verbose_name="concurrency key"
-                    ),
-                ),
-                (
-                    "resources",
-                    models.JSONField(
-                        blank=True,
-                        help_text="The names of those that it uses.",
-                        null=True,
-                        verbose_name="resources",
-                    ),
-                ),
+                ("scheduled_for", models.DateTimeField(blank=True, help_text="The due time of its schedule.", null=True, verbose_name="scheduled for")),
+                ("tenant", models.CharField(blank=True, max_length=100, null=True, verbose_name="tenant")),
+                ("concurrency_key", models.CharField(blank=True, max_length=200, null=True, verbose_name="concurrency key")),
+                ("resources", models.JSONField(blank=True, help_text="The names of those that it uses.", null=True, verbose_name="resources")),
                 (
                     "gates",
                     models.TextField(
@@ -1115,53 +734,22 @@ class Migration(migrations.Migration):
                         verbose_name="workflow run",
                     ),
                 ),
-                (
-                    "step",
-                    models.CharField(blank=True, max_length=200, null=True, verbose_name="step"),
-                ),
-                (
-                    "prerequisites",
-                    models.PositiveIntegerField(
-                        blank=True, editable=False, null=True, verbose_name="prerequisites left"
-                    ),
-                ),
+                ("step", models.CharField(blank=True, max_length=200, null=True, verbose_name="step")),
+                ("prerequisites", models.PositiveIntegerField(blank=True, editable=False, null=True, verbose_name="prerequisites left")),
                 (
                     "skipped",
                     models.CharField(
                         blank=True,
-                        choices=[
-                            ("failed", "a step before it failed"),
-                            ("unneeded", "not needed"),
-                            ("passed", "by a person"),
-                        ],
+                        choices=[("failed", "a step before it failed"), ("unneeded", "not needed"), ("passed", "by a person")],
                         max_length=8,
                         null=True,
                         verbose_name="skipped",
                     ),
                 ),
-                (
-                    "awaits",
-                    models.CharField(
-                        blank=True, max_length=200, null=True, verbose_name="signal it waits for"
-                    ),
-                ),
-                (
-                    "signals",
-                    models.JSONField(
-                        blank=True,
-                        help_text="The data that was sent to it, by name.",
-                        null=True,
-                        verbose_name="signals",
-                    ),
-                ),
-                (
-                    "tags",
-                    django_jobs.models.tags.TagsField(blank=True, null=True, verbose_name="tags"),
-                ),
-                (
-                    "replays",
-                    models.PositiveIntegerField(db_default=0, default=0, verbose_name="replays"),
-                ),
+                ("awaits", models.CharField(blank=True, max_length=200, null=True, verbose_name="signal it waits for")),
+                ("signals", models.JSONField(blank=True, help_text="The data that was sent to it, by name.", null=True, verbose_name="signals")),
+                ("tags", django_jobs.models.tags.TagsField(blank=True, null=True, verbose_name="tags")),
+                ("replays", models.PositiveIntegerField(db_default=0, default=0, verbose_name="replays")),
                 ("headers", models.JSONField(blank=True, default=dict, verbose_name="headers")),
                 ("created_at", models.DateTimeField(verbose_name="created at")),
             ],
@@ -1180,53 +768,22 @@ class Migration(migrations.Migration):
                     ("dismiss_job", "Can dismiss dead jobs"),
                     ("view_job_payload", "Can see payloads and results in full"),
                     ("view_job_error", "Can see error messages and tracebacks"),
-                    (
-                        "reveal_job",
-                        "Can reveal hidden payloads and errors, which the history notes",
-                    ),
+                    ("reveal_job", "Can reveal hidden payloads and errors, which the history notes"),
                 ),
                 "indexes": [
+                    models.Index(condition=models.Q(("status", "ready")), fields=["queue", "rank", "id"], name="django_jobs_ready"),
+                    models.Index(condition=models.Q(("status", "scheduled")), fields=["available_at"], name="django_jobs_scheduled"),
+                    models.Index(condition=models.Q(("status", "running")), fields=["worker"], name="django_jobs_running"),
                     models.Index(
-                        condition=models.Q(("status", "ready")),
-                        fields=["queue", "rank", "id"],
-                        name="django_jobs_ready",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status", "scheduled")),
-                        fields=["available_at"],
-                        name="django_jobs_scheduled",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status", "running")),
-                        fields=["worker"],
-                        name="django_jobs_running",
-                    ),
-                    models.Index(
-                        condition=models.Q(
-                            ("cancel_requested_at__isnull", False), ("status", "running")
-                        ),
+                        condition=models.Q(("cancel_requested_at__isnull", False), ("status", "running")),
                         fields=["worker"],
                         name="django_jobs_cancel_requested",
                     ),
+                    models.Index(condition=models.Q(("status", "dead")), fields=["id"], name="django_jobs_dead"),
+                    models.Index(condition=models.Q(("status", "dead")), fields=["queue", "finished_at", "id"], name="django_jobs_dead_queue"),
+                    models.Index(condition=models.Q(("status", "dead")), fields=["job_type", "finished_at", "id"], name="django_jobs_dead_type"),
                     models.Index(
-                        condition=models.Q(("status", "dead")),
-                        fields=["id"],
-                        name="django_jobs_dead",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status", "dead")),
-                        fields=["queue", "finished_at", "id"],
-                        name="django_jobs_dead_queue",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status", "dead")),
-                        fields=["job_type", "finished_at", "id"],
-                        name="django_jobs_dead_type",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status", "dead")),
-                        fields=["queue", "job_type", "fingerprint", "finished_at"],
-                        name="django_jobs_dead_failure",
+                        condition=models.Q(("status", "dead")), fields=["queue", "job_type", "fingerprint", "finished_at"], name="django_jobs_dead_failure"
                     ),
                     models.Index(
                         condition=models.Q(("failures__gt", 0), ("status", "scheduled")),
@@ -1234,107 +791,53 @@ class Migration(migrations.Migration):
                         name="django_jobs_retried",
                     ),
                     models.Index(
-                        condition=models.Q(
-                            ("schedule__isnull", False),
-                            ("status__in", ("waiting", "scheduled", "blocked", "ready", "running")),
-                        ),
+                        condition=models.Q(("schedule__isnull", False), ("status__in", ("waiting", "scheduled", "blocked", "ready", "running"))),
                         fields=["schedule"],
                         name="django_jobs_live_schedule",
                     ),
                     models.Index(
-                        condition=models.Q(("schedule__isnull", False), ("status", "waiting")),
-                        fields=["schedule", "id"],
-                        name="django_jobs_waiting_schedule",
+                        condition=models.Q(("schedule__isnull", False), ("status", "waiting")), fields=["schedule", "id"], name="django_jobs_waiting_schedule"
                     ),
                     models.Index(
-                        condition=models.Q(("reason", "quarantined"), ("status", "blocked")),
-                        fields=["job_type", "id"],
-                        name="django_jobs_quarantined",
+                        condition=models.Q(("reason", "quarantined"), ("status", "blocked")), fields=["job_type", "id"], name="django_jobs_quarantined"
                     ),
+                    models.Index(condition=models.Q(("gates__isnull", False), ("status", "blocked")), fields=["gates", "rank", "id"], name="django_jobs_gates"),
                     models.Index(
-                        condition=models.Q(("gates__isnull", False), ("status", "blocked")),
-                        fields=["gates", "rank", "id"],
-                        name="django_jobs_gates",
-                    ),
-                    models.Index(
-                        condition=models.Q(
-                            ("concurrency_key__isnull", False), ("status__in", ("ready", "running"))
-                        ),
+                        condition=models.Q(("concurrency_key__isnull", False), ("status__in", ("ready", "running"))),
                         fields=["concurrency_key"],
                         name="django_jobs_taken_key",
                     ),
                     models.Index(
-                        condition=models.Q(
-                            ("status__in", ("ready", "running")), ("tenant__isnull", False)
-                        ),
+                        condition=models.Q(("status__in", ("ready", "running")), ("tenant__isnull", False)),
                         fields=["queue", "tenant"],
                         name="django_jobs_taken_tenant",
                     ),
                     models.Index(
-                        condition=models.Q(
-                            ("resources__isnull", False), ("status__in", ("ready", "running"))
-                        ),
-                        fields=["id"],
-                        name="django_jobs_taken_resource",
+                        condition=models.Q(("resources__isnull", False), ("status__in", ("ready", "running"))), fields=["id"], name="django_jobs_taken_resource"
                     ),
-                    models.Index(
-                        condition=models.Q(("workflow_run__isnull", False)),
-                        fields=["workflow_run", "step"],
-                        name="django_jobs_steps",
-                    ),
-                    django_jobs.models.tags.TagsIndex(
-                        condition=models.Q(("tags__isnull", False)),
-                        fields=["tags"],
-                        name="django_jobs_tags",
-                    ),
-                    models.Index(
-                        condition=models.Q(("awaits__isnull", False), ("status", "waiting")),
-                        fields=["available_at"],
-                        name="django_jobs_awaiting",
-                    ),
+                    models.Index(condition=models.Q(("workflow_run__isnull", False)), fields=["workflow_run", "step"], name="django_jobs_steps"),
+                    django_jobs.models.tags.TagsIndex(condition=models.Q(("tags__isnull", False)), fields=["tags"], name="django_jobs_tags"),
+                    models.Index(condition=models.Q(("awaits__isnull", False), ("status", "waiting")), fields=["available_at"], name="django_jobs_awaiting"),
                 ],
                 "constraints": [
                     models.UniqueConstraint(
-                        condition=models.Q(
-                            ("idempotency_key__isnull", False),
-                            ("status__in", ("waiting", "scheduled", "blocked", "ready", "running")),
-                        ),
+                        condition=models.Q(("idempotency_key__isnull", False), ("status__in", ("waiting", "scheduled", "blocked", "ready", "running"))),
                         fields=("queue", "idempotency_key"),
                         name="django_jobs_live_key",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            (
-                                "status__in",
-                                [
-                                    "waiting",
-                                    "scheduled",
-                                    "blocked",
-                                    "ready",
-                                    "running",
-                                    "succeeded",
-                                    "dead",
-                                    "cancelled",
-                                ],
-                            )
-                        ),
+                        condition=models.Q(("status__in", ["waiting", "scheduled", "blocked", "ready", "running", "succeeded", "dead", "cancelled"])),
                         name="django_jobs_status",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
                             models.Q(("status", "running"), ("worker__isnull", False)),
-                            models.Q(
-                                models.Q(("status", "running"), _negated=True),
-                                ("worker__isnull", True),
-                            ),
+                            models.Q(models.Q(("status", "running"), _negated=True), ("worker__isnull", True)),
                             _connector="OR",
                         ),
                         name="django_jobs_worker_iff_running",
                     ),
-                    models.CheckConstraint(
-                        condition=models.Q(("priority__range", (-100, 100))),
-                        name="django_jobs_priority",
-                    ),
+                    models.CheckConstraint(condition=models.Q(("priority__range", (-100, 100))), name="django_jobs_priority"),
                 ],
             },
         ),
@@ -1399,81 +902,28 @@ class Migration(migrations.Migration):
                 ("claimed_at", models.DateTimeField(verbose_name="claimed at")),
                 ("started_at", models.DateTimeField(null=True, verbose_name="started at")),
                 ("finished_at", models.DateTimeField(verbose_name="finished at")),
-                (
-                    "error_type",
-                    models.CharField(
-                        blank=True, default="", max_length=200, verbose_name="error class"
-                    ),
-                ),
-                (
-                    "error_code",
-                    models.CharField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        max_length=32,
-                        verbose_name="error code",
-                    ),
-                ),
-                (
-                    "error_message",
-                    models.TextField(blank=True, default="", verbose_name="error message"),
-                ),
+                ("error_type", models.CharField(blank=True, default="", max_length=200, verbose_name="error class")),
+                ("error_code", models.CharField(blank=True, db_default="", default="", max_length=32, verbose_name="error code")),
+                ("error_message", models.TextField(blank=True, default="", verbose_name="error message")),
                 ("traceback", models.TextField(blank=True, default="", verbose_name="traceback")),
-                (
-                    "fingerprint",
-                    models.CharField(
-                        blank=True, default="", max_length=16, verbose_name="fingerprint"
-                    ),
-                ),
+                ("fingerprint", models.CharField(blank=True, default="", max_length=16, verbose_name="fingerprint")),
                 ("cpu_seconds", models.FloatField(null=True, verbose_name="CPU seconds")),
                 ("max_rss_kb", models.IntegerField(null=True, verbose_name="memory in kB")),
                 ("queries", models.IntegerField(null=True, verbose_name="queries")),
-                (
-                    "query_seconds",
-                    models.FloatField(null=True, verbose_name="seconds of queries"),
-                ),
-                (
-                    "traceparent",
-                    models.CharField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        max_length=55,
-                        verbose_name="traceparent",
-                    ),
-                ),
+                ("query_seconds", models.FloatField(null=True, verbose_name="seconds of queries")),
+                ("traceparent", models.CharField(blank=True, db_default="", default="", max_length=55, verbose_name="traceparent")),
                 ("log", models.TextField(null=True, verbose_name="log")),
             ],
             options={
                 "verbose_name": "run",
                 "verbose_name_plural": "runs",
                 "indexes": [
-                    models.Index(
-                        condition=models.Q(("error_type", "Crashed"), ("outcome", "lost")),
-                        fields=["finished_at"],
-                        name="django_jobs_run_crashed",
-                    )
+                    models.Index(condition=models.Q(("error_type", "Crashed"), ("outcome", "lost")), fields=["finished_at"], name="django_jobs_run_crashed")
                 ],
                 "constraints": [
-                    models.UniqueConstraint(
-                        fields=("job", "attempt"), name="django_jobs_run_attempt"
-                    ),
+                    models.UniqueConstraint(fields=("job", "attempt"), name="django_jobs_run_attempt"),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            (
-                                "outcome__in",
-                                [
-                                    "succeeded",
-                                    "failed",
-                                    "timed_out",
-                                    "lost",
-                                    "snoozed",
-                                    "cancelled",
-                                    "released",
-                                ],
-                            )
-                        ),
+                        condition=models.Q(("outcome__in", ["succeeded", "failed", "timed_out", "lost", "snoozed", "cancelled", "released"])),
                         name="django_jobs_run_outcome",
                     ),
                 ],
@@ -1486,32 +936,17 @@ class Migration(migrations.Migration):
                 (
                     "schedule",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="backfills",
-                        to="django_jobs.schedule",
-                        verbose_name="schedule",
+                        on_delete=django.db.models.deletion.CASCADE, related_name="backfills", to="django_jobs.schedule", verbose_name="schedule"
                     ),
                 ),
                 ("begins_at", models.DateTimeField(verbose_name="from")),
                 ("ends_at", models.DateTimeField(verbose_name="to")),
                 ("job_count", models.PositiveIntegerField(default=0, verbose_name="jobs")),
-                (
-                    "requested_by",
-                    models.CharField(
-                        blank=True, default="", max_length=200, verbose_name="requested by"
-                    ),
-                ),
-                (
-                    "cancelled_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="cancelled at"),
-                ),
+                ("requested_by", models.CharField(blank=True, default="", max_length=200, verbose_name="requested by")),
+                ("cancelled_at", models.DateTimeField(blank=True, null=True, verbose_name="cancelled at")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
-            options={
-                "verbose_name": "backfill",
-                "verbose_name_plural": "backfills",
-                "ordering": ("-id",),
-            },
+            options={"verbose_name": "backfill", "verbose_name_plural": "backfills", "ordering": ("-id",)},
         ),
         migrations.CreateModel(
             name="ScheduleException",
@@ -1527,40 +962,13 @@ class Migration(migrations.Migration):
                         verbose_name="schedule",
                     ),
                 ),
-                (
-                    "due_at",
-                    models.DateTimeField(
-                        help_text="The due time by the rule.", verbose_name="due at"
-                    ),
-                ),
+                ("due_at", models.DateTimeField(help_text="The due time by the rule.", verbose_name="due at")),
                 ("skipped", models.BooleanField(default=False, verbose_name="skipped")),
-                (
-                    "moved_to",
-                    models.DateTimeField(blank=True, null=True, verbose_name="moved to"),
-                ),
-                (
-                    "payload",
-                    models.JSONField(
-                        blank=True,
-                        help_text="Arguments by name.",
-                        null=True,
-                        verbose_name="payload",
-                    ),
-                ),
-                (
-                    "payload_version",
-                    models.PositiveSmallIntegerField(default=1, verbose_name="payload version"),
-                ),
-                (
-                    "requested_by",
-                    models.CharField(
-                        blank=True, default="", max_length=200, verbose_name="requested by"
-                    ),
-                ),
-                (
-                    "reason",
-                    models.CharField(blank=True, default="", max_length=300, verbose_name="reason"),
-                ),
+                ("moved_to", models.DateTimeField(blank=True, null=True, verbose_name="moved to")),
+                ("payload", models.JSONField(blank=True, help_text="Arguments by name.", null=True, verbose_name="payload")),
+                ("payload_version", models.PositiveSmallIntegerField(default=1, verbose_name="payload version")),
+                ("requested_by", models.CharField(blank=True, default="", max_length=200, verbose_name="requested by")),
+                ("reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={
@@ -1568,34 +976,17 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "exceptions",
                 "ordering": ("due_at",),
                 "constraints": [
-                    models.UniqueConstraint(
-                        fields=("schedule", "due_at"), name="django_jobs_scheduleexception_due"
-                    ),
+                    models.UniqueConstraint(fields=("schedule", "due_at"), name="django_jobs_scheduleexception_due"),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(
-                                ("moved_to__isnull", True),
-                                ("payload__isnull", True),
-                                ("skipped", True),
-                            ),
-                            models.Q(
-                                ("skipped", False),
-                                models.Q(
-                                    ("moved_to__isnull", False),
-                                    ("payload__isnull", False),
-                                    _connector="OR",
-                                ),
-                            ),
+                            models.Q(("moved_to__isnull", True), ("payload__isnull", True), ("skipped", True)),
+                            models.Q(("skipped", False), models.Q(("moved_to__isnull", False), ("payload__isnull", False), _connector="OR")),
                             _connector="OR",
                         ),
                         name="django_jobs_scheduleexception_action",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("moved_to__isnull", True),
-                            models.Q(("moved_to", models.F("due_at")), _negated=True),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("moved_to__isnull", True), models.Q(("moved_to", models.F("due_at")), _negated=True), _connector="OR"),
                         name="django_jobs_scheduleexception_moved",
                     ),
                 ],
@@ -1608,11 +999,7 @@ class Migration(migrations.Migration):
                 (
                     "schedule",
                     models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="ticks",
-                        to="django_jobs.schedule",
-                        verbose_name="schedule",
+                        db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="ticks", to="django_jobs.schedule", verbose_name="schedule"
                     ),
                 ),
                 ("due_at", models.DateTimeField(verbose_name="due at")),
@@ -1630,10 +1017,7 @@ class Migration(migrations.Migration):
                         verbose_name="outcome",
                     ),
                 ),
-                (
-                    "reason",
-                    models.CharField(blank=True, default="", max_length=300, verbose_name="reason"),
-                ),
+                ("reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason")),
                 (
                     "job",
                     models.ForeignKey(
@@ -1664,30 +1048,11 @@ class Migration(migrations.Migration):
                 "verbose_name": "tick",
                 "verbose_name_plural": "ticks",
                 "ordering": ("-due_at",),
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("backfill__isnull", False)),
-                        fields=["backfill"],
-                        name="django_jobs_tick_backfill",
-                    )
-                ],
+                "indexes": [models.Index(condition=models.Q(("backfill__isnull", False)), fields=["backfill"], name="django_jobs_tick_backfill")],
                 "constraints": [
-                    models.UniqueConstraint(
-                        fields=("schedule", "due_at"), name="django_jobs_tick_due"
-                    ),
+                    models.UniqueConstraint(fields=("schedule", "due_at"), name="django_jobs_tick_due"),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            (
-                                "outcome__in",
-                                [
-                                    "fired",
-                                    "skipped_overlap",
-                                    "skipped_late",
-                                    "skipped",
-                                    "suppressed",
-                                ],
-                            )
-                        ),
+                        condition=models.Q(("outcome__in", ["fired", "skipped_overlap", "skipped_late", "skipped", "suppressed"])),
                         name="django_jobs_tick_outcome",
                     ),
                 ],
@@ -1712,139 +1077,42 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("arguments", models.JSONField(blank=True, default=dict, verbose_name="arguments")),
-                (
-                    "terms",
-                    models.JSONField(
-                        help_text="Which jobs: all terms are true of them.", verbose_name="terms"
-                    ),
-                ),
-                (
-                    "plan",
-                    models.JSONField(
-                        blank=True, help_text="Null: no waves.", null=True, verbose_name="plan"
-                    ),
-                ),
-                (
-                    "actor_id",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        help_text="Empty: a command.",
-                        max_length=100,
-                        verbose_name="actor",
-                    ),
-                ),
-                (
-                    "actor_name",
-                    models.CharField(
-                        blank=True, default="", max_length=200, verbose_name="requested by"
-                    ),
-                ),
-                (
-                    "reason",
-                    models.CharField(blank=True, default="", max_length=300, verbose_name="reason"),
-                ),
-                (
-                    "max_id",
-                    models.BigIntegerField(
-                        help_text="Jobs with a higher id came later and are left alone.",
-                        verbose_name="up to job",
-                    ),
-                ),
+                ("terms", models.JSONField(help_text="Which jobs: all terms are true of them.", verbose_name="terms")),
+                ("plan", models.JSONField(blank=True, help_text="Null: no waves.", null=True, verbose_name="plan")),
+                ("actor_id", models.CharField(blank=True, default="", help_text="Empty: a command.", max_length=100, verbose_name="actor")),
+                ("actor_name", models.CharField(blank=True, default="", max_length=200, verbose_name="requested by")),
+                ("reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason")),
+                ("max_id", models.BigIntegerField(help_text="Jobs with a higher id came later and are left alone.", verbose_name="up to job")),
                 (
                     "status",
                     models.CharField(
-                        choices=[
-                            ("pending", "pending"),
-                            ("running", "running"),
-                            ("completed", "completed"),
-                            ("stopped", "stopped"),
-                            ("failed", "failed"),
-                        ],
+                        choices=[("pending", "pending"), ("running", "running"), ("completed", "completed"), ("stopped", "stopped"), ("failed", "failed")],
                         default="pending",
                         max_length=9,
                         verbose_name="status",
                     ),
                 ),
-                (
-                    "why",
-                    models.CharField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        max_length=300,
-                        verbose_name="why it ended",
-                    ),
-                ),
-                (
-                    "matched",
-                    models.BigIntegerField(
-                        blank=True,
-                        help_text="About how many jobs, at the start.",
-                        null=True,
-                        verbose_name="matched",
-                    ),
-                ),
+                ("why", models.CharField(blank=True, db_default="", default="", max_length=300, verbose_name="why it ended")),
+                ("matched", models.BigIntegerField(blank=True, help_text="About how many jobs, at the start.", null=True, verbose_name="matched")),
                 ("done", models.BigIntegerField(db_default=0, default=0, verbose_name="done")),
                 ("left", models.BigIntegerField(db_default=0, default=0, verbose_name="left")),
-                (
-                    "succeeded",
-                    models.BigIntegerField(db_default=0, default=0, verbose_name="succeeded"),
-                ),
-                (
-                    "failed",
-                    models.BigIntegerField(db_default=0, default=0, verbose_name="failed again"),
-                ),
-                (
-                    "cancelled",
-                    models.BigIntegerField(db_default=0, default=0, verbose_name="cancelled"),
-                ),
+                ("succeeded", models.BigIntegerField(db_default=0, default=0, verbose_name="succeeded")),
+                ("failed", models.BigIntegerField(db_default=0, default=0, verbose_name="failed again")),
+                ("cancelled", models.BigIntegerField(db_default=0, default=0, verbose_name="cancelled")),
                 ("reasons", models.JSONField(blank=True, default=dict, verbose_name="reasons")),
-                (
-                    "cursor",
-                    models.BigIntegerField(db_default=0, default=0, verbose_name="done up to job"),
-                ),
-                (
-                    "progress",
-                    models.JSONField(
-                        blank=True,
-                        default=dict,
-                        help_text="What the next chunk continues.",
-                        verbose_name="progress",
-                    ),
-                ),
+                ("cursor", models.BigIntegerField(db_default=0, default=0, verbose_name="done up to job")),
+                ("progress", models.JSONField(blank=True, default=dict, help_text="What the next chunk continues.", verbose_name="progress")),
                 ("next_at", models.DateTimeField(verbose_name="next chunk at")),
                 ("created_at", models.DateTimeField(verbose_name="created at")),
-                (
-                    "started_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="started at"),
-                ),
-                (
-                    "finished_at",
-                    models.DateTimeField(blank=True, null=True, verbose_name="finished at"),
-                ),
-                (
-                    "stop_requested_by",
-                    models.CharField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        max_length=200,
-                        verbose_name="stop requested by",
-                    ),
-                ),
+                ("started_at", models.DateTimeField(blank=True, null=True, verbose_name="started at")),
+                ("finished_at", models.DateTimeField(blank=True, null=True, verbose_name="finished at")),
+                ("stop_requested_by", models.CharField(blank=True, db_default="", default="", max_length=200, verbose_name="stop requested by")),
             ],
             options={
                 "verbose_name": "operation",
                 "verbose_name_plural": "operations",
                 "default_permissions": ("view",),
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("status__in", ("pending", "running"))),
-                        fields=["next_at"],
-                        name="django_jobs_bulk_unfinished",
-                    )
-                ],
+                "indexes": [models.Index(condition=models.Q(("status__in", ("pending", "running"))), fields=["next_at"], name="django_jobs_bulk_unfinished")],
             },
         ),
         migrations.CreateModel(
@@ -1854,36 +1122,19 @@ class Migration(migrations.Migration):
                 ("job_id", models.BigIntegerField(verbose_name="job")),
                 ("attempt", models.PositiveIntegerField(verbose_name="attempt")),
                 ("worker_id", models.BigIntegerField(verbose_name="worker")),
-                (
-                    "asked_by",
-                    models.CharField(
-                        blank=True, default="", max_length=200, verbose_name="asked by"
-                    ),
-                ),
+                ("asked_by", models.CharField(blank=True, default="", max_length=200, verbose_name="asked by")),
                 ("asked_at", models.DateTimeField(verbose_name="asked at")),
                 ("answered_at", models.DateTimeField(null=True, verbose_name="answered at")),
                 ("process", models.IntegerField(null=True, verbose_name="process")),
-                (
-                    "thread",
-                    models.CharField(blank=True, default="", max_length=200, verbose_name="thread"),
-                ),
-                (
-                    "ran_seconds",
-                    models.FloatField(null=True, verbose_name="ran for seconds"),
-                ),
+                ("thread", models.CharField(blank=True, default="", max_length=200, verbose_name="thread")),
+                ("ran_seconds", models.FloatField(null=True, verbose_name="ran for seconds")),
                 ("stack", models.TextField(blank=True, default="", verbose_name="stack")),
             ],
             options={
                 "verbose_name": "inspection",
                 "verbose_name_plural": "inspections",
                 "default_permissions": (),
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("answered_at", None)),
-                        fields=["worker_id"],
-                        name="django_jobs_unanswered",
-                    )
-                ],
+                "indexes": [models.Index(condition=models.Q(("answered_at", None)), fields=["worker_id"], name="django_jobs_unanswered")],
             },
         ),
         migrations.CreateModel(
@@ -1902,29 +1153,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("attempt", models.PositiveIntegerField(verbose_name="attempt")),
-                (
-                    "fraction",
-                    models.FloatField(help_text="From 0 to 1.", null=True, verbose_name="fraction"),
-                ),
-                (
-                    "note",
-                    models.CharField(blank=True, default="", max_length=200, verbose_name="note"),
-                ),
-                (
-                    "checkpoint",
-                    models.JSONField(
-                        help_text="Where the next attempt begins.",
-                        null=True,
-                        verbose_name="checkpoint",
-                    ),
-                ),
+                ("fraction", models.FloatField(help_text="From 0 to 1.", null=True, verbose_name="fraction")),
+                ("note", models.CharField(blank=True, default="", max_length=200, verbose_name="note")),
+                ("checkpoint", models.JSONField(help_text="Where the next attempt begins.", null=True, verbose_name="checkpoint")),
                 ("reported_at", models.DateTimeField(verbose_name="reported at")),
             ],
-            options={
-                "verbose_name": "progress",
-                "verbose_name_plural": "progress",
-                "default_permissions": ("view",),
-            },
+            options={"verbose_name": "progress", "verbose_name_plural": "progress", "default_permissions": ("view",)},
         ),
         migrations.CreateModel(
             name="Receipt",
@@ -1948,10 +1182,7 @@ class Migration(migrations.Migration):
                 (
                     "prevented",
                     models.PositiveIntegerField(
-                        db_default=0,
-                        default=0,
-                        help_text="Calls that were answered with this receipt.",
-                        verbose_name="duplicates prevented",
+                        db_default=0, default=0, help_text="Calls that were answered with this receipt.", verbose_name="duplicates prevented"
                     ),
                 ),
             ],
@@ -1959,62 +1190,30 @@ class Migration(migrations.Migration):
                 "verbose_name": "receipt",
                 "verbose_name_plural": "receipts",
                 "default_permissions": ("view",),
-                "constraints": [
-                    models.UniqueConstraint(fields=("job", "key"), name="django_jobs_receipt_key")
-                ],
+                "constraints": [models.UniqueConstraint(fields=("job", "key"), name="django_jobs_receipt_key")],
             },
         ),
         migrations.CreateModel(
             name="Quarantine",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                (
-                    "job_type",
-                    models.CharField(max_length=200, unique=True, verbose_name="job type"),
-                ),
+                ("job_type", models.CharField(max_length=200, unique=True, verbose_name="job type")),
                 ("since", models.DateTimeField(verbose_name="since")),
-                (
-                    "lifted_at",
-                    models.DateTimeField(
-                        blank=True,
-                        help_text="Empty: its jobs are blocked.",
-                        null=True,
-                        verbose_name="lifted at",
-                    ),
-                ),
-                (
-                    "reason",
-                    models.CharField(blank=True, default="", max_length=300, verbose_name="reason"),
-                ),
-                (
-                    "by",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        help_text="Empty: a worker.",
-                        max_length=150,
-                        verbose_name="by",
-                    ),
-                ),
+                ("lifted_at", models.DateTimeField(blank=True, help_text="Empty: its jobs are blocked.", null=True, verbose_name="lifted at")),
+                ("reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason")),
+                ("by", models.CharField(blank=True, default="", help_text="Empty: a worker.", max_length=150, verbose_name="by")),
             ],
             options={
                 "verbose_name": "quarantine",
                 "verbose_name_plural": "quarantines",
-                "permissions": (
-                    ("quarantine_job_type", "Can quarantine job types and lift quarantines"),
-                ),
+                "permissions": (("quarantine_job_type", "Can quarantine job types and lift quarantines"),),
                 "default_permissions": ("view",),
             },
         ),
         migrations.CreateModel(
             name="Resource",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "name",
                     models.CharField(
@@ -2022,40 +1221,15 @@ class Migration(migrations.Migration):
                         unique=True,
                         validators=[
                             django.core.validators.RegexValidator(
-                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z",
-                                "Use letters, digits, dots, hyphens and underscores; start with a letter or digit.",
+                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z", "Use letters, digits, dots, hyphens and underscores; start with a letter or digit."
                             )
                         ],
                         verbose_name="name",
                     ),
                 ),
-                (
-                    "paused_at",
-                    models.DateTimeField(
-                        blank=True, editable=False, null=True, verbose_name="paused at"
-                    ),
-                ),
-                (
-                    "paused_reason",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        editable=False,
-                        max_length=300,
-                        verbose_name="reason for the pause",
-                    ),
-                ),
-                (
-                    "paused_by",
-                    models.CharField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        editable=False,
-                        max_length=150,
-                        verbose_name="paused by",
-                    ),
-                ),
+                ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
+                ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
+                ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
                 (
                     "max_concurrency",
                     models.PositiveIntegerField(
@@ -2117,12 +1291,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "breaker_window",
-                    models.FloatField(
-                        default=60.0,
-                        help_text="Seconds.",
-                        validators=[django.core.validators.MinValueValidator(1.0)],
-                        verbose_name="window",
-                    ),
+                    models.FloatField(default=60.0, help_text="Seconds.", validators=[django.core.validators.MinValueValidator(1.0)], verbose_name="window"),
                 ),
                 (
                     "breaker_open_for",
@@ -2136,84 +1305,30 @@ class Migration(migrations.Migration):
                 (
                     "breaker_state",
                     models.CharField(
-                        choices=[
-                            ("closed", "closed"),
-                            ("open", "open"),
-                            ("half_open", "half open"),
-                        ],
+                        choices=[("closed", "closed"), ("open", "open"), ("half_open", "half open")],
                         default="closed",
                         editable=False,
                         max_length=9,
                         verbose_name="breaker",
                     ),
                 ),
-                (
-                    "breaker_changed_at",
-                    models.DateTimeField(
-                        blank=True, editable=False, null=True, verbose_name="breaker changed at"
-                    ),
-                ),
-                (
-                    "breaker_reason",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        editable=False,
-                        max_length=300,
-                        verbose_name="reason of the breaker",
-                    ),
-                ),
+                ("breaker_changed_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="breaker changed at")),
+                ("breaker_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason of the breaker")),
                 (
                     "retry_budget",
                     models.FloatField(
                         blank=True,
                         help_text="The share of starts that may be retries, from 0 to 1. Empty: no limit.",
                         null=True,
-                        validators=[
-                            django.core.validators.MinValueValidator(0.0),
-                            django.core.validators.MaxValueValidator(1.0),
-                        ],
+                        validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(1.0)],
                         verbose_name="retry budget",
                     ),
                 ),
-                (
-                    "recent_starts",
-                    models.FloatField(
-                        editable=False,
-                        help_text="For the retry budget.",
-                        null=True,
-                        verbose_name="recent starts",
-                    ),
-                ),
-                (
-                    "recent_retries",
-                    models.FloatField(
-                        editable=False,
-                        help_text="For the retry budget.",
-                        null=True,
-                        verbose_name="recent retries",
-                    ),
-                ),
-                (
-                    "counted_at",
-                    models.DateTimeField(editable=False, null=True, verbose_name="counted at"),
-                ),
-                (
-                    "tokens",
-                    models.FloatField(
-                        blank=True,
-                        editable=False,
-                        help_text="At the last refill.",
-                        null=True,
-                        verbose_name="tokens",
-                    ),
-                ),
-                (
-                    "refilled_at",
-                    models.DateTimeField(
-                        blank=True, editable=False, null=True, verbose_name="refilled at"
-                    ),
-                ),
+                ("recent_starts", models.FloatField(editable=False, help_text="For the retry budget.", null=True, verbose_name="recent starts")),
+                ("recent_retries", models.FloatField(editable=False, help_text="For the retry budget.", null=True, verbose_name="recent retries")),
+                ("counted_at", models.DateTimeField(editable=False, null=True, verbose_name="counted at")),
+                ("tokens", models.FloatField(blank=True, editable=False, help_text="At the last refill.", null=True, verbose_name="tokens")),
+                ("refilled_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="refilled at")),
                 (
                     "over_limit",
                     models.BooleanField(
@@ -2232,75 +1347,37 @@ class Migration(migrations.Migration):
                 "permissions": (("pause_resource", "Can pause and resume resources"),),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("max_concurrency__isnull", True),
-                            ("max_concurrency__range", (1, 2147483647)),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__range", (1, 2147483647)), _connector="OR"),
                         name="django_jobs_resource_max_concurrency",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("max_waiting__isnull", True),
-                            ("max_waiting__range", (1, 2147483647)),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("max_waiting__isnull", True), ("max_waiting__range", (1, 2147483647)), _connector="OR"),
                         name="django_jobs_resource_max_waiting",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("rate__isnull", True),
-                            ("rate__range", (0.0001, 1e100)),
-                            _connector="OR",
-                        ),
-                        name="django_jobs_resource_rate",
+                        condition=models.Q(("rate__isnull", True), ("rate__range", (0.0001, 1e100)), _connector="OR"), name="django_jobs_resource_rate"
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("rate_seconds__isnull", True),
-                            ("rate_seconds__range", (0.001, 1e100)),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("rate_seconds__isnull", True), ("rate_seconds__range", (0.001, 1e100)), _connector="OR"),
                         name="django_jobs_resource_rate_seconds",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("burst__isnull", True),
-                            ("burst__range", (1, 2147483647)),
-                            _connector="OR",
-                        ),
-                        name="django_jobs_resource_burst",
+                        condition=models.Q(("burst__isnull", True), ("burst__range", (1, 2147483647)), _connector="OR"), name="django_jobs_resource_burst"
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("breaker_failures__isnull", True),
-                            ("breaker_failures__range", (1, 2147483647)),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("breaker_failures__isnull", True), ("breaker_failures__range", (1, 2147483647)), _connector="OR"),
                         name="django_jobs_resource_breaker_failures",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("breaker_window__isnull", True),
-                            ("breaker_window__range", (1.0, 1e100)),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("breaker_window__isnull", True), ("breaker_window__range", (1.0, 1e100)), _connector="OR"),
                         name="django_jobs_resource_breaker_window",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("breaker_open_for__isnull", True),
-                            ("breaker_open_for__range", (1.0, 1e100)),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("breaker_open_for__isnull", True), ("breaker_open_for__range", (1.0, 1e100)), _connector="OR"),
                         name="django_jobs_resource_breaker_open_for",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("retry_budget__isnull", True),
-                            ("retry_budget__range", (0.0, 1.0)),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("retry_budget__isnull", True), ("retry_budget__range", (0.0, 1.0)), _connector="OR"),
                         name="django_jobs_resource_retry_budget",
                     ),
                 ],
@@ -2309,22 +1386,14 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Tenant",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("name", models.CharField(max_length=100, unique=True, verbose_name="name")),
                 (
                     "weight",
                     models.FloatField(
                         default=1.0,
                         help_text="Its share of a busy queue, in proportion to the other tenants' weights.",
-                        validators=[
-                            django.core.validators.MinValueValidator(0.001),
-                            django.core.validators.MaxValueValidator(1000000),
-                        ],
+                        validators=[django.core.validators.MinValueValidator(0.001), django.core.validators.MaxValueValidator(1000000)],
                         verbose_name="weight",
                     ),
                 ),
@@ -2348,33 +1417,9 @@ class Migration(migrations.Migration):
                         verbose_name="maximum waiting",
                     ),
                 ),
-                (
-                    "paused_at",
-                    models.DateTimeField(
-                        blank=True, editable=False, null=True, verbose_name="paused at"
-                    ),
-                ),
-                (
-                    "paused_reason",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        editable=False,
-                        max_length=300,
-                        verbose_name="reason for the pause",
-                    ),
-                ),
-                (
-                    "paused_by",
-                    models.CharField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        editable=False,
-                        max_length=150,
-                        verbose_name="paused by",
-                    ),
-                ),
+                ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
+                ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
+                ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={
@@ -2383,32 +1428,16 @@ class Migration(migrations.Migration):
                 "ordering": ("name",),
                 "permissions": (("pause_tenant", "Can pause and resume tenants"),),
                 "indexes": [
-                    models.Index(
-                        condition=models.Q(("max_waiting__isnull", False)),
-                        fields=["name", "max_waiting"],
-                        name="django_jobs_tenant_waiting",
-                    ),
+                    models.Index(condition=models.Q(("max_waiting__isnull", False)), fields=["name", "max_waiting"], name="django_jobs_tenant_waiting")
                 ],
                 "constraints": [
+                    models.CheckConstraint(condition=models.Q(("weight__gte", 0.001), ("weight__lte", 1000000)), name="django_jobs_tenant_weight"),
                     models.CheckConstraint(
-                        condition=models.Q(("weight__gte", 0.001), ("weight__lte", 1000000)),
-                        name="django_jobs_tenant_weight",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("max_concurrency__isnull", True),
-                            ("max_concurrency__gte", 1),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__gte", 1), _connector="OR"),
                         name="django_jobs_tenant_concurrency",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("max_waiting__isnull", True),
-                            ("max_waiting__gte", 1),
-                            _connector="OR",
-                        ),
-                        name="django_jobs_tenant_max_waiting",
+                        condition=models.Q(("max_waiting__isnull", True), ("max_waiting__gte", 1), _connector="OR"), name="django_jobs_tenant_max_waiting"
                     ),
                 ],
             },
@@ -2437,12 +1466,8 @@ class Migration(migrations.Migration):
                 "verbose_name": "unique key",
                 "verbose_name_plural": "unique keys",
                 "default_permissions": (),
-                "indexes": [
-                    models.Index(fields=["expires_at"], name="django_jobs_unique_key_expiry")
-                ],
-                "constraints": [
-                    models.UniqueConstraint(fields=("queue", "key"), name="django_jobs_unique_key")
-                ],
+                "indexes": [models.Index(fields=["expires_at"], name="django_jobs_unique_key_expiry")],
+                "constraints": [models.UniqueConstraint(fields=("queue", "key"), name="django_jobs_unique_key")],
             },
         ),
         migrations.CreateModel(
@@ -2450,24 +1475,10 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.PositiveSmallIntegerField(primary_key=True, serialize=False)),
                 ("taken_at", models.DateTimeField(verbose_name="taken at")),
-                (
-                    "values",
-                    models.TextField(
-                        help_text="JSON: lists of rows, by part.", verbose_name="values"
-                    ),
-                ),
-                (
-                    "seconds",
-                    models.FloatField(
-                        help_text="What it took to read them.", verbose_name="seconds"
-                    ),
-                ),
+                ("values", models.TextField(help_text="JSON: lists of rows, by part.", verbose_name="values")),
+                ("seconds", models.FloatField(help_text="What it took to read them.", verbose_name="seconds")),
             ],
-            options={
-                "verbose_name": "stored metrics",
-                "verbose_name_plural": "stored metrics",
-                "default_permissions": (),
-            },
+            options={"verbose_name": "stored metrics", "verbose_name_plural": "stored metrics", "default_permissions": ()},
         ),
         migrations.CreateModel(
             name="Overview",
@@ -2494,27 +1505,13 @@ class Migration(migrations.Migration):
                 "verbose_name": "outcome of a resource",
                 "verbose_name_plural": "outcomes of resources",
                 "default_permissions": (),
-                "indexes": [
-                    models.Index(
-                        fields=["resource", "happened_at"], name="django_jobs_resource_outcome"
-                    )
-                ],
+                "indexes": [models.Index(fields=["resource", "happened_at"], name="django_jobs_resource_outcome")],
             },
         ),
         migrations.CreateModel(
             name="Dependency",
             fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "parent_id",
-                        "child_id",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
-                    ),
-                ),
+                ("pk", models.CompositePrimaryKey("parent_id", "child_id", blank=True, editable=False, primary_key=True, serialize=False)),
                 (
                     "workflow_run",
                     models.ForeignKey(
@@ -2550,24 +1547,11 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "when",
-                    models.CharField(
-                        choices=[
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                            ("finished", "finished"),
-                        ],
-                        max_length=9,
-                        verbose_name="when",
-                    ),
+                    models.CharField(choices=[("succeeded", "succeeded"), ("failed", "failed"), ("finished", "finished")], max_length=9, verbose_name="when"),
                 ),
                 (
                     "takes",
-                    models.JSONField(
-                        blank=True,
-                        help_text="The arguments of the child that get the result of the parent.",
-                        null=True,
-                        verbose_name="takes",
-                    ),
+                    models.JSONField(blank=True, help_text="The arguments of the child that get the result of the parent.", null=True, verbose_name="takes"),
                 ),
             ],
             options={
@@ -2580,19 +1564,10 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="JobTypeDefaults",
             fields=[
-                (
-                    "name",
-                    models.CharField(
-                        max_length=200, primary_key=True, serialize=False, verbose_name="name"
-                    ),
-                ),
+                ("name", models.CharField(max_length=200, primary_key=True, serialize=False, verbose_name="name")),
                 ("options", models.JSONField(verbose_name="options")),
             ],
-            options={
-                "verbose_name": "defaults of a job type",
-                "verbose_name_plural": "defaults of job types",
-                "default_permissions": (),
-            },
+            options={"verbose_name": "defaults of a job type", "verbose_name_plural": "defaults of job types", "default_permissions": ()},
         ),
         migrations.CreateModel(
             name="RunTotal",
@@ -2600,24 +1575,10 @@ class Migration(migrations.Migration):
                 (
                     "pk",
                     models.CompositePrimaryKey(
-                        "period",
-                        "began_at",
-                        "queue",
-                        "job_type",
-                        "outcome",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
+                        "period", "began_at", "queue", "job_type", "outcome", blank=True, editable=False, primary_key=True, serialize=False
                     ),
                 ),
-                (
-                    "period",
-                    models.PositiveIntegerField(
-                        help_text="Seconds: 60 or 3,600; 0 is since the beginning.",
-                        verbose_name="period",
-                    ),
-                ),
+                ("period", models.PositiveIntegerField(help_text="Seconds: 60 or 3,600; 0 is since the beginning.", verbose_name="period")),
                 ("began_at", models.DateTimeField(verbose_name="began at")),
                 ("queue", models.CharField(max_length=100, verbose_name="queue")),
                 ("job_type", models.CharField(max_length=200, verbose_name="job type")),
@@ -2638,40 +1599,19 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("runs", models.BigIntegerField(verbose_name="runs")),
-                (
-                    "waiting_buckets",
-                    django_jobs.models.run_total.BucketsField(verbose_name="waiting"),
-                ),
+                ("waiting_buckets", django_jobs.models.run_total.BucketsField(verbose_name="waiting")),
                 ("waiting_seconds", models.FloatField(verbose_name="seconds of waiting")),
-                (
-                    "start_lag_buckets",
-                    django_jobs.models.run_total.BucketsField(verbose_name="start lag"),
-                ),
+                ("start_lag_buckets", django_jobs.models.run_total.BucketsField(verbose_name="start lag")),
                 ("start_lag_seconds", models.FloatField(verbose_name="seconds of start lag")),
-                (
-                    "runtime_buckets",
-                    django_jobs.models.run_total.BucketsField(verbose_name="runtime"),
-                ),
+                ("runtime_buckets", django_jobs.models.run_total.BucketsField(verbose_name="runtime")),
                 ("runtime_seconds", models.FloatField(verbose_name="seconds of runtime")),
                 ("slo_runs", models.BigIntegerField(verbose_name="runs with an objective")),
                 ("slo_met", models.BigIntegerField(verbose_name="runs that met it")),
-                (
-                    "retries",
-                    models.BigIntegerField(db_default=0, default=0, verbose_name="Retries"),
-                ),
+                ("retries", models.BigIntegerField(db_default=0, default=0, verbose_name="Retries")),
                 ("died", models.BigIntegerField(db_default=0, default=0, verbose_name="Died")),
-                (
-                    "prevented",
-                    models.BigIntegerField(
-                        db_default=0, default=0, verbose_name="duplicates prevented"
-                    ),
-                ),
+                ("prevented", models.BigIntegerField(db_default=0, default=0, verbose_name="duplicates prevented")),
             ],
-            options={
-                "verbose_name": "total of runs",
-                "verbose_name_plural": "totals of runs",
-                "default_permissions": (),
-            },
+            options={"verbose_name": "total of runs", "verbose_name_plural": "totals of runs", "default_permissions": ()},
         ),
         migrations.CreateModel(
             name="ErrorTotal",
@@ -2679,14 +1619,7 @@ class Migration(migrations.Migration):
                 (
                     "pk",
                     models.CompositePrimaryKey(
-                        "began_at",
-                        "job_type",
-                        "error_type",
-                        "fingerprint",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
+                        "began_at", "job_type", "error_type", "fingerprint", blank=True, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("began_at", models.DateTimeField(verbose_name="began at")),
@@ -2695,9 +1628,7 @@ class Migration(migrations.Migration):
                 ("fingerprint", models.CharField(max_length=16, verbose_name="fingerprint")),
                 ("runs", models.BigIntegerField(verbose_name="runs")),
             ],
-            options={
-                "default_permissions": (),
-            },
+            options={"default_permissions": ()},
         ),
         migrations.CreateModel(
             name="RunWatermark",
@@ -2706,48 +1637,21 @@ class Migration(migrations.Migration):
                 ("run_id", models.BigIntegerField(verbose_name="run")),
                 ("reached_at", models.DateTimeField(null=True, verbose_name="reached at")),
             ],
-            options={
-                "verbose_name": "watermark of runs",
-                "verbose_name_plural": "watermarks of runs",
-                "default_permissions": (),
-            },
+            options={"verbose_name": "watermark of runs", "verbose_name_plural": "watermarks of runs", "default_permissions": ()},
         ),
         migrations.CreateModel(
             name="BacklogSample",
             fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "queue",
-                        "taken_at",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
-                    ),
-                ),
+                ("pk", models.CompositePrimaryKey("queue", "taken_at", blank=True, editable=False, primary_key=True, serialize=False)),
                 ("queue", models.CharField(max_length=100, verbose_name="queue")),
                 ("taken_at", models.DateTimeField(verbose_name="taken at")),
                 ("ready", models.BigIntegerField(null=True, verbose_name="ready")),
                 ("running", models.BigIntegerField(verbose_name="running")),
-                (
-                    "runs",
-                    models.BigIntegerField(
-                        help_text="Attempts of this queue that had ended since the beginning.",
-                        verbose_name="runs",
-                    ),
-                ),
-                (
-                    "drain_seconds",
-                    models.FloatField(null=True, verbose_name="seconds until it is drained"),
-                ),
+                ("runs", models.BigIntegerField(help_text="Attempts of this queue that had ended since the beginning.", verbose_name="runs")),
+                ("drain_seconds", models.FloatField(null=True, verbose_name="seconds until it is drained")),
                 ("drained_at", models.DateTimeField(null=True, verbose_name="drained at")),
             ],
-            options={
-                "verbose_name": "sample of a backlog",
-                "verbose_name_plural": "samples of backlogs",
-                "default_permissions": (),
-            },
+            options={"verbose_name": "sample of a backlog", "verbose_name_plural": "samples of backlogs", "default_permissions": ()},
         ),
         migrations.RunPython(tune, migrations.RunPython.noop),
         migrations.RunPython(partition, migrations.RunPython.noop),
