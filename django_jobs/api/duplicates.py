@@ -79,6 +79,14 @@ def enqueue_one(
     return enqueued
 
 
+def is_duplicate(chosen: JobType[..., Any]) -> bool:
+    """Whether a job holds the idempotency key of this request."""
+    if chosen.idempotency_key is None:
+        return False
+    rule = enqueueing.LIVE_KEYS if chosen.unique_for is None else unique_keys.UNIQUE_KEYS
+    return any(rule.holders(chosen.queue, [chosen.idempotency_key]))
+
+
 def rule_of_many(chosen: JobType[..., Any], *, has_keys: bool) -> KeyRule:
     """Who holds the keys of many jobs. Raises :class:`EnqueueError` if an option needs keys and
     there are none, or does not apply to many."""

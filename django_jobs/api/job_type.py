@@ -316,7 +316,7 @@ class JobType(Generic[P, R]):
                 )
             else:
                 write = partial(duplicates.enqueue_one, self, new, payload, text, gates)
-            enqueued = insert_one(new, gates, write)
+            enqueued = insert_one(new, gates, write, partial(duplicates.is_duplicate, self))
         is_new = not enqueued.deduplicated and not enqueued.is_final
         if is_new and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)

@@ -99,8 +99,8 @@ class Concurrency:
     ``key`` is a text with arguments of the handler in braces, or a function. ``limit`` is a number
     or a function. A function takes the payload, a dict of all arguments; a key of None is no key.
     ``on_conflict`` decides about a job whose key has no room: ``"wait"``, ``"discard"``,
-    ``"cancel_running"`` or ``"replace_waiting"``. An enqueue is refused while ``max_waiting`` jobs
-    wait for the key; None is no limit.
+    ``"cancel_running"`` or ``"replace_waiting"``. With ``"wait"``, an enqueue is refused
+    while ``max_waiting`` jobs wait for the key; None is no limit.
 
     Raises ``TypeError`` or ``ValueError`` for anything else.
     """
@@ -128,6 +128,11 @@ class Concurrency:
             raise ValueError(
                 f"on_conflict has no choice {self.on_conflict!r}; "
                 f"{' '.join(filter(None, (hint, listed)))}"
+            )
+        if most is not None and self.on_conflict != OnConflict.WAIT:
+            raise ValueError(
+                f"max_waiting is for on_conflict='wait': with {self.on_conflict!r} no more jobs "
+                "wait for a key than its limit"
             )
         object.__setattr__(self, "on_conflict", OnConflict(self.on_conflict))
 

@@ -212,13 +212,13 @@ def demand_room(new: NewJobs, count: int) -> None:
     room = new.max_backlog - held
     if room <= 0:
         raise QueueFull(
-            f"{new.job_type}: queue {new.queue!r} already holds {new.max_backlog} ready jobs, "
-            "those at their gates included"
+            f"{new.job_type}: queue {new.queue!r} is full: its ready jobs, and those at their "
+            f"gates, have reached its max_backlog of {new.max_backlog}"
         )
     if count > room:
         raise QueueFull(
-            f"{new.job_type}: queue {new.queue!r} has room for {room} more ready jobs, "
-            f"not for {count}, those at their gates included; its max_backlog is {new.max_backlog}"
+            f"{new.job_type}: queue {new.queue!r} has room for {room} of {count} jobs, ready or at "
+            f"their gates; its max_backlog is {new.max_backlog}"
         )
 
 
@@ -228,11 +228,10 @@ def demand_room_at_gates(asked: Iterable[tuple[NewJobs, Gates | None]]) -> None:
     for gate, most, added, counted in count_waiting(refusing):
         where, room = f"{refusing[0][0].job_type}: {gate.kind} {gate.name!r}", most - counted
         if room <= 0:
-            raise QueueFull(f"{where} already has {most} waiting jobs, its max_waiting")
+            raise QueueFull(f"{where} is full: its max_waiting of {most} is reached")
         if added > room:
             raise QueueFull(
-                f"{where} has room for {room} more waiting jobs, not for {added}; "
-                f"its max_waiting is {most}"
+                f"{where} has room for {room} of {added} waiting jobs; its max_waiting is {most}"
             )
 
 
@@ -298,11 +297,19 @@ def within_limits(
         return insert(), drop_above_limits(new, gates)
 
 
-def insert_one(new: NewJobs, gates: Gates | None, insert: Callable[[], Job]) -> Job:
-    """Insert one job, :func:`within_limits` if there are any; then it may be dropped itself."""
+def insert_one(
+    new: NewJobs, gates: Gates | None, insert: Callable[[], Job], is_duplicate: Callable[[], bool]
+) -> Job:
+    """Insert one job, :func:`within_limits` if there are any; then it may be dropped itself. A job
+    whose key another one holds needs no room."""
     if new.max_backlog is None and not limits_of(new, gates):
         return insert()
-    job, dropped = within_limits(new, [gates], insert)
+    try:
+        job, dropped = within_limits(new, [gates], insert)
+    except QueueFull:
+        if not is_duplicate():
+            raise
+        return insert()
     if job.pk in dropped.finished_at:
         job.status, job.reason = JobStatus.CANCELLED, dropped.reasons[job.pk]
         job.finished_at = dropped.finished_at[job.pk]

@@ -16,6 +16,7 @@ from django.db.models.signals import post_init
 
 from ..conf import conf
 from ..domain.gates import Gates
+from ..exceptions import QueueFull
 from ..models import Job
 from ..models.database import fetch, jobs_connection
 from ..models.timestamps import read_floats
@@ -272,7 +273,18 @@ def _enqueue_within_limit(
     gates = [gates for _, _, gates in batch]
     if not is_limited(new, gates):
         return _enqueue_whole(new, batch, rule, meanwhile)
-    ids, _ = within_limits(new, gates, partial(_enqueue_whole, new, batch, rule, meanwhile))
+    write = partial(_enqueue_whole, new, batch, rule, meanwhile)
+    try:
+        ids, _ = within_limits(new, gates, write)
+    except QueueFull:
+        # A job whose key another one holds, also of this batch, needs no room.
+        keyed = {key: gates for _, key, gates in batch if key is not None}
+        held = {key for key, _ in rule.holders(new.queue, list(keyed))}
+        needing = [gates for _, key, gates in batch if key is None]
+        needing += [gates for key, gates in keyed.items() if key not in held]
+        if len(needing) == len(batch):
+            raise
+        ids = within_limits(new, needing, write)[0] if needing else write()
     return ids
 
 

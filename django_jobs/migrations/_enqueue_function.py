@@ -148,6 +148,19 @@ BEGIN
         RAISE EXCEPTION '%: no queue is named %', job_type, quote_literal(queue)
             USING ERRCODE = '22023';
     END IF;
+    IF idempotency_key IS NOT NULL AND (line.max_backlog IS NOT NULL OR tenant IS NOT NULL) THEN
+        SELECT coalesce((
+            SELECT holder.id FROM schema_of_jobs.django_jobs_job_live AS holder
+            WHERE holder.queue = django_jobs_enqueue.queue
+              AND holder.idempotency_key = django_jobs_enqueue.idempotency_key
+              AND holder.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+        ), (SELECT known.job_id FROM schema_of_jobs.django_jobs_uniquekey AS known
+            WHERE unique_for IS NOT NULL AND known.queue = django_jobs_enqueue.queue
+              AND known.key = django_jobs_enqueue.idempotency_key AND known.expires_at > now)) INTO job;
+        IF job IS NOT NULL THEN
+            RETURN job;  -- it needs no room
+        END IF;
+    END IF;
     IF line.max_backlog IS NOT NULL THEN
         SELECT (SELECT count(*) FROM (
             SELECT 1 FROM schema_of_jobs.django_jobs_job_live AS other
@@ -159,8 +172,8 @@ BEGIN
               AND other.gates >= '["' || line.name || '",' AND other.gates < '["' || line.name || '"-'
             ORDER BY other.gates, other.rank, other.id LIMIT line.max_backlog) AS counted) INTO held;
         IF held >= line.max_backlog THEN
-            RAISE EXCEPTION '%: queue % already holds % ready jobs, those at their gates included',
-                job_type, queue, line.max_backlog USING ERRCODE = '53400';
+            RAISE EXCEPTION '%: queue % is full: its ready jobs, and those at their gates, have reached its max_backlog of %',
+                job_type, quote_literal(queue), line.max_backlog USING ERRCODE = '53400';
         END IF;
     END IF;
 
@@ -195,7 +208,7 @@ BEGIN
                 ORDER BY other.gates, other.rank, other.id LIMIT most) AS one
             LIMIT most) AS counted;
         IF held >= most THEN
-            RAISE EXCEPTION '%: tenant % already has % waiting jobs, its max_waiting', job_type,
+            RAISE EXCEPTION '%: tenant % is full: its max_waiting of % is reached', job_type,
                 quote_literal(tenant), most USING ERRCODE = '53400';
         END IF;
     END IF;
@@ -243,15 +256,14 @@ BEGIN
         DELETE FROM schema_of_jobs.django_jobs_uniquekey AS known WHERE known.job_id = reserved
             AND known.queue = django_jobs_enqueue.queue
             AND known.key = django_jobs_enqueue.idempotency_key;
-        SELECT holder.id INTO job FROM schema_of_jobs.django_jobs_job_live AS holder
-        WHERE holder.queue = django_jobs_enqueue.queue
-          AND holder.idempotency_key = django_jobs_enqueue.idempotency_key
-          AND holder.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running');
-        IF job IS NULL AND unique_for IS NOT NULL THEN
-            SELECT known.job_id INTO job FROM schema_of_jobs.django_jobs_uniquekey AS known
-            WHERE known.queue = django_jobs_enqueue.queue
-              AND known.key = django_jobs_enqueue.idempotency_key AND known.expires_at > now;
-        END IF;
+        SELECT coalesce((
+            SELECT holder.id FROM schema_of_jobs.django_jobs_job_live AS holder
+            WHERE holder.queue = django_jobs_enqueue.queue
+              AND holder.idempotency_key = django_jobs_enqueue.idempotency_key
+              AND holder.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
+        ), (SELECT known.job_id FROM schema_of_jobs.django_jobs_uniquekey AS known
+            WHERE unique_for IS NOT NULL AND known.queue = django_jobs_enqueue.queue
+              AND known.key = django_jobs_enqueue.idempotency_key AND known.expires_at > now)) INTO job;
         IF job IS NOT NULL THEN
             RETURN job;
         END IF;

@@ -188,7 +188,7 @@ def test_a_full_queue_refuses_until_there_is_room() -> None:
     Queue.objects.filter(name="default").update(max_backlog=2)
     first = noop.enqueue()
     noop.enqueue()
-    with pytest.raises(QueueFull, match="already holds 2 ready jobs"):
+    with pytest.raises(QueueFull, match="reached its max_backlog of 2"):
         noop.enqueue()
     assert cancel(first.pk)
     noop.enqueue()

@@ -59,11 +59,11 @@ def test_many_jobs_that_do_not_all_fit_are_refused_together() -> None:
     Queue.objects.filter(name="bulk").update(max_backlog=3)
     jobs = noop.using(queue="bulk")
     jobs.enqueue()
-    with pytest.raises(QueueFull, match=r"has room for 2 more ready jobs, not for 3.* is 3"):
+    with pytest.raises(QueueFull, match=r"has room for 2 of 3 jobs.* is 3"):
         jobs.enqueue_many([{}] * 3)
     assert len(jobs.enqueue_many([{}] * 2)) == 2
     for keys in (None, ["a"]):
-        with pytest.raises(QueueFull, match="already holds 3 ready jobs"):
+        with pytest.raises(QueueFull, match="have reached its max_backlog of 3"):
             jobs.enqueue_many([{}], idempotency_keys=keys)
     assert len(ready()) == 3
 
@@ -72,7 +72,7 @@ def test_many_jobs_that_do_not_all_fit_are_refused_together() -> None:
 def test_earlier_batches_stay_if_a_later_one_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enqueueing, "BATCH", 2)
     Queue.objects.filter(name="bulk").update(max_backlog=5)
-    with pytest.raises(QueueFull, match="room for 1 more ready jobs, not for 2"):
+    with pytest.raises(QueueFull, match="room for 1 of 2 jobs"):
         noop.using(queue="bulk").enqueue_many([{}] * 6)
     assert len(ready()) == 4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 from unittest.mock import ANY
 
@@ -13,9 +14,11 @@ from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import (
     Concurrency,
+    DuplicateJob,
     JobType,
     Pressure,
     QueueFull,
+    cancel,
     chain,
     enqueue_many,
     group,
@@ -27,6 +30,7 @@ from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.lifecycle.promoting import promote
 from django_jobs.models import Job, Queue, Resource, Tenant, Tick, UniqueKey, WorkflowRun
+from django_jobs.testing import run_jobs
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.app.jobs import noop
 from tests.factories import (
@@ -41,7 +45,7 @@ from tests.factories import (
 
 pytestmark = pytest.mark.django_db
 
-ALREADY = "already has {} waiting jobs, its max_waiting"
+ALREADY = "is full: its max_waiting of {} is reached"
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +112,7 @@ def test_python_is_refused_the_101st(fill: bool) -> None:
 
 def test_many_jobs_that_do_not_all_fit_are_refused_together() -> None:
     refunds(98)
-    with pytest.raises(QueueFull, match="has room for 2 more waiting jobs, not for 3; its max_w"):
+    with pytest.raises(QueueFull, match="has room for 2 of 3 waiting jobs; its max_w"):
         refunds(3)
     assert len(refunds(2)) == 2
 
@@ -132,7 +136,7 @@ def test_a_workflow_is_refused_by_its_first_steps_alone() -> None:
     first = [refund_payment.step(payment_id=number) for number in range(2)]
     first.append(refund_payment.using(queue="bulk").step(payment_id=2))
     refunds(98)
-    with pytest.raises(QueueFull, match="has room for 2 more waiting jobs, not for 3"):
+    with pytest.raises(QueueFull, match="has room for 2 of 3 waiting jobs"):
         group(*first).start()
     assert not WorkflowRun.objects.exists()
     assert chain(*first).start().status == "running"
@@ -166,7 +170,7 @@ def test_sql_counts_what_waits_at_gates_towards_the_limit_of_a_queue() -> None:
     refunds(1)
     run_sql("SELECT django_jobs_enqueue('app.noop')")
     with (
-        pytest.raises((InternalError, OperationalError), match="already holds 3 ready jobs, those"),
+        pytest.raises((InternalError, OperationalError), match="have reached its max_backlog of 3"),
         transaction.atomic(),
     ):
         run_sql("SELECT django_jobs_enqueue('app.noop')")
@@ -213,7 +217,7 @@ def test_a_key_counts_its_jobs_in_all_queues_by_tenant(keyed: JobType[..., Any])
     assert len(keyed.using(tenant="acme").enqueue_many([{"account_id": 7}] * 2)) == 2
     with pytest.raises(QueueFull):
         keyed.using(tenant="acme").enqueue(7)
-    with pytest.raises(QueueFull, match="account:9' has room for 2 more waiting jobs, not for 3"):
+    with pytest.raises(QueueFull, match="account:9' has room for 2 of 3 waiting jobs"):
         keyed.enqueue_many([{"account_id": number} for number in (8, 9, 9, 9)])
     named = keyed.using(concurrency_key='a"],null,"\\%_')
     named.enqueue_many([{"account_id": 1}] * 2)
@@ -254,11 +258,11 @@ def test_a_queue_counts_what_waits_at_gates() -> None:
     bulk = noop.using(queue="bulk")
     bulk.enqueue()
     charge_account.using(queue="bulk").enqueue(7)
-    with pytest.raises(QueueFull, match="has room for 1 more ready jobs, not for 2, those at"):
+    with pytest.raises(QueueFull, match="has room for 1 of 2 jobs, ready or at"):
         charge_account.using(queue="bulk").enqueue_many([{"account_id": one} for one in (7, 8)])
     bill_tenant.using(queue="bulk").enqueue("acme")
     for full in (bulk, bulk.using(tenant="t"), bulk.using(resources="ledger")):
-        with pytest.raises(QueueFull, match="already holds 3 ready jobs"):
+        with pytest.raises(QueueFull, match="have reached its max_backlog of 3"):
             full.enqueue()
     assert noop.using(queue="default", tenant="acme").enqueue().status == "blocked"
     assert queue_pressure("bulk") == Pressure(
@@ -384,6 +388,47 @@ def test_all_limits_of_a_job_and_of_many_are_counted_by_one_statement(
         jobs.enqueue_many([{"account_id": number} for number in range(10, 60)])
 
 
+ENQUEUE = """
+SELECT django_jobs_enqueue('app.noop', idempotency_key => %(key)s, tenant => 'acme',
+    unique_for => %(unique_for)s)
+"""
+
+
+@pytest.mark.parametrize("where", ["queue", "gate"])
+@pytest.mark.parametrize("unique_for", [None, 3600])
+def test_a_job_whose_key_another_holds_needs_no_room(where: str, unique_for: float | None) -> None:
+    first = noop.using(tenant="acme", idempotency_key="a", unique_for=unique_for)
+    held = first.enqueue()
+    if unique_for:
+        run_jobs()  # it has ended, and holds its key
+    full = noop.using(tenant="acme").enqueue()
+    if where == "gate":
+        Tenant.objects.create(name="acme", max_waiting=1)
+    else:
+        Queue.objects.update(max_backlog=1)
+    Queue.objects.forget_recent()
+    again = first.enqueue()
+    assert (again.pk, again.deduplicated) == (held.pk, True)
+    with pytest.raises(DuplicateJob):
+        first.using(on_duplicate="raise").enqueue()
+    assert first.enqueue_many([{}, {}], idempotency_keys=["a", "a"]) == [held.pk, held.pk]
+    lasting = None if unique_for is None else timedelta(seconds=unique_for)
+    assert run_sql(ENQUEUE, {"key": "a", "unique_for": lasting}) == [(held.pk,)]
+    if unique_for is None:
+        replaced = first.using(on_duplicate="replace", priority=7).enqueue()
+        assert (replaced.priority, Job.objects.count()) == (7, 2)
+    with pytest.raises(QueueFull):
+        first.using(idempotency_key="b").enqueue()
+    with pytest.raises(QueueFull):
+        first.enqueue_many([{}, {}], idempotency_keys=["a", "b"])
+    with pytest.raises((InternalError, OperationalError)), transaction.atomic():
+        run_sql(ENQUEUE, {"key": "b", "unique_for": lasting})
+    cancel(full.pk)
+    if unique_for is None:
+        cancel(replaced.pk)
+    assert len(set(first.enqueue_many([{}, {}], idempotency_keys=["c", "c"]))) == 1
+
+
 @pytest.mark.django_db(transaction=True)
 def test_eight_producers_leave_no_more_above_the_limit_than_were_about_to_commit() -> None:
     Resource.objects.filter(name="stripe").update(max_waiting=20)
@@ -410,6 +455,12 @@ def test_eight_producers_leave_no_more_above_the_limit_than_were_about_to_commit
 def test_a_key_refuses_what_is_no_limit(wrong: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="max_waiting is a whole number from 1 to"):
         Concurrency("k", max_waiting=wrong)
+
+
+@pytest.mark.parametrize("on_conflict", ["discard", "cancel_running", "replace_waiting"])
+def test_a_key_for_which_none_waits_has_no_limit_of_those_that_wait(on_conflict: str) -> None:
+    with pytest.raises(ValueError, match=f"wait': with '{on_conflict}' no more jobs wait"):
+        Concurrency("k", on_conflict=on_conflict, max_waiting=3)
 
 
 @pytest.mark.parametrize("model", [Resource, Tenant])

@@ -151,7 +151,7 @@ def test_a_full_queue_suppresses_the_due_time_and_the_schedule_continues() -> No
     other = due_schedule(name="other")
     look()
     assert (outcomes(schedule), outcomes(other)) == (["suppressed"], ["fired ready"])
-    assert "already holds 1 ready jobs" in Tick.objects.get(schedule=schedule).reason
+    assert "have reached its max_backlog of 1" in Tick.objects.get(schedule=schedule).reason
     schedule.refresh_from_db()
     assert schedule.error == ""
     assert schedule.next_due_at is not None

@@ -139,7 +139,7 @@ def test_children_that_a_full_gate_refuses_are_not_written(desk: Desk) -> None:
 
     plain(spawner, desk)
     assert [text.partition(": ")[2] for text in refused] == [
-        "resource 'stripe' has room for 1 more waiting jobs, not for 2; its max_waiting is 3"
+        "resource 'stripe' has room for 1 of 2 waiting jobs; its max_waiting is 3"
     ]
     assert Job.objects.filter(job_type="app.refund_payment").count() == 2
 
