@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -25,6 +26,8 @@ Row = dict[str, Any]
 SECONDS = {"days": 86_400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0, "microseconds": 1e-6}
 LOWEST_OF_REDIS = 9
 CLEANUP = "celery.backend_cleanup"
+OF_A_ROW = ("queue", "exchange", "routing_key", "priority")
+"""Options of a message that a row has in columns of their names."""
 MOMENT = timedelta(microseconds=1)
 SEVENTH = re.compile(r"(?<![\w/])7(?!\w)", re.ASCII)
 """A weekday 7, and no step of seven."""
@@ -59,12 +62,10 @@ def translate(
     schedule = Schedule(
         name=task["name"],
         job_type=job_type.name,
-        payload=_payload(task, job_type),
         payload_version=job_type.version,
-        queue=translation.queues.get(task.get("queue") or "", task.get("queue") or ""),
-        priority=_priority(task.get("priority"), translation.redis),
         enabled=task["enabled"],
         overlap=Overlap.ALLOW.value,
+        **_message(task, job_type, translation),
         **_rule(task, crontab, period),
     )
     try:
@@ -96,21 +97,63 @@ def _job_type(task: str, mapping: Mapping[str, str]) -> JobType[..., Any]:
     raise NotImportable(f"{which} called {last!r}; choose one with --map {task}=JOB_TYPE")
 
 
-def _payload(task: Row, job_type: JobType[..., Any]) -> dict[str, Any]:
-    arguments = _loaded(task, "args", [])
-    keywords = _loaded(task, "kwargs", {})
-    if not isinstance(arguments, list) or not isinstance(keywords, dict):
-        raise NotImportable("args must be a JSON list and kwargs a JSON object")
+def _message(task: Row, job_type: JobType[..., Any], translation: Translation) -> Row:
+    """The payload, the queue and the priority."""
+    queue = task.get("queue") or ""
+    queue = translation.queues.get(queue, queue)
+    if (app := _app_of(job_type)) is not None:
+        return _sent(app, job_type.name, {**task, "queue": queue})
+    arguments, keywords = _arguments(task, partial(json.loads, object_hook=_plain))
     try:
-        return job_type.bind(*arguments, **keywords)
+        payload = job_type.bind(*arguments, **keywords)
     except JobsError as error:
         raise NotImportable(str(error)) from None
+    return {
+        "payload": payload,
+        "queue": queue,
+        "priority": _priority(task.get("priority"), translation.redis),
+    }
 
 
-def _loaded(task: Row, column: str, empty: Any) -> Any:
+def _app_of(job_type: JobType[..., Any]) -> Any:
+    """The Celery app whose task the job type is; None for one that was declared with ``@job``."""
+    return getattr(job_type.handler, "app", None)
+
+
+def _sent(app: Any, name: str, task: Row) -> Row:
+    """What an entry of ``beat_schedule`` with the same arguments and options sends."""
+    from kombu.utils.json import loads
+
+    from .declared import message
+
+    arguments, keywords = _arguments(task, loads)
+    given = {option: task.get(option) for option in OF_A_ROW}
+    given |= {
+        "expires": task.get("expire_seconds"),
+        "headers": _loaded(task, "headers", {}, json.loads),
+    }
+    options = {option: value for option, value in given.items() if value not in (None, "", {})}
+    entry = {"task": name, "args": arguments, "kwargs": keywords, "options": options}
     try:
-        return json.loads(task.get(column) or "null", object_hook=_plain) or empty
-    except (ValueError, RecursionError) as error:
+        sent = message(app, entry)
+    except Exception as error:  # of a router too, which is code of the project
+        raise NotImportable(str(error)) from None
+    return {**sent, "queue": sent["queue"] or ""}
+
+
+def _arguments(task: Row, loads: Callable[[str], Any]) -> tuple[list[Any], Row]:
+    arguments, keywords = _loaded(task, "args", [], loads), _loaded(task, "kwargs", {}, loads)
+    if not isinstance(arguments, list) or not isinstance(keywords, dict):
+        raise NotImportable("args must be a JSON list and kwargs a JSON object")
+    return arguments, keywords
+
+
+def _loaded(task: Row, column: str, empty: Any, loads: Callable[[str], Any]) -> Any:
+    try:
+        return loads(task.get(column) or "null") or empty
+    except NotImportable:
+        raise
+    except Exception as error:  # of an encoded type, which may raise anything
         raise NotImportable(f"{column} is not JSON: {error}") from None
 
 
@@ -171,10 +214,11 @@ def _priority(priority: int | None, redis: bool) -> int | None:
 def _notes(
     task: Row, crontab: Row | None, schedule: Schedule, job_type: JobType[..., Any]
 ) -> list[str]:
+    left_out = ["description"]
+    if _app_of(job_type) is None:
+        left_out = ["exchange", "routing_key", "headers", *left_out]
     omitted = [
-        name.replace("_", " ")
-        for name in ("exchange", "routing_key", "headers", "description")
-        if task.get(name) not in (None, "", "{}")
+        name.replace("_", " ") for name in left_out if task.get(name) not in (None, "", "{}")
     ]
     notes = []
     if crontab is not None and SEVENTH.search(str(crontab["day_of_week"])):
@@ -187,6 +231,7 @@ def _notes(
         notes.append(
             f"its jobs do not expire after {expire} s: declare {job_type.name} with max_age"
         )
-    if schedule.priority is not None and abs(schedule.priority) != task["priority"]:
-        notes.append(f"priority {task['priority']} becomes {schedule.priority}")
+    given = task.get("priority")
+    if given is not None and schedule.priority is not None and abs(schedule.priority) != given:
+        notes.append(f"priority {given} becomes {schedule.priority}")
     return notes
