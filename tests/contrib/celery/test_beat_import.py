@@ -1,4 +1,4 @@
-"""``jobschedule import-beat`` without django-celery-beat: its tables alone are enough."""
+"""``jobimport celery`` without django-celery-beat: its tables alone are enough."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CREATE TABLE django_celery_beat_periodictask (id serial PRIMARY KEY, name text, 
 
 def import_beat(*arguments: str) -> str:
     out = StringIO()
-    call_command("jobschedule", "import-beat", *arguments, stdout=out)
+    call_command("jobimport", "celery", *arguments, stdout=out)
     return out.getvalue()
 
 
@@ -186,7 +186,7 @@ def test_a_row_that_cannot_be_read_is_refused_alone(fields: dict[str, Any], reas
     add_task("every hour")
     out = StringIO()
     with pytest.raises(CommandError, match="1 of 2 tasks cannot be imported"):
-        call_command("jobschedule", "import-beat", stdout=out)
+        call_command("jobimport", "celery", stdout=out)
     assert reason in out.getvalue()
     assert Schedule.objects.filter(name="every hour").exists()
 
@@ -352,7 +352,7 @@ def test_a_row_that_a_task_cannot_have_is_refused(
     add_task("row", declare(plain).name, **{"args": "[1]", **fields})
     out = StringIO()
     with pytest.raises(CommandError, match="1 of 1 task cannot be imported"):
-        call_command("jobschedule", "import-beat", stdout=out)
+        call_command("jobimport", "celery", stdout=out)
     assert problem in out.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""``jobschedule import-beat`` on tables that django-celery-beat made and filled itself."""
+"""``jobimport celery`` on tables that django-celery-beat made and filled itself."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def import_beat(*arguments: str) -> str:
     """What it says, where some tasks cannot be imported."""
     out = StringIO()
     with pytest.raises(CommandError, match=r"of \d+ tasks cannot be imported$"):
-        call_command("jobschedule", "import-beat", *arguments, stdout=out)
+        call_command("jobimport", "celery", *arguments, stdout=out)
     return out.getvalue()
 
 
@@ -238,7 +238,7 @@ def test_imported_schedules_can_be_paused_at_once() -> None:
 def test_the_exit_code_is_zero_if_all_were_imported() -> None:
     run_sql("DELETE FROM django_celery_beat_periodictask WHERE name <> 'nightly in Paris'")
     out = StringIO()
-    call_command("jobschedule", "import-beat", stdout=out)
+    call_command("jobimport", "celery", stdout=out)
     assert out.getvalue().splitlines()[-1] == (
         "Imported 1 schedule; 0 existed already and 0 cannot be imported."
     )

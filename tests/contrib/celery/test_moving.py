@@ -182,7 +182,7 @@ def test_the_command_exits_with_1_for_an_error() -> None:
 
 
 def test_messages_of_a_broker_are_not_imported() -> None:
-    with pytest.raises(CommandError, match="let the workers of Celery empty its queues"):
+    with pytest.raises(CommandError, match="let the workers of Celery empty the queues"):
         call_command("jobimport", "celery")
     with pytest.raises(CommandError, match="--app nowhere:app"):
         call_command("jobimport", "celery", "--check", "--app", "nowhere:app")

@@ -25,6 +25,11 @@ from .periodic_task import NotImportable, Translation, read_json, translate
 BROKERS = ("amqp", "redis")
 
 TABLE = "django_celery_beat_periodictask"
+NO_TABLES = (
+    f"the database {{!r}} has no tables of django-celery-beat ({TABLE}), and nothing else is "
+    "imported: let the workers of Celery empty the queues of the broker before you move. "
+    "`jobimport celery --check` lists what will be different"
+)
 
 # As JSON, because older versions lack some columns: they are then missing in the object.
 TASKS = """
@@ -120,9 +125,7 @@ def _read(alias: str) -> list[tuple[Any, ...]]:
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [TABLE])
         if not cursor.fetchone()[0]:
-            raise CommandError(
-                f"the database {alias!r} has no tables of django-celery-beat ({TABLE})"
-            )
+            raise CommandError(NO_TABLES.format(alias))
         cursor.execute(TASKS)
         return [tuple(map(read_json, row)) for row in cursor.fetchall()]
 

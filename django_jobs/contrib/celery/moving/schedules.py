@@ -25,6 +25,6 @@ def findings_in_beat(app: Any) -> Iterator[Finding]:
             yield note(where, "becomes a schedule with the next migrate; beat is not needed")
     scheduler = str(app.conf.beat_scheduler)
     if "django_celery_beat" in scheduler:
-        yield note("beat_scheduler", "`manage.py jobschedule import-beat` takes its tables over")
+        yield note("beat_scheduler", "`manage.py jobimport celery` takes its tables over")
     elif "PersistentScheduler" not in scheduler:
         yield error("beat_scheduler", f"{scheduler} is not used; declare its schedules")
