@@ -54,6 +54,7 @@ MAY_IMPORT_ITS_NEIGHBOUR = {("registry", "exceptions"): "an unknown name is one 
 
 
 MAY_READ_THE_ENVIRONMENT = {
+    "contrib.celery.moving.patterns": "does not, but finds tasks that change it",
     "management.commands.jobworker": "faults on purpose, for drills",
     "management.worker.beside_runserver": "how runserver marks its child process",
 }

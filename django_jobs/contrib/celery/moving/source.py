@@ -48,18 +48,26 @@ def _check(options: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each finding, by app."""
     if find_spec("celery") is None:
         raise CommandError("Celery is not installed")
-    from .findings import Level, apps_of, findings_of
+    from .findings import Level, apps_of, files_of, findings_in_code, findings_of
 
-    errors = notes = 0
-    for app in apps_of(options["app"]):
+    apps = apps_of(options["app"])
+    files = files_of(apps)
+    found = []
+    for app in apps:
         yield f"{app.main}: {counted(sum(1 for _ in own_tasks(app)), 'task')}"
-        for finding in findings_of(app):
-            errors += finding.level is Level.ERROR
-            notes += finding.level is Level.NOTE
-            yield f"{finding.level.value:<6}{finding.where}: {finding.text}"
-    yield f"{counted(errors, 'error')}, {counted(notes, 'note')}."
+        found += (of_app := list(findings_of(app)))
+        yield from map(_line, of_app)
+    yield f"code: {counted(len(files), 'file')}"
+    found += (in_code := list(findings_in_code(files, apps[0])))
+    yield from map(_line, in_code)
+    errors = sum(finding.level is Level.ERROR for finding in found)
+    yield f"{counted(errors, 'error')}, {counted(len(found) - errors, 'note')}."
     if errors:
         raise CommandError(f"{counted(errors, 'thing')} will not work as jobs")
+
+
+def _line(finding: Any) -> str:
+    return f"{finding.level.value:<6}{finding.where}: {finding.text}"
 
 
 def own_tasks(app: Any) -> Iterator[str]:
