@@ -258,7 +258,11 @@ SAVES_ELSEWHERE = {
         "ours.filter(~HAS_RUNS).update",
         "rows.bulk_create",
     },
-    "contrib.celery.beat.importing": {"schedule.save"},
+    "contrib.celery.beat.importing": {
+        *("gone.save", "known.save", "made.save", "schedule.save"),
+        *("rows.filter(name=FOLLOWING).update", "rows.filter(pk=schedule.pk).update"),
+        "Schedule.objects.using(conf().database).filter(pk=known.pk).update",
+    },
     "maintenance.bulk_records": {"LogEntry.objects.create"},
     "testing.crashing": {"over.update"},
     "models.named_row": {"self.using(alias).bulk_create", "super().save"},

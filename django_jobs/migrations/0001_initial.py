@@ -663,6 +663,7 @@ class Migration(migrations.Migration):
                         verbose_name="declared in code",
                     ),
                 ),
+                ("origin", models.TextField(db_default="", default="", editable=False)),
                 (
                     "paused_at",
                     models.DateTimeField(

@@ -242,8 +242,8 @@ PATTERNS: tuple[Pattern, ...] = (
             "use django_celery_beat.models.PeriodicTask.objects",
             "call of django_celery_beat.models.PeriodicTask",
         ),
-        "rows of django-celery-beat do nothing by themselves: `manage.py jobimport celery` makes "
-        "schedules of them",
+        "its rows are followed within a minute, once `manage.py jobimport celery` "
+        "has made schedules of them",
     ),
     _note(
         "revoke",
