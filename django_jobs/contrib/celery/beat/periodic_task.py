@@ -118,7 +118,7 @@ def _message(task: Row, job_type: JobType[..., Any], translation: Translation) -
 
 def _app_of(job_type: JobType[..., Any]) -> Any:
     """The Celery app whose task the job type is; None for one that was declared with ``@job``."""
-    return getattr(job_type.handler, "app", None)
+    return getattr(job_type.handler, "celery_app", None)
 
 
 def _sent(app: Any, name: str, task: Row) -> Row:

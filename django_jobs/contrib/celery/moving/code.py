@@ -17,7 +17,6 @@ from ..sending.options import INSTEAD, KNOWN
 from .finding import Finding, note
 from .patterns import (
     BY_KEY,
-    HIDING,
     OF_THE_CALL,
     SENDING,
     WITH_OPTIONS,
@@ -123,7 +122,7 @@ def _keys_of(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, str]]:
                 yield from (
                     (node, f"import {name}") for name in _prefixes(f"{module}.{alias.name}")
                 )
-        case ast.Constant(value="celery.contrib.pytest" as text):
+        case ast.Constant(value="celery.contrib.pytest" | "periodic_task_name" as text):
             yield node, f"text {text}"
         case ast.arg():
             yield node, f"argument {node.arg}"
@@ -132,6 +131,8 @@ def _keys_of(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, str]]:
         case ast.Subscript(value=ast.Attribute(attr="steps"), slice=ast.Constant(value=str(kind))):
             if kind in ("worker", "consumer"):
                 yield node, "steps"
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        yield node, f"read {node.attr}"
     if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
         yield from _keys_of_target(node, scope)
 
@@ -166,7 +167,7 @@ def _keys_of_call(node: ast.Call, scope: Scope) -> Iterator[tuple[ast.AST, str]]
         yield from ((one, f"option {one.arg}") for one in node.keywords)
     if called in SENDING:
         yield node, "send"
-        known = KNOWN | INSTEAD.keys() | OF_THE_CALL | HIDING
+        known = KNOWN | INSTEAD.keys() | OF_THE_CALL
         unknown = (one for one in node.keywords if one.arg is not None and one.arg not in known)
         yield from ((one, "unknown option") for one in unknown)
     if scope.in_async and called in {"delay", *SENDING}:

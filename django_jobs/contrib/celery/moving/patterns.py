@@ -10,14 +10,13 @@ from typing import Any
 
 from ....exceptions import EnqueueError
 from ..messages.places import routed_to
-from ..sending.options import INSTEAD, KNOWN
+from ..sending.options import INSTEAD
 from .finding import Level
 
 SENDING = {"apply_async", "send_task"}
 WITH_OPTIONS = SENDING | {"signature", "subtask", "set", "retry"}
 OF_THE_CALL = {"args", "kwargs", "task_id", "task_type", "result_cls", "add_to_parent", "name"}
 """Parameters of a send that are no options of the message."""
-HIDING = {"argsrepr", "kwargsrepr"}
 MAKES_A_STEP = {"s", "si", "signature", "chain", "group", "chord"}
 
 
@@ -128,7 +127,7 @@ def last_of(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-THREADS = "tasks that run in threads of one process share it: let each run in a process of its own"
+THREADS = "the threads of a process share it: start jobworker --prefork, which has one task each"
 LOGGING = "is never sent: nothing changes the project's LOGGING, which is in force"
 NO_WORKER = "is never sent: no worker of Celery runs"
 
@@ -147,12 +146,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "on_error", ("call on_error",), f".on_error() is not possible: {INSTEAD['link_error']}"
     ),
     _refuse(
-        "argsrepr",
-        (f"option {name}" for name in sorted(HIDING - KNOWN)),
-        "{} is not possible: name what to hide in DJANGO_JOBS['REDACT_KEYS']",
-    ),
-    _refuse(
-        "correlation_id",
+        "apply_async",
         ("unknown option",),
         "{}: no such option of a job; pass headers= for what the task shall read",
     ),
@@ -246,6 +240,11 @@ PATTERNS: tuple[Pattern, ...] = (
         "has made schedules of them",
     ),
     _note(
+        "periodic_task_name",
+        ("text periodic_task_name", "read periodic_task_name"),
+        "the header periodic_task_name is beat's: no job of a schedule has it",
+    ),
+    _note(
         "revoke",
         ("option of revoke terminate",),
         "revoke(terminate=) stops the task by force; signal= is ignored",
@@ -267,8 +266,11 @@ PATTERNS: tuple[Pattern, ...] = (
     _note("global", ("global",), f"a task sets a global; {THREADS}"),
     _note(
         "signal.signal",
-        ("use signal.signal", "use signal.setitimer", "use signal.alarm"),
-        "handlers of signals need the main thread, in which a task may not be",
+        (
+            *("use signal.signal", "use signal.setitimer", "use signal.alarm"),
+            "use asyncio.get_event_loop",
+        ),
+        "a task is in the main thread with jobworker --prefork alone",
         lambda node, scope: scope.in_task,
     ),
 )

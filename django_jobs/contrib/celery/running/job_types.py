@@ -81,7 +81,7 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
     handler.__module__, handler.__qualname__ = task.__module__, name.rpartition(".")[2]
     handler.__name__, handler.__doc__ = handler.__qualname__, task.__doc__
     handler.coding, handler.annotated = CODING, _declared_run(task)  # type: ignore[attr-defined]
-    handler.app = app  # type: ignore[attr-defined]
+    handler.celery_app = app  # type: ignore[attr-defined]
     return JobType(
         name=name,
         handler=handler,
