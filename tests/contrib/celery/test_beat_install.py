@@ -20,6 +20,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
+from django_jobs import registry
 from django_jobs.contrib.celery.beat.importing import follow as import_changes
 from django_jobs.contrib.celery.beat.periodic_task import Translation
 from django_jobs.management.base import operator
@@ -374,6 +375,43 @@ def test_a_row_that_cannot_be_imported_any_longer_is_not_due(
     follow()
     made = imported("nightly in Paris")
     assert (made.enabled, made.error) == (True, "")
+
+
+def test_an_entry_of_beat_schedule_is_left_to_migrate() -> None:
+    """DatabaseScheduler makes a row of each entry, which an admin may disable."""
+    registry.register_schedule("nightly in Paris", {"queue": ""})
+    try:
+        assert "exists    nightly in Paris: not changed" in import_beat()
+        assert not Schedule.objects.filter(name="nightly in Paris").exists()
+    finally:
+        registry.forget_schedule("nightly in Paris")
+    made = Schedule.objects.create(
+        name="nightly in Paris", job_type="app.noop", every=60, declared=True
+    )
+    assert "exists    nightly in Paris: not changed" in import_beat()
+    change("nightly in Paris", enabled=False)
+    assert "it is disabled, and its entry of beat_schedule is a schedule" in import_beat()
+    follow()
+    made.refresh_from_db()
+    assert (made.enabled, made.origin) == (True, "")
+    Schedule.objects.filter(pk=made.pk).update(paused_at=NOW)
+    assert "exists    nightly in Paris: not changed" in import_beat()
+
+
+def test_a_schedule_that_code_declares_later_is_not_followed() -> None:
+    import_beat()
+    Schedule.objects.filter(name="nightly in Paris").update(declared=True)
+    change("nightly in Paris", args="[1, 2]")
+    follow()
+    assert imported("nightly in Paris").enabled
+
+
+def test_tables_that_are_gone_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    run_sql("ALTER TABLE django_celery_beat_periodictask RENAME TO away")
+    follow()
+    follow()
+    run_sql("ALTER TABLE away RENAME TO django_celery_beat_periodictask")
+    assert len([one for one in caplog.records if "is not followed" in one.getMessage()]) == 1
 
 
 def test_a_time_that_is_set_anew_runs_again() -> None:

@@ -49,6 +49,10 @@ ORDER BY task_row.name
 """
 CLOCKED_TABLE = "django_celery_beat_clockedschedule"
 CLOCKED = "SELECT id, to_jsonb(clocked_row) FROM django_celery_beat_clockedschedule AS clocked_row"
+DECLARED = (
+    "it is disabled, and its entry of beat_schedule is a schedule: `jobschedule pause {!r}`, or "
+    "remove the entry"
+)
 OF_BEAT = {"last_run_at", "total_run_count", "date_changed"}
 """Columns that beat writes when it sends the task."""
 
@@ -75,6 +79,16 @@ class ImportResult:
     refused: dict[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     not_schedulable: set[str] = field(default_factory=set)
+
+    def add(self, verb: str, schedule: Schedule, notes: Sequence[str]) -> None:
+        """Tell of a schedule that was written."""
+        if not registry.get(schedule.job_type).schedulable:
+            self.not_schedulable.add(schedule.job_type)
+        zone = "" if schedule.every is not None else f" {schedule.timezone}"
+        off = "" if schedule.enabled else ", disabled"
+        told = f"{schedule.name}: {schedule.job_type} {when(schedule)}{zone}{off}"
+        self.lines.append(f"{verb}  {told}")
+        self.lines += [f"          note: {note}" for note in notes]
 
 
 def import_beat(options: dict[str, Any]) -> Iterator[str]:
@@ -125,7 +139,11 @@ def follow(translation: Translation, database: str) -> None:
     """Import what has changed in the tables since. A row that cannot be imported is logged once by
     each process; a schedule of it is not due any longer, and its error says why."""
     report = ImportResult()
-    tasks = _read(database)
+    try:
+        tasks = _read(database)
+    except CommandError as problem:
+        _log_once(TABLE, str(problem))
+        return
     with transaction.atomic(using=conf().database):
         _import(tasks, translation, report)
         if report.imported or report.changed:
@@ -136,7 +154,7 @@ def follow(translation: Translation, database: str) -> None:
 
 @cache
 def _log_once(name: str, reason: str) -> None:
-    logger.warning("the row %r of django-celery-beat is not a schedule: %s", name, reason)
+    logger.warning("%s of django-celery-beat is not followed: %s", name, reason)
 
 
 def _follow_from_now_on(payload: dict[str, Any], paused: bool) -> None:
@@ -158,53 +176,65 @@ def _import(
     """Write the schedules of rows that are new or have changed, and disable those of rows that are
     gone. What was changed here stays until the row changes."""
     rows = Schedule.objects.using(conf().database)
-    made = {row.origin.partition(" ")[0]: row for row in rows.exclude(origin="")}
-    names = set(
-        rows.filter(name__in=[task["name"] for task in tasks]).values_list("name", flat=True)
-    )
+    made = {
+        row.origin.partition(" ")[0]: row for row in rows.exclude(origin="").exclude(declared=True)
+    }
+    named = {row.name: row for row in rows.filter(name__in=[task["name"] for task in tasks])}
     now = database_time()
     for task in tasks:
-        name, origin = task["name"], _origin(task)
         known = made.pop(str(task["id"]), None)
-        if (known is None and name in names) or (known is not None and known.origin == origin):
-            report.existing += 1
-            report.lines.append(f"exists    {name}: not changed")
-            continue
         try:
-            schedule, notes = translate(task, translation)
-            if known is not None and known.name != name and name in names:
-                raise NotImportable("there is another schedule of its name")
+            said = _said(task, known, named.get(task["name"]), translation)
         except NotImportable as problem:
-            report.refused[name] = str(problem)
-            report.lines.append(f"refused   {name} ({task['task']}): {problem}")
+            report.refused[task["name"]] = str(problem)
+            report.lines.append(f"refused   {task['name']} ({task['task']}): {problem}")
             if known is not None and known.enabled:
                 known.enabled, known.error = False, str(problem)
                 known.origin = f"{task['id']} refused"  # the row may be changed back
                 known.save(using=rows.db, update_fields=["enabled", "error", "origin"])
             continue
-        schedule.origin = origin
-        _pause(schedule, paused)
-        if known is None:
+        if said is None:
+            report.existing += 1
+            report.lines.append(f"exists    {task['name']}: not changed")
+            continue
+        schedule, notes = said
+        if known is not None:
+            _change(known, schedule)
+            report.changed += 1
+        else:
+            _pause(schedule, paused)
             schedule.save(using=rows.db)
             if not paused and (due := missed(schedule, task, now)):
                 rows.filter(pk=schedule.pk).update(next_due_at=due, stale=False)
             report.imported += 1
-        else:
-            _change(known, schedule)
-            report.changed += 1
-        if not registry.get(schedule.job_type).schedulable:
-            report.not_schedulable.add(schedule.job_type)
-        zone = "" if schedule.every is not None else f" {schedule.timezone}"
-        off = "" if schedule.enabled else ", disabled"
-        verb = "imported" if known is None else "changed "
-        report.lines.append(f"{verb}  {name}: {schedule.job_type} {when(schedule)}{zone}{off}")
-        report.lines += [f"          note: {note}" for note in notes]
+        report.add("imported" if known is None else "changed ", schedule, notes)
     for gone in made.values():
         if gone.enabled:
             gone.enabled = False
             gone.save(using=rows.db, update_fields=["enabled"])
             report.changed += 1
             report.lines.append(f"disabled  {gone.name}: its row is gone")
+
+
+def _said(
+    task: Row, known: Schedule | None, other: Schedule | None, translation: Translation
+) -> tuple[Schedule, list[str]] | None:
+    """The schedule that a row asks for, and notes; None to leave all as it is. ``known`` was made
+    of the row, ``other`` has its name. Raises :class:`NotImportable`."""
+    name, origin = task["name"], _origin(task)
+    if known is None:
+        is_declared = name in registry.schedules() if other is None else other.declared
+        if is_declared and not task["enabled"] and (other is None or other.is_armed):
+            raise NotImportable(DECLARED.format(name))
+        if is_declared or other is not None:
+            return None
+    elif known.origin == origin:
+        return None
+    elif known.name != name and other is not None:
+        raise NotImportable("there is another schedule of its name")
+    schedule, notes = translate(task, translation)
+    schedule.origin = origin
+    return schedule, notes
 
 
 def _change(known: Schedule, schedule: Schedule) -> None:
