@@ -122,14 +122,16 @@ def import_beat(options: dict[str, Any]) -> Iterator[str]:
     yield from (f"--map {task}: no periodic task has this name." for task in unused)
     for name in sorted(report.not_schedulable):
         yield f"{name} is not declared with schedulable=True; the admin cannot save its schedules."
+    if follows:
+        yield f"Rows that change are followed, every {EVERY:g} s, by the schedule {FOLLOWING}."
+    else:
+        yield "Rows that change are not followed: django_celery_beat is not in INSTALLED_APPS."
     verb = "Would import" if dry_run else "Imported"
     changed = f"{report.changed} changed, " if report.changed else ""
     yield (
         f"{verb} {counted(report.imported, 'schedule')}; {changed}{report.existing} existed "
         f"already and {len(report.refused)} cannot be imported."
     )
-    if follows:
-        yield f"Rows that change are followed, every {EVERY:g} s, by the schedule {FOLLOWING}."
     if report.refused:
         counts = f"{len(report.refused)} of {counted(len(tasks), 'task')}"
         raise CommandError(f"{counts} cannot be imported")
