@@ -54,6 +54,7 @@ MAY_IMPORT_ITS_NEIGHBOUR = {("registry", "exceptions"): "an unknown name is one 
 
 
 MAY_READ_THE_ENVIRONMENT = {
+    "contrib.celery.moving.patterns": "does not, but finds tasks that change it",
     "management.commands.jobworker": "faults on purpose, for drills",
     "management.worker.beside_runserver": "how runserver marks its child process",
 }
@@ -257,7 +258,11 @@ SAVES_ELSEWHERE = {
         "ours.filter(~HAS_RUNS).update",
         "rows.bulk_create",
     },
-    "contrib.celery.beat.importing": {"schedule.save"},
+    "contrib.celery.beat.importing": {
+        *("gone.save", "known.save", "made.save", "schedule.save"),
+        *("rows.filter(name=FOLLOWING).update", "rows.filter(pk=schedule.pk).update"),
+        "Schedule.objects.using(conf().database).filter(pk=known.pk).update",
+    },
     "maintenance.bulk_records": {"LogEntry.objects.create"},
     "testing.crashing": {"over.update"},
     "models.named_row": {"self.using(alias).bulk_create", "super().save"},

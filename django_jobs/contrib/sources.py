@@ -1,4 +1,4 @@
-"""The queues from which ``manage.py jobimport`` takes waiting jobs over."""
+"""The queues from which ``manage.py jobimport`` takes jobs or schedules over."""
 
 from __future__ import annotations
 

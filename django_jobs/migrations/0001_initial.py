@@ -490,6 +490,7 @@ class Migration(migrations.Migration):
                         default=False, editable=False, help_text="Each migrate writes the values from the code.", verbose_name="declared in code"
                     ),
                 ),
+                ("origin", models.TextField(db_default="", default="", editable=False)),
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
                 ("resumed_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="resumed at")),

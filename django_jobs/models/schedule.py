@@ -169,6 +169,8 @@ class Schedule(models.Model):
         editable=False,
         help_text=_("Each migrate writes the values from the code."),
     )
+    origin = models.TextField(default="", db_default="", editable=False)
+    """Of an imported schedule the row that it was made of, and what that row said then."""
     paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
     paused_reason = models.CharField(
         _("reason for the pause"), max_length=300, blank=True, default="", editable=False

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
+
 if TYPE_CHECKING:
     from .task import JobsTask
 
@@ -24,11 +26,14 @@ def __getattr__(name: str) -> Any:
 
 def autodiscover() -> None:
     """Import the tasks of each Celery app that was imported with ``JobsTask``, and register them as
-    job types. Does nothing in a project without Celery."""
+    job types; and the one that follows django-celery-beat. Does nothing in a project without
+    Celery."""
     if "celery" in sys.modules:
         from .task import find_tasks
 
         find_tasks()
+    if apps.is_installed("django_celery_beat"):
+        from .beat import following  # noqa: F401 — registers a job type
 
 
 def seed() -> None:

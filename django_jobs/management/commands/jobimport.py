@@ -1,4 +1,4 @@
-"""``manage.py jobimport``: take the waiting jobs of another queue over."""
+"""``manage.py jobimport``: take the waiting jobs or the schedules of another queue over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..base import ActionCommand
 class Command(ActionCommand):
     """One subcommand for each queue that jobs can come from."""
 
-    help = "Take the waiting jobs of another queue over."
+    help = "Take the waiting jobs or the schedules of another queue over."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parsers = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")

@@ -1,5 +1,4 @@
-"""``manage.py jobschedule``: list, run, pause, resume, backfill and import schedules, and make
-exceptions."""
+"""``manage.py jobschedule``: list, run, pause, resume and backfill schedules; make exceptions."""
 
 from __future__ import annotations
 
@@ -7,9 +6,6 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, connections
-
-from ...contrib.celery.beat.importing import BROKERS, import_beat
 from ...domain.cron import DST_POLICIES
 from ..arguments import add_subcommand, whole
 from ..base import ActionCommand
@@ -21,7 +17,7 @@ Subcommand = Callable[[dict[str, Any]], Iterator[str]]
 class Command(ActionCommand):
     """One subcommand for each action on schedules."""
 
-    help = "Show when schedules are due; run, pause, resume, skip, move, backfill or import them."
+    help = "Show when schedules are due; run, pause, resume, skip, move or backfill them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -41,7 +37,6 @@ class Command(ActionCommand):
                 add("--reason", default="", help="stored with the schedule, with your user name")
         _add_exceptions(action)
         _add_backfill(action("backfill", subcommands.backfill, "make the jobs of past due times"))
-        _add_import(action("import-beat", import_beat, "import the tables of django-celery-beat"))
 
 
 def _add_views(action: Callable[..., Callable[..., Any]]) -> None:
@@ -86,21 +81,3 @@ def _add_backfill(add: Callable[..., Any]) -> None:
     add("--dry-run", action="store_true", help="print the number of jobs without creating them")
     add("--yes", action="store_true", help="do not ask for confirmation")
     add("--cancel", type=int, metavar="ID", help="cancel the remaining jobs of this backfill")
-
-
-def _add_import(add: Callable[..., Any]) -> None:
-    pairs: dict[str, Any] = {"action": "append", "default": []}
-    add("--map", metavar="TASK=JOB_TYPE", help="the job type of a task; may be repeated", **pairs)
-    add("--queue", metavar="OLD=NEW", help="map a queue to another; may be repeated", **pairs)
-    add(
-        "--broker",
-        choices=BROKERS,
-        default=BROKERS[0],
-        help="the broker that defines the priorities (amqp)",
-    )
-    add("--paused", action="store_true", help="pause the imported schedules")
-    add("--dry-run", action="store_true", help="print the same output, but write nothing")
-    aliases = {"choices": tuple(connections), "default": DEFAULT_DB_ALIAS}
-    add(
-        "--database", help="the database with the tables of django-celery-beat (default)", **aliases
-    )

@@ -162,6 +162,8 @@ class TestOptions:
         (crontab(day_of_month="1", day_of_week="mon"), "it restricts both the day"),
         (crontab(nowfun=datetime.now), "its crontab has a nowfun"),
         (timedelta(0), "an interval is from 1 second"),
+        (0.5, "an interval is from 1 second"),
+        (timedelta(milliseconds=999), "an interval is from 1 second"),
     ],
 )
 def test_a_time_without_an_equivalent_is_refused(when: Any, text: str) -> None:

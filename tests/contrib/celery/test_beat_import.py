@@ -1,9 +1,12 @@
-"""``jobschedule import-beat`` without django-celery-beat: its tables alone are enough."""
+"""``jobimport celery`` without django-celery-beat: its tables alone are enough."""
 
 from __future__ import annotations
 
+import functools
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from io import StringIO
 from typing import Any
 
@@ -12,6 +15,7 @@ from django.core.management import CommandError, call_command
 
 from django_jobs.contrib.celery.beat.crontabs import cron_of
 from django_jobs.models import Queue, Schedule
+from django_jobs.testing import run_jobs
 from tests.factories import declared, listening, run_sql
 
 COLUMNS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
@@ -34,7 +38,7 @@ CREATE TABLE django_celery_beat_periodictask (id serial PRIMARY KEY, name text, 
 
 def import_beat(*arguments: str) -> str:
     out = StringIO()
-    call_command("jobschedule", "import-beat", *arguments, stdout=out)
+    call_command("jobimport", "celery", *arguments, stdout=out)
     return out.getvalue()
 
 
@@ -130,6 +134,7 @@ def test_tables_of_an_early_version_are_read() -> None:
     lines = import_beat().splitlines()
     assert lines[0] == "imported  every hour: app.add every 1 h"
     assert lines[-1] == "Imported 1 schedule; 0 existed already and 0 cannot be imported."
+    assert lines[-2].startswith("Rows that change are not followed: django_celery_beat is not in")
     made = Schedule.objects.get(name="every hour")
     assert (made.every, made.payload, made.declared) == (3600.0, {"first": 1}, False)
 
@@ -182,7 +187,7 @@ def test_a_row_that_cannot_be_read_is_refused_alone(fields: dict[str, Any], reas
     add_task("every hour")
     out = StringIO()
     with pytest.raises(CommandError, match="1 of 2 tasks cannot be imported"):
-        call_command("jobschedule", "import-beat", stdout=out)
+        call_command("jobimport", "celery", stdout=out)
     assert reason in out.getvalue()
     assert Schedule.objects.filter(name="every hour").exists()
 
@@ -237,3 +242,129 @@ def test_a_weekday_that_beat_has_never_run_is_noted(weekday: str, noted: bool) -
     )
     add_task("weekly", interval_id=None, crontab_id=crontab)
     assert ("note: weekday 7 is a Sunday here" in import_beat()) is noted
+
+
+# Rows of tasks
+
+
+def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def starred(*names: Any) -> list[Any]:
+    return list(names)
+
+
+def bound(self: Any, key: Any, *rest: Any) -> list[Any]:
+    return [key, *rest]
+
+
+def plain(key: Any, b: Any = 0) -> list[Any]:
+    return [key, b]
+
+
+def positional(key: Any, b: Any = 0, /) -> list[Any]:
+    return [key, b]
+
+
+def keyword(*, key: Any, **more: Any) -> list[Any]:
+    return [key, more]
+
+
+def dated(day: Any, deep: Any = None) -> list[str]:
+    return [type(day).__name__, type(deep["at"][0]).__name__ if deep else ""]
+
+
+DAY = {"__type__": "date", "__value__": "2026-03-29"}
+CALLS: list[tuple[Any, list[Any], dict[str, Any], list[Any]]] = [
+    (decorated(plain), [["a", "b"]], {}, [["a", "b"], 0]),
+    (decorated(plain), ["report"], {}, ["report", 0]),
+    (decorated(plain), ["report", 5], {}, ["report", 5]),
+    (decorated(plain), [5], {}, [5, 0]),
+    (decorated(plain), [], {"key": "x"}, ["x", 0]),
+    (
+        decorated(plain),
+        [{"args": [1], "kwargs": {"b": 2}}],
+        {},
+        [{"args": [1], "kwargs": {"b": 2}}, 0],
+    ),
+    (decorated(plain), [], {"key": {"args": 1}, "b": [None]}, [{"args": 1}, [None]]),
+    (starred, ["abc"], {}, ["abc"]),
+    (starred, [5], {}, [5]),
+    (starred, [[1, 2]], {}, [[1, 2]]),
+    (starred, [1, 2, 3], {}, [1, 2, 3]),
+    (starred, [], {}, []),
+    (bound, ["u-17"], {}, ["u-17"]),
+    (bound, ["u", {"a": [1]}], {}, ["u", {"a": [1]}]),
+    (positional, ["x", "y"], {}, ["x", "y"]),
+    (keyword, [], {"key": "x", "args": [1], "kwargs": 2}, ["x", {"args": [1], "kwargs": 2}]),
+    (plain, ["x"], {"b": {"deep": [{"x": None}]}}, ["x", {"deep": [{"x": None}]}]),
+    (dated, [DAY], {}, ["date", ""]),
+    (dated, [], {"day": DAY, "deep": {"at": [DAY]}}, ["date", "date"]),
+    (decorated(dated), [], {"day": DAY}, ["date", ""]),
+]
+
+
+@pytest.mark.skipif(find_spec("celery") is None, reason="Celery is not installed")
+@pytest.mark.parametrize("function, args, kwargs, expected", CALLS)
+@pytest.mark.usefixtures("_tables")
+def test_a_row_calls_its_task_as_beat_does(
+    declare: Callable[..., Any],
+    function: Any,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    expected: list[Any],
+) -> None:
+    from django_jobs.contrib.celery.beat.declared import schedule_of
+    from tests.contrib.celery.project import celery_app
+
+    task = declare(function, bind=function is bound)
+    add_task("row", task.name, args=json.dumps(args), kwargs=json.dumps(kwargs))
+    import_beat()
+    call_command("jobschedule", "run", "row", stdout=StringIO())
+    (run,) = run_jobs()
+    assert run.job is not None
+    assert run.job.result == expected
+    entry = {"task": task.name, "schedule": 60, "args": args, "kwargs": kwargs}
+    as_declared = schedule_of(celery_app, "row", entry)["payload"]
+    assert Schedule.objects.get(name="row").payload == as_declared
+
+
+@pytest.mark.skipif(find_spec("celery") is None, reason="Celery is not installed")
+@pytest.mark.parametrize(
+    "fields, problem",
+    [
+        ({"args": '["a", "b", "c"]'}, "too many positional arguments"),
+        ({"args": '"text"'}, "args must be a JSON list"),
+        ({"kwargs": '["key"]'}, "kwargs a JSON object"),
+        ({"kwargs": '{"key": {"__type__": "date", "__value__": "x"}}'}, "kwargs is not JSON"),
+        ({"routing_key": "nowhere"}, "no queue of task_queues is bound to"),
+        ({"queue": "nowhere"}, "no queue is named 'nowhere'"),
+    ],
+)
+@pytest.mark.usefixtures("_tables")
+def test_a_row_that_a_task_cannot_have_is_refused(
+    declare: Callable[..., Any], fields: dict[str, Any], problem: str
+) -> None:
+    add_task("row", declare(plain).name, **{"args": "[1]", **fields})
+    out = StringIO()
+    with pytest.raises(CommandError, match="1 of 1 task cannot be imported"):
+        call_command("jobimport", "celery", stdout=out)
+    assert problem in out.getvalue()
+
+
+@pytest.mark.skipif(find_spec("celery") is None, reason="Celery is not installed")
+@pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
+@pytest.mark.usefixtures("_tables")
+def test_the_default_queue_and_the_priority_are_those_of_the_app(
+    declare: Callable[..., Any],
+) -> None:
+    task = declare(plain, priority=3)
+    add_task("row", task.name, args="[1]", queue="celery")
+    import_beat()
+    made = Schedule.objects.get(name="row")
+    assert (made.queue, made.priority) == ("", 3)

@@ -1,4 +1,4 @@
-"""``jobschedule import-beat`` on tables that django-celery-beat made and filled itself."""
+"""``jobimport celery`` on tables that django-celery-beat made and filled itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from io import StringIO
@@ -20,9 +20,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
+from django_jobs import registry
+from django_jobs.contrib.celery.beat.importing import follow as import_changes
+from django_jobs.contrib.celery.beat.periodic_task import Translation
 from django_jobs.management.base import operator
-from django_jobs.models import Schedule
-from tests.factories import run_sql
+from django_jobs.models import Job, Schedule
+from tests.factories import look, run_sql
 
 PROJECT = Path(__file__).resolve().parents[3]
 MAPPED = ("--map", "proj.tasks.renamed=app.noop")
@@ -59,13 +62,13 @@ def _tables(of_celery: dict[str, Any]) -> None:
     pass
 
 
-def beat(*module: str) -> str:
+def beat(*module: str, settings: str = "tests.contrib.celery.beat_settings") -> str:
     ended = subprocess.run(
         [sys.executable, "-m", *module],
         cwd=PROJECT,
         env={
             **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.contrib.celery.beat_settings",
+            "DJANGO_SETTINGS_MODULE": settings,
             "TEST_DATABASE_NAME": str(connection.settings_dict["NAME"]),
         },
         capture_output=True,
@@ -79,7 +82,7 @@ def import_beat(*arguments: str) -> str:
     """What it says, where some tasks cannot be imported."""
     out = StringIO()
     with pytest.raises(CommandError, match=r"of \d+ tasks cannot be imported$"):
-        call_command("jobschedule", "import-beat", *arguments, stdout=out)
+        call_command("jobimport", "celery", *arguments, stdout=out)
     return out.getvalue()
 
 
@@ -195,8 +198,6 @@ def test_parts_that_are_not_imported_are_noted() -> None:
             "a date of Celery (proj.tasks.add)",
             "its arguments contain a date, which JSON cannot represent",
         ),
-        ("once (proj.tasks.noop)", "it runs once; enqueue a job with run_at instead"),
-        ("at a time (proj.tasks.noop)", "it runs once; enqueue a job with run_at instead"),
         ("by the sun (proj.tasks.noop)", "it is a solar schedule"),
         (
             "both days (proj.tasks.noop)",
@@ -210,6 +211,230 @@ def test_parts_that_are_not_imported_are_noted() -> None:
 def test_a_task_that_cannot_be_imported_is_reported_with_the_reason(name: str, reason: str) -> None:
     assert f"refused   {name}: {reason}" in import_beat()
     assert not Schedule.objects.filter(name=name.partition(" (")[0]).exists()
+
+
+def test_a_task_that_runs_once_becomes_a_schedule_of_one_job() -> None:
+    import_beat()
+    once, at_a_time = imported("once"), imported("at a time")
+    assert (once.max_jobs, once.cron, once.enabled) == (1, "30 2 * * *", True)
+    moment = datetime(2040, 5, 1, 12, tzinfo=UTC)
+    assert at_a_time.max_jobs == 1
+    assert list(at_a_time.rule.due_times(datetime(2026, 1, 1, tzinfo=UTC))) == [moment]
+
+
+def change(name: str, /, **fields: Any) -> None:
+    columns = ", ".join(f"{column} = %s" for column in fields)
+    values = [*fields.values(), name]
+    run_sql(f"UPDATE django_celery_beat_periodictask SET {columns} WHERE name = %s", values)
+
+
+def clocked_at(moment: datetime) -> None:
+    run_sql("UPDATE django_celery_beat_clockedschedule SET clocked_time = %s", [moment])
+
+
+def jobs_of(name: str) -> int:
+    """How many jobs a schedule has made, once all that is due has come."""
+    look()
+    look()
+    return Job.objects.filter(schedule__name=name).count()
+
+
+NOW = datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    "name, fields, jobs",
+    [
+        ("every 90 minutes", {"last_run_at": NOW - timedelta(hours=5)}, 1),
+        ("every 90 minutes", {"last_run_at": NOW - timedelta(minutes=5)}, 0),
+        ("every 90 minutes", {"last_run_at": NOW - timedelta(hours=5), "enabled": False}, 0),
+        ("nightly in Paris", {"last_run_at": NOW - timedelta(days=40)}, 1),
+        ("nightly in Paris", {"last_run_at": None, "date_changed": NOW - timedelta(days=3)}, 1),
+        ("nightly in Paris", {"last_run_at": NOW - timedelta(seconds=1)}, 0),
+        ("cron leap day", {"last_run_at": NOW - timedelta(days=5 * 366)}, 1),
+        ("cron all stars", {"last_run_at": NOW - timedelta(days=900)}, 1),
+        ("from and until", {"last_run_at": NOW - timedelta(days=2)}, 0),
+        ("once", {"last_run_at": NOW - timedelta(days=2)}, 1),
+        ("once", {"last_run_at": NOW - timedelta(days=2), "total_run_count": 1}, 0),
+        ("disabled", {"last_run_at": NOW - timedelta(days=2)}, 0),
+    ],
+)
+def test_a_row_that_is_overdue_runs_at_once_and_once(
+    name: str, fields: dict[str, Any], jobs: int
+) -> None:
+    change(name, **fields)
+    import_beat()
+    assert jobs_of(name) == jobs
+    import_beat("--dry-run")
+    import_beat()
+    assert jobs_of(name) == jobs
+
+
+@pytest.mark.parametrize(
+    "ago, ran, jobs",
+    [(timedelta(hours=5), 0, 1), (timedelta(days=900), 0, 1), (timedelta(hours=5), 1, 0)],
+)
+def test_a_time_that_has_passed_runs_at_once_unless_it_ran(
+    ago: timedelta, ran: int, jobs: int
+) -> None:
+    clocked_at(NOW - ago)
+    change("at a time", total_run_count=ran)
+    import_beat()
+    assert jobs_of("at a time") == jobs
+
+
+def test_overdue_rows_wait_while_they_are_paused() -> None:
+    change("every 90 minutes", last_run_at=NOW - timedelta(hours=5))
+    import_beat("--paused")
+    assert jobs_of("every 90 minutes") == 0
+
+
+# Rows that change
+
+
+def follow() -> None:
+    import_changes(Translation(job_types={}, queues={}), "default")
+
+
+def test_a_row_that_changes_changes_its_schedule() -> None:
+    import_beat()
+    run_sql("UPDATE django_celery_beat_intervalschedule SET every = 7 WHERE every = 90")
+    change("nightly in Paris", enabled=False)
+    change("by position", args="[4]", kwargs="{}")
+    change("in bulk", queue=None, priority=3, name="in no bulk")
+    change("from and until", expires=None, start_time=None)
+    follow()
+    assert imported("every 90 minutes").every == 420.0
+    assert not imported("nightly in Paris").enabled
+    assert imported("by position").payload == {"first": 4}
+    assert (imported("in no bulk").queue, imported("in no bulk").priority) == ("", 3)
+    assert not Schedule.objects.filter(name="in bulk").exists()
+    assert imported("from and until").ends_at is None
+    change("nightly in Paris", enabled=True)
+    follow()
+    assert imported("nightly in Paris").enabled
+
+
+def test_rows_that_come_and_go_are_followed() -> None:
+    import_beat()
+    names = set(Schedule.objects.values_list("name", flat=True))
+    run_sql("DELETE FROM django_celery_beat_periodictask WHERE name = 'disabled'")
+    run_sql("DELETE FROM django_celery_beat_periodictask WHERE name = 'nightly in Paris'")
+    change("too often", interval_id=imported_interval("every 90 minutes"))
+    follow()
+    assert not imported("nightly in Paris").enabled
+    assert set(Schedule.objects.values_list("name", flat=True)) == {*names, "too often"}
+
+
+def imported_interval(name: str) -> int:
+    ((interval,),) = run_sql(
+        "SELECT interval_id FROM django_celery_beat_periodictask WHERE name = %s", [name]
+    )
+    return int(interval)
+
+
+def test_what_was_changed_here_stays_until_the_row_changes() -> None:
+    import_beat()
+    row = imported("nightly in Paris")
+    row.cron = "0 5 * * *"
+    row.save()
+    change("nightly in Paris", last_run_at=NOW, total_run_count=7, date_changed=NOW)
+    follow()
+    assert imported("nightly in Paris").cron == "0 5 * * *"
+    change("nightly in Paris", description="Another.")
+    follow()
+    assert imported("nightly in Paris").cron == "30 2 * * *"
+
+
+def test_a_schedule_that_was_not_imported_is_never_changed() -> None:
+    mine = Schedule.objects.create(name="nightly in Paris", job_type="app.noop", every=60)
+    import_beat()
+    change("nightly in Paris", enabled=False)
+    follow()
+    mine.refresh_from_db()
+    assert (mine.every, mine.enabled, mine.cron) == (60, True, "")
+    run_sql("DELETE FROM django_celery_beat_periodictask WHERE name = 'nightly in Paris'")
+    follow()
+    mine.refresh_from_db()
+    assert mine.enabled
+
+
+def test_a_row_that_cannot_be_imported_any_longer_is_not_due(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    import_beat()
+    change("nightly in Paris", args="[1, 2, 3]")
+    follow()
+    follow()
+    made = imported("nightly in Paris")
+    assert not made.enabled
+    assert "too many positional arguments" in made.error
+    told = [one for one in caplog.records if "nightly in Paris" in one.getMessage()]
+    assert len(told) == 1
+    change("nightly in Paris", args="[]")
+    follow()
+    made = imported("nightly in Paris")
+    assert (made.enabled, made.error) == (True, "")
+
+
+def test_an_entry_of_beat_schedule_is_left_to_migrate() -> None:
+    """DatabaseScheduler makes a row of each entry, which an admin may disable."""
+    registry.register_schedule("nightly in Paris", {"queue": ""})
+    try:
+        assert "exists    nightly in Paris: not changed" in import_beat()
+        assert not Schedule.objects.filter(name="nightly in Paris").exists()
+    finally:
+        registry.forget_schedule("nightly in Paris")
+    made = Schedule.objects.create(
+        name="nightly in Paris", job_type="app.noop", every=60, declared=True
+    )
+    assert "exists    nightly in Paris: not changed" in import_beat()
+    change("nightly in Paris", enabled=False)
+    assert "it is disabled, and its entry of beat_schedule is a schedule" in import_beat()
+    follow()
+    made.refresh_from_db()
+    assert (made.enabled, made.origin) == (True, "")
+    Schedule.objects.filter(pk=made.pk).update(paused_at=NOW)
+    assert "exists    nightly in Paris: not changed" in import_beat()
+
+
+def test_a_schedule_that_code_declares_later_is_not_followed() -> None:
+    import_beat()
+    Schedule.objects.filter(name="nightly in Paris").update(declared=True)
+    change("nightly in Paris", args="[1, 2]")
+    follow()
+    assert imported("nightly in Paris").enabled
+
+
+def test_tables_that_are_gone_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    run_sql("ALTER TABLE django_celery_beat_periodictask RENAME TO away")
+    follow()
+    follow()
+    run_sql("ALTER TABLE away RENAME TO django_celery_beat_periodictask")
+    assert len([one for one in caplog.records if "is not followed" in one.getMessage()]) == 1
+
+
+def test_a_time_that_is_set_anew_runs_again() -> None:
+    clocked_at(NOW - timedelta(hours=1))
+    import_beat()
+    assert jobs_of("at a time") == 1
+    follow()
+    assert jobs_of("at a time") == 1
+    later = NOW + timedelta(hours=1)
+    clocked_at(later)
+    follow()
+    look()
+    made = imported("at a time")
+    assert (made.jobs_made, made.next_due_at) == (0, later)
+
+
+def test_a_look_at_unchanged_rows_costs_eight_statements(
+    django_assert_num_queries: Callable[..., Any],
+) -> None:
+    run_sql("DELETE FROM django_celery_beat_periodictask WHERE name <> 'nightly in Paris'")
+    call_command("jobimport", "celery", stdout=StringIO())
+    with django_assert_num_queries(8):
+        follow()
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
@@ -238,7 +463,7 @@ def test_imported_schedules_can_be_paused_at_once() -> None:
 def test_the_exit_code_is_zero_if_all_were_imported() -> None:
     run_sql("DELETE FROM django_celery_beat_periodictask WHERE name <> 'nightly in Paris'")
     out = StringIO()
-    call_command("jobschedule", "import-beat", stdout=out)
+    call_command("jobimport", "celery", stdout=out)
     assert out.getvalue().splitlines()[-1] == (
         "Imported 1 schedule; 0 existed already and 0 cannot be imported."
     )

@@ -19,7 +19,15 @@ from django.core.checks import run_checks
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs import EnqueueError, NotMigrated, PayloadError, UnknownJobType, UnknownQueue
+from django_jobs import (
+    EnqueueError,
+    NotMigrated,
+    PayloadError,
+    UnknownJobType,
+    UnknownQueue,
+    registry,
+)
+from django_jobs.api import sql_defaults
 from django_jobs.apps import seed
 from django_jobs.contrib.celery.messages.places import queue_of
 from django_jobs.contrib.celery.running.job_types import job_type_of, register
@@ -48,6 +56,20 @@ def test_a_route_without_a_queue_leads_to_the_default_queue() -> None:
 
 
 def noop() -> None: ...
+
+
+@pytest.mark.parametrize("length", [200, 201, 250])
+def test_a_name_that_is_too_long_is_named(length: int) -> None:
+    """The database would say only that a value is too long, in the next migrate."""
+    name = "shop." + "n" * (length - 5)
+    if length == 200:
+        made = celery_app.task(name=name, lazy=False, shared=False)(noop)
+        sql_defaults.synchronise("default")
+        registry.unregister(made.name)
+    else:
+        with pytest.raises(ValueError, match=f"the task {name} has a name of {length} characters"):
+            celery_app.task(name=name, lazy=False, shared=False)(noop)
+    celery_app.tasks.pop(name, None)
 
 
 class TestTimes:

@@ -46,14 +46,16 @@ def schedule_of(app: Any, name: str, entry: Mapping[str, Any]) -> dict[str, Any]
     """The columns of a schedule that enqueues what celery beat sends. Runs may overlap, as in
     Celery. Raises :class:`NotASchedule`."""
     try:
-        options = {"overlap": Overlap.ALLOW.value, **_message(app, entry), **_rule(app, entry)}
+        options = {"overlap": Overlap.ALLOW.value, **message(app, entry), **_rule(app, entry)}
         return columns_of(name, entry["task"], options)
     except Exception as error:  # of a router too, which is code of the project
         raise NotASchedule(error) from error
 
 
-def _message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload, the queue and the priority. What follows from the task need not be stored."""
+def message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload, the queue and the priority of what beat sends. What follows from the task need
+    not be stored. Raises ``ValueError`` for an option that no schedule has, and what a send does.
+    """
     if (task := app.tasks.get(entry["task"])) is None:
         raise LookupError(f"there is no task {entry['task']!r}")
     args, kwargs = entry.get("args") or (), entry.get("kwargs") or {}

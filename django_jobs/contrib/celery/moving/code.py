@@ -1,70 +1,251 @@
-"""Calls in the project's code that will be refused, found by reading it."""
+"""What the project's code does that jobs refuse, or do otherwise, found by reading it."""
 
 from __future__ import annotations
 
 import ast
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .finding import Finding, error, note
+from django.apps import apps as django_apps
+from django.conf import settings
 
-CHAIN = "use chain(this.s(), then.s())"
-ON_FAILURE = "use a step with when='failed' of a django_jobs.Workflow"
-JOIN = "use join() or get()"
-KEEP_IDS = "keep the ids of its results, and read AsyncResult(id)"
-OPTIONS = {"link": CHAIN, "link_error": ON_FAILURE}
-METHODS = {
-    **OPTIONS,
-    "on_error": ON_FAILURE,
-    "add_to_chord": "use django_jobs.current_run().spawn(...)",
-    "iter_native": JOIN,
-    "join_native": JOIN,
-}
-GROUPS = {"save", "restore"}
-SENDING = {"apply_async", "send_task", "signature", "subtask", "set"}
+from ..sending.options import INSTEAD, KNOWN
+from .finding import Finding, note
+from .patterns import (
+    BY_KEY,
+    OF_THE_CALL,
+    SENDING,
+    WITH_OPTIONS,
+    Scope,
+    is_control,
+    is_sent,
+    last_of,
+)
 
-
-def findings_in_code(app: Any) -> Iterator[Finding]:
-    """Calls in the modules of the tasks that will be refused. Those of packages are not read."""
-    modules = {type(task).__module__ for task in app.tasks.values()}
-    for module in sorted(modules):
-        path = getattr(sys.modules.get(module), "__file__", None)
-        if path is not None and "site-packages" not in path and not module.startswith("celery."):
-            yield from findings_in_source(Path(path).read_text(), module)
+DECORATORS = {"task", "shared_task", "periodic_task"}
+INSTALLED = {"site-packages", "dist-packages", "node_modules", "__pycache__"}
+OURS = Path(__file__).resolve().parents[3]
 
 
-def findings_in_source(source: str, module: str) -> Iterator[Finding]:
-    """The findings in the source of a module."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield from _of_call(node, node.func, f"{module}:{node.lineno}")
+def files_of(apps: Iterable[Any]) -> list[Path]:
+    """The Python files of the project: of its Django apps, of the packages of its settings, its
+    URLs and its Celery apps, and of their tasks. Those of installed packages are left out."""
+    modules = {str(getattr(settings, name, "")) for name in ("SETTINGS_MODULE", "ROOT_URLCONF")}
+    for app in apps:
+        modules |= {str(app.main), *(type(task).__module__ for task in app.tasks.values())}
+    folders = {Path(config.path) for config in django_apps.get_app_configs()}
+    files: set[Path] = set()
+    for name in modules:
+        package = name if hasattr(sys.modules.get(name), "__path__") else name.rpartition(".")[0]
+        folders |= {Path(place) for place in getattr(sys.modules.get(package), "__path__", ())}
+        if path := getattr(sys.modules.get(name), "__file__", None):
+            files.add(Path(path).resolve())
+    for folder in folders:
+        files.update(_files_below(folder.resolve()))
+    return sorted(path for path in files if _is_of_the_project(path))
 
 
-def _of_call(call: ast.Call, function: ast.Attribute, where: str) -> Iterator[Finding]:
-    of_self = isinstance(function.value, ast.Name) and function.value.id == "self"
-    if function.attr in METHODS:
-        yield error(where, f".{function.attr}() is not possible: {METHODS[function.attr]}")
-    if function.attr == "replace" and of_self:
-        yield error(where, "self.replace() is not possible: use current_run().spawn(...)")
-    if function.attr in GROUPS and _is_group_result(function.value):
-        yield error(where, f".{function.attr}() of a GroupResult is not possible: {KEEP_IDS}")
-    if ast.unparse(function.value).endswith("app.control") and function.attr != "revoke":
-        yield error(where, f"app.control.{function.attr}() asks workers of Celery; use jobstatus")
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
-    if function.attr in SENDING:
-        for name in OPTIONS.keys() & given.keys():
-            yield error(where, f"{name}= is not possible: {OPTIONS[name]}")
-        serializer = given.get("serializer")
-        if isinstance(serializer, ast.Constant) and serializer.value != "json":
-            yield error(where, f"serializer={serializer.value!r}: a payload is JSON")
-    if function.attr == "revoke" and "terminate" in given:
-        yield note(where, "revoke(terminate=) stops the task by force; signal= is ignored")
+def _files_below(folder: Path) -> Iterator[Path]:
+    if not _is_of_the_project(folder):
+        return
+    for at, folders, names in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in INSTALLED
+            and not name.startswith(".")
+            and not Path(at, name, "pyvenv.cfg").exists()
+        ]
+        yield from (Path(at, name) for name in names if name.endswith(".py"))
 
 
-def _is_group_result(value: ast.expr) -> bool:
-    """Whether a name says so, or a call that sends a task made it. Many objects can be saved."""
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        return value.func.attr in ("delay", "apply_async")
-    return ast.unparse(value).endswith("GroupResult")
+def _is_of_the_project(path: Path) -> bool:
+    return not INSTALLED & set(path.parts) and not path.is_relative_to(OURS)
+
+
+def findings_in_files(files: Iterable[Path], app: Any) -> Iterator[Finding]:
+    """The findings in files, by their path from the working directory."""
+    for path in files:
+        where = os.path.relpath(path)
+        try:
+            source = path.read_bytes()
+        except OSError as problem:
+            yield note(where, f"was not read: {problem}")
+        else:
+            yield from findings_in_source(source, where, app)
+
+
+def findings_in_source(source: str | bytes, where: str, app: Any = None) -> Iterator[Finding]:
+    """The findings in the source of a file. One that Python cannot read is a note."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError) as problem:
+        yield note(where, f"was not read: {problem}")
+        return
+    scope = Scope(app, dict(_imports(tree)), set(_sent(tree)))
+    seen = set()
+    for node, key, inside in _keys(tree, scope):
+        for pattern in BY_KEY.get(key, ()):
+            line = getattr(node, "lineno", 1)
+            if (line, pattern.text) not in seen and pattern.condition(node, inside):
+                seen.add((line, pattern.text))
+                text = pattern.text.replace("{}", ast.unparse(node), 1)
+                yield Finding(pattern.level, f"{where}:{line}", text)
+
+
+def _keys(tree: ast.AST, scope: Scope) -> Iterator[tuple[Any, str, Scope]]:
+    """What there is to say of each node below ``tree``, and its scope."""
+    waiting: list[tuple[ast.AST, Scope]] = [(tree, scope)]
+    while waiting:
+        node, scope = waiting.pop()
+        yield from ((one, key, scope) for one, key in _keys_of(node, scope))
+        inner = _scope_in(node, scope)
+        waiting += [(child, inner) for child in ast.iter_child_nodes(node)]
+
+
+def _keys_of(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, str]]:
+    match node:
+        case ast.Call():
+            yield from _keys_of_call(node, scope)
+        case ast.Name() | ast.Attribute() if isinstance(node.ctx, ast.Load):
+            if (name := _dotted(node, scope.names)) is not None:
+                yield node, f"use {name}"
+        case ast.Import():
+            for alias in node.names:
+                yield from ((node, f"import {name}") for name in _prefixes(alias.name))
+        case ast.ImportFrom(module=str(module), level=0):
+            for alias in node.names:
+                yield from (
+                    (node, f"import {name}") for name in _prefixes(f"{module}.{alias.name}")
+                )
+        case ast.Constant(value="celery.contrib.pytest" | "periodic_task_name" as text):
+            yield node, f"text {text}"
+        case ast.arg():
+            yield node, f"argument {node.arg}"
+        case ast.Global() if scope.in_task:
+            yield node, "global"
+        case ast.Subscript(value=ast.Attribute(attr="steps"), slice=ast.Constant(value=str(kind))):
+            if kind in ("worker", "consumer"):
+                yield node, "steps"
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        yield node, f"read {node.attr}"
+    if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+        yield from _keys_of_target(node, scope)
+
+
+def _keys_of_target(
+    node: ast.Attribute | ast.Subscript, scope: Scope
+) -> Iterator[tuple[ast.AST, str]]:
+    value = node.value
+    if isinstance(node, ast.Subscript):
+        if name := _dotted(value, scope.names):
+            yield node, f"set {name}"
+    elif isinstance(value, ast.Attribute) and value.attr == "request":
+        yield node, f"set request.{node.attr}"
+    elif isinstance(value, ast.Name) and scope.myself and value.id == scope.myself:
+        yield node, "set of the task"
+
+
+def _keys_of_call(node: ast.Call, scope: Scope) -> Iterator[tuple[ast.AST, str]]:
+    function = node.func
+    if (name := _dotted(function, scope.names)) is not None:
+        yield node, f"call of {name}"
+    if isinstance(function, ast.Name):
+        if last_of(function) in WITH_OPTIONS:
+            yield from ((one, f"option {one.arg}") for one in node.keywords)
+        return
+    if not isinstance(function, ast.Attribute):
+        return
+    called = function.attr
+    yield node, f"call {called}"
+    yield from ((one, f"option of {called} {one.arg}") for one in node.keywords)
+    if called in WITH_OPTIONS:
+        yield from ((one, f"option {one.arg}") for one in node.keywords)
+    if called in SENDING:
+        yield node, "send"
+        known = KNOWN | INSTEAD.keys() | OF_THE_CALL
+        unknown = (one for one in node.keywords if one.arg is not None and one.arg not in known)
+        yield from ((one, "unknown option") for one in unknown)
+    if scope.in_async and called in {"delay", *SENDING}:
+        yield node, "sent in async def"
+    if called not in ("revoke", "terminate") and is_control(node, scope):
+        yield node, "control"
+
+
+def _scope_in(node: ast.AST, scope: Scope) -> Scope:
+    """The scope of what is in ``node``."""
+    match node:
+        case ast.ClassDef(bases=bases) if any(last_of(base).endswith("Task") for base in bases):
+            return replace(scope, in_task=True, myself="self")
+        case ast.ClassDef():
+            return replace(scope, in_task=False, myself="")
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            is_async = isinstance(node, ast.AsyncFunctionDef)
+            made = [one for one in node.decorator_list if _decorates(one)]
+            if node.name == "__init__":
+                return replace(scope, in_task=False, myself="", in_async=is_async)
+            if not made:
+                return replace(scope, in_async=is_async)
+            myself = node.args.args[0].arg if any(map(_binds, made)) and node.args.args else ""
+            return replace(scope, in_task=True, myself=myself, in_async=is_async)
+        case ast.Lambda():
+            return replace(scope, in_async=False)
+    return scope
+
+
+def _decorates(decorator: ast.expr) -> bool:
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return last_of(function) in DECORATORS
+
+
+def _binds(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Call) and any(
+        one.arg == "bind" and getattr(one.value, "value", None) is True
+        for one in decorator.keywords
+    )
+
+
+def _sent(tree: ast.AST) -> Iterator[str]:
+    """The names to which what a call sent is assigned."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and is_sent(node.value):
+            yield from map(ast.unparse, node.targets)
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that imports give, and what they stand for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                short = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (short, short)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                if alias.name != "*":
+                    yield alias.asname or alias.name, full
+                    continue
+                start = f"use {node.module}."
+                for key in BY_KEY:
+                    if key.startswith(start):
+                        yield key.removeprefix(start).partition(".")[0], key.removeprefix("use ")
+
+
+def _dotted(node: ast.expr, names: dict[str, str]) -> str | None:
+    """``celery.signals.worker_init`` for what an imported name, or an attribute of one, is."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return None
+    return ".".join([names[node.id], *reversed(parts)])
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts) + 1))

@@ -1,21 +1,22 @@
-"""What is found in an app: its settings, its tasks, and its code."""
+"""What is found in an app: its settings, its tasks, and the code of its project."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from celery import _state
 from celery.utils.imports import symbol_by_name
 from django.core.management.base import CommandError
 
-from .code import findings_in_code
+from .code import files_of, findings_in_files
 from .finding import Finding, Level
 from .schedules import findings_in_beat
 from .settings import findings_in_settings
 from .tasks import findings_in_tasks
 
-__all__ = ["Finding", "Level", "apps_of", "findings_of"]
+__all__ = ["Finding", "Level", "apps_of", "files_of", "findings_in_code", "findings_of"]
 
 
 def apps_of(path: str | None) -> list[Any]:
@@ -36,6 +37,22 @@ def apps_of(path: str | None) -> list[Any]:
 
 
 def findings_of(app: Any) -> Iterator[Finding]:
-    """All findings of an app, the errors of each kind first."""
-    for find in (findings_in_settings, findings_in_tasks, findings_in_beat, findings_in_code):
-        yield from sorted(find(app), key=lambda one: (one.level is not Level.ERROR, one.where))
+    """The findings in the settings, the tasks and beat's schedule of an app, the errors of each
+    kind first."""
+    for find in (findings_in_settings, findings_in_tasks, findings_in_beat):
+        yield from _sorted(find(app))
+
+
+def findings_in_code(files: Iterable[Path], app: Any) -> Iterator[Finding]:
+    """The findings in the code of the project, the errors first."""
+    yield from _sorted(findings_in_files(files, app))
+
+
+def _sorted(findings: Iterable[Finding]) -> list[Finding]:
+    """By their level, and then by their place."""
+    return sorted(findings, key=lambda one: (one.level is not Level.ERROR, _place(one.where)))
+
+
+def _place(where: str) -> tuple[str, int]:
+    path, _, line = where.rpartition(":")
+    return (path, int(line)) if line.isdigit() else (where, 0)

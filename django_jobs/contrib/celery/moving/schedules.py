@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from django.apps import apps
+
 from ..beat.declared import NotASchedule, schedule_of
 from .finding import Finding, error, note
 from .settings import MISSING, known_queues
@@ -24,7 +26,9 @@ def findings_in_beat(app: Any) -> Iterator[Finding]:
         else:
             yield note(where, "becomes a schedule with the next migrate; beat is not needed")
     scheduler = str(app.conf.beat_scheduler)
-    if "django_celery_beat" in scheduler:
-        yield note("beat_scheduler", "`manage.py jobschedule import-beat` takes its tables over")
+    if "django_celery_beat" in scheduler or apps.is_installed("django_celery_beat"):
+        yield note(
+            "beat_scheduler", "`manage.py jobimport celery` has to take the tables of beat over"
+        )
     elif "PersistentScheduler" not in scheduler:
         yield error("beat_scheduler", f"{scheduler} is not used; declare its schedules")

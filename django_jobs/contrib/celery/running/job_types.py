@@ -8,6 +8,7 @@ from typing import Any
 
 from .... import registry
 from ....api.job_type import JobType
+from ....api.validation import LONGEST_NAME
 from ....conf import conf
 from ....models import Resource
 from ..messages.arguments import CODING, signature_of
@@ -21,7 +22,14 @@ LONGEST_RESOURCE = 100
 
 
 def register(app: Any, name: str) -> None:
-    """Register the task of ``app`` with this name as a job type of the same name."""
+    """Register the task of ``app`` with this name as a job type of the same name. Raises
+    ``ValueError`` for a name that no job type may have: the database would refuse it without
+    naming it."""
+    if len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"the task {name} has a name of {len(name)} characters, and a job type of at most "
+            f"{LONGEST_NAME}; pass name="
+        )
     if not name.startswith("celery.") or name in OF_CELERY:
         registry.register(job_type_of(app, name))
         if rate := rate_of(app.tasks[name]):
@@ -73,6 +81,7 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
     handler.__module__, handler.__qualname__ = task.__module__, name.rpartition(".")[2]
     handler.__name__, handler.__doc__ = handler.__qualname__, task.__doc__
     handler.coding, handler.annotated = CODING, _declared_run(task)  # type: ignore[attr-defined]
+    handler.celery_app = app  # type: ignore[attr-defined]
     return JobType(
         name=name,
         handler=handler,
