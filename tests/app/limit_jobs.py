@@ -397,3 +397,13 @@ def sleep_for_a_day(path: str) -> None:
     run = current_run()
     assert run is not None
     run.sleep("a day", 86_400)
+
+
+@job
+def set_a_signal_handler(number: int) -> str:
+    """What only the main thread may do."""
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, before)
+    os.environ["TENANT"] = str(number)
+    time.sleep(0.05)
+    return os.environ["TENANT"]

@@ -145,10 +145,22 @@ class WorkerProcess:
         threading.excepthook = _die_of_our_own_fault
         make_room_by(self._slot.status.ask_for_room, self._slot.status.ask_for_idle)
         self._settler.thread.start()
-        self._executor.start()
+        if not self._options.in_main_thread:
+            self._executor.start()
         self._claimer.thread.start()
         if not self._options.burst:
             self._wakeup.thread.start()
+        if self._options.in_main_thread:
+            looks = threading.Thread(target=self._look, name="django_jobs-look", daemon=True)
+            looks.start()
+            self._executor.work_here()
+            looks.join()
+        else:
+            self._look()
+        return self._code
+
+    def _look(self) -> None:
+        """Obey the supervisor and look after the rest until all has ended."""
         checked = time.monotonic()
         while not self._is_over():
             try:
@@ -174,7 +186,8 @@ class WorkerProcess:
                 self._recycle_if_due()
         self._settler.finish()
         self._settler.thread.join(5)
-        return self._code
+        for pool in self._pools:
+            pool.line.end()
 
     def _close_idle(self) -> None:
         """Close idle connections of handlers: after a while, or at once if the tree lacks a
