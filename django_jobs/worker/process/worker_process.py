@@ -15,12 +15,14 @@ from ...domain.outcomes import Outcome
 from ...lifecycle import workers
 from ...lifecycle.claiming import Slots
 from ...lifecycle.job_columns import ClaimedJob
+from ...signals import process_ended, process_started
 from ..connections import (
     IDLE_SECONDS,
     close_idle,
     make_room_by,
     note_shortage,
     retry_while_disconnected,
+    tell_of_process,
 )
 from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
@@ -142,6 +144,7 @@ class WorkerProcess:
 
     def run(self) -> int:
         """Work until asked to drain. Returns the exit code."""
+        tell_of_process(process_started, "worker")
         threading.excepthook = _die_of_our_own_fault
         make_room_by(self._slot.status.ask_for_room, self._slot.status.ask_for_idle)
         self._settler.thread.start()
@@ -157,6 +160,7 @@ class WorkerProcess:
             looks.join()
         else:
             self._look()
+        tell_of_process(process_ended, "worker")
         return self._code
 
     def _look(self) -> None:
