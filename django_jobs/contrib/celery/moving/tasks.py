@@ -51,8 +51,8 @@ def _of(name: str, task: Any) -> Iterator[Finding]:
     if task.time_limit:
         yield note(
             name,
-            f"time_limit={task.time_limit:g}: TimeLimitExceeded is raised in it; its process is "
-            "killed a second later; other tasks of that process are interrupted",
+            f"time_limit={task.time_limit:g}: SystemExit is raised in it; its process is killed a "
+            "second later, and with --threads the other tasks of that process are interrupted",
         )
     if task.soft_time_limit:
         yield note(

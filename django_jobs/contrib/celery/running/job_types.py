@@ -72,6 +72,7 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
 
     handler.__module__, handler.__qualname__ = task.__module__, name.rpartition(".")[2]
     handler.__name__, handler.__doc__ = handler.__qualname__, task.__doc__
+    handler.celery_app, handler.raised_at_timeout = app, SystemExit  # type: ignore[attr-defined]
     handler.coding, handler.annotated = CODING, _declared_run(task)  # type: ignore[attr-defined]
     return JobType(
         name=name,
