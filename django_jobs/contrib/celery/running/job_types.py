@@ -9,6 +9,8 @@ from typing import Any
 from .... import registry
 from ....api.job_type import JobType
 from ....conf import conf
+from ....domain.states import RunState
+from ....logs.receivers import reported_by
 from ....models import Resource
 from ..messages.arguments import CODING, signature_of
 from ..messages.places import DEFAULT_QUEUE, priority_of, routed_to
@@ -24,8 +26,16 @@ def register(app: Any, name: str) -> None:
     """Register the task of ``app`` with this name as a job type of the same name."""
     if not name.startswith("celery.") or name in OF_CELERY:
         registry.register(job_type_of(app, name))
+        reported_by[name] = _is_reported
         if rate := rate_of(app.tasks[name]):
             registry.note_rate(resource_of(name), rate)
+
+
+def _is_reported(end: Mapping[str, Any]) -> bool:
+    """Whether Celery's own code has logged this end, or knows that it is none to be reported, as
+    one in ``throws``. It has not been asked where the arguments did not fit."""
+    expired = str(end["error"]).startswith("Expired")
+    return end["exception"] is not None or end["outcome"] != RunState.FAILED or expired
 
 
 def rate_of(task: Any) -> str | None:
