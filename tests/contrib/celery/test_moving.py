@@ -117,6 +117,12 @@ def test_a_receiver_that_is_never_called_is_an_error(app: Celery, name: str) -> 
     getattr(signals, name).disconnect(receive)
 
 
+def test_tables_of_results_that_stay_empty_are_an_error(app: Celery, settings: Any) -> None:
+    pytest.importorskip("django_celery_results")
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_celery_results"]
+    assert "TaskResult" in found(app, "error django_celery_results")
+
+
 def test_a_boot_step_is_an_error(app: Celery) -> None:
     app.steps["worker"].add("shop.steps:Step")
     assert "is not run" in found(app, "error app.steps['worker']: shop.steps:Step")

@@ -86,7 +86,7 @@ def in_worker(app: Any, request: Mapping[str, Any]) -> Request:
     """What Celery's worker makes of a message of this request, around the run of the task."""
     delivery = request["delivery_info"]
     message = SimpleNamespace(headers={}, body=None, delivery_info=delivery, properties=delivery)
-    body = (request["args"], request["kwargs"], {})
+    body: Any = (request["args"], request["kwargs"], {})
     hostname = request["hostname"]
     return Request(message, app=app, hostname=hostname, headers=request, body=body, decoded=True)
 
