@@ -63,7 +63,7 @@ def close_everything() -> None:
             connection.close_pool()
 
 
-def tell_of_process(signal: WorkerSignal, sender: str) -> None:
+def signal_process(signal: WorkerSignal, sender: str) -> None:
     """Send a signal of this process, if anybody listens."""
     if signal.receivers:
         signal.send_robust(sender, pid=os.getpid())

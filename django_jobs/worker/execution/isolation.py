@@ -24,7 +24,7 @@ from ..connections import (
     is_out_of_connections,
     own_connection,
     retry_while_disconnected,
-    tell_of_process,
+    signal_process,
 )
 from ..context.attempt import Attempt
 from ..context.progress import Reporter
@@ -49,14 +49,14 @@ def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: in
     start_afresh_in_forks()
     keep_logs()
     slot.entries[index].child = os.getpid()
-    tell_of_process(process_started, "isolated")
+    signal_process(process_started, "isolated")
     try:
         _run(pipe, slot, worker, job_id, index)
     except NoConnectionLeft as error:
         pipe.send(type=MessageType.NEVER_BEGAN, reason=str(error))
     else:
         pipe.send(type=MessageType.SETTLED)
-    tell_of_process(process_ended, "isolated")
+    signal_process(process_ended, "isolated")
     return 0
 
 

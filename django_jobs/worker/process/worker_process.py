@@ -22,7 +22,7 @@ from ..connections import (
     make_room_by,
     note_shortage,
     retry_while_disconnected,
-    tell_of_process,
+    signal_process,
 )
 from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
@@ -144,7 +144,7 @@ class WorkerProcess:
 
     def run(self) -> int:
         """Work until asked to drain. Returns the exit code."""
-        tell_of_process(process_started, "worker")
+        signal_process(process_started, "worker")
         threading.excepthook = _die_of_our_own_fault
         make_room_by(self._slot.status.ask_for_room, self._slot.status.ask_for_idle)
         self._settler.thread.start()
@@ -160,7 +160,7 @@ class WorkerProcess:
             looks.join()
         else:
             self._look()
-        tell_of_process(process_ended, "worker")
+        signal_process(process_ended, "worker")
         return self._code
 
     def _look(self) -> None:
