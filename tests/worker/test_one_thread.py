@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_jobs import cancel
 from django_jobs.models import Job, Run, Worker
 from tests.app import jobs, limit_jobs
 
@@ -51,6 +52,30 @@ def test_a_lost_process_costs_one_job(start_worker: Start, tmp_path: Path) -> No
     for job in held:
         assert until_status(job, "succeeded").attempt == 1
     assert len(set(pids)) == 2
+
+
+@pytest.mark.parametrize("how", ["sleep", "socket", "lock", "statement"])
+def test_a_time_out_ends_a_wait(start_worker: Start, tmp_path: Path, how: str) -> None:
+    path = tmp_path / "job"
+    worker = start_worker("--prefork", "1")
+    job = limit_jobs.wait_in_c.enqueue(str(path), how)
+    assert "exceeded its time-out" in until_status(job, "dead").last_error
+    assert Path(f"{path}.cleaned").exists()
+    assert Run.objects.get(job=job.pk).outcome == "timed_out"
+    assert until_status(jobs.noop.enqueue(), "succeeded")
+    assert Worker.objects.count() == 1
+    assert "event=process_" not in worker.text()
+
+
+def test_a_forced_stop_ends_a_wait(start_worker: Start, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    worker = start_worker("--prefork", "1")
+    job = jobs.sleep_deaf.enqueue(str(path), 3600.0)
+    until_marked(path)
+    assert cancel(job.pk, force=True)
+    until_status(job, "cancelled")
+    assert Worker.objects.count() == 1
+    assert "event=process_" not in worker.text()
 
 
 def test_a_drain_waits_for_the_handler(start_worker: Start, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from ..meters import ThreadClock, meter_of_threads
 from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
-from ..timeouts.threads import ThreadTimeouts, raise_in
+from ..timeouts.threads import ThreadTimeouts, let_waits_end, raise_in
 from .cancels import Cancels
 from .settler import Settler
 
@@ -79,6 +79,7 @@ class Executor:
         """Run handlers in the calling thread, in place of the only one of :meth:`start`, until the
         end of their line."""
         (pool,) = self._pools
+        let_waits_end()
         with suppress(StopHandler):  # raised just after its handler had ended
             self._work(pool)
 

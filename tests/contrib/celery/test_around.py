@@ -100,6 +100,13 @@ def test_hooks_and_signals_follow_a_time_limit(
     assert not watched.lines("task_retry")
 
 
+def test_a_soft_time_limit_ends_a_sleep(watch: Callable[..., Watched], told: Any) -> None:
+    sent = told.soft.delay("k")
+    watch("--prefork", "1")
+    until(lambda: has_ended(sent))
+    assert sent.result == "cleaned up k"
+
+
 def test_a_lost_process_is_a_failure_with_its_signal(
     watch: Callable[..., Watched], told: Any
 ) -> None:

@@ -58,7 +58,7 @@ def _of(name: str, task: Any) -> Iterator[Finding]:
         yield note(
             name,
             f"soft_time_limit={task.soft_time_limit:g}: it is raised at the next step of Python "
-            "code, not in a call of C code such as a long sleep",
+            "code, with --prefork also during a sleep or a wait",
         )
     if task.rate_limit:
         yield note(

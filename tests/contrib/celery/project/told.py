@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from celery import Task, shared_task, signals
-from celery.exceptions import Ignore, Reject
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
 from django_jobs.contrib.celery.task import find_tasks
 
@@ -81,6 +81,15 @@ def deaf(key: str) -> None:
     time.sleep(3600)
 
 
+@shared_task(base=Told, name="told.soft", soft_time_limit=0.3)
+def soft(key: str) -> str:
+    try:
+        time.sleep(3600)
+    except SoftTimeLimitExceeded:
+        return f"cleaned up {key}"
+    return "slept"
+
+
 @shared_task(base=Told, name="told.die")
 def die(key: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -112,4 +121,4 @@ def wait(key: str) -> None:
 def noop(key: str) -> None: ...
 
 
-TASKS = (noop, loop, deaf, die, reject, ignore, fail, wait)
+TASKS = (noop, soft, loop, deaf, die, reject, ignore, fail, wait)
