@@ -78,6 +78,17 @@ which look every ``SWEEP_SECONDS``.
 Sender: the name of the queue. Keywords: ``queue``, ``level`` (``"ok"``, ``"high"`` or ``"full"``),
 ``previous`` (the level before) and ``pressure`` (a :class:`~django_jobs.Pressure`)."""
 
+process_started = WorkerSignal()
+"""A process of ``jobworker`` has started. Connections that receivers open are closed after it.
+
+Sender: ``"jobworker"``, the command, before it starts the others; ``"worker"``, a process that runs
+jobs, before the first one; ``"isolated"``, the process of one attempt. Keyword: ``pid``."""
+
+process_ended = WorkerSignal()
+"""A process of ``jobworker`` has nothing left to do and ends; not sent in one that is killed.
+
+Senders as of :data:`process_started`. Keyword: ``pid``."""
+
 worker_event = WorkerSignal()
 """An event of a worker.
 

@@ -37,7 +37,7 @@ EVENTS = {
     "job_snoozed": _event(INFO, _ENDED),
     "job_cancelled": _event(INFO, _ENDED),
     "job_released": _event(INFO, _ENDED),
-    "job_dead": _event(ERROR, _ENDED),
+    "job_dead": _event(ERROR, _ENDED, WARNING),
     "supervisor_started": _event(INFO, "pid processes"),
     "supervisor_stopped": _event(INFO, "pid exit_code"),
     "worker_started": _event(INFO, "worker pid queues"),

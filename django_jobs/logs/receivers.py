@@ -8,6 +8,7 @@ settled or given back.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..domain.states import JobState, RunState
@@ -22,6 +23,11 @@ CONNECTED = "django_jobs.logs"
 
 TROUBLE = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
 KEYWORDS = ("queue", "attempt", "status", "outcome", "seconds", "error_code", "error")
+
+
+reported_by: dict[str, Callable[[Mapping[str, Any]], bool]] = {}
+"""By job type: whether what runs it has logged such an end as an error. A service that makes issues
+of errors would have two of one failure."""
 
 
 def connect(level: int | None = None) -> None:
@@ -63,7 +69,9 @@ def level_of(outcome: Any) -> int:
 
 
 def log_dead(sender: str, **fields: Any) -> None:
-    _log_job(logging.ERROR, "job_dead", sender, fields, "reason")
+    is_reported = reported_by.get(sender)
+    level = logging.WARNING if is_reported and is_reported(fields) else logging.ERROR
+    _log_job(level, "job_dead", sender, fields, "reason")
 
 
 def log_worker_event(sender: str, *, level: int, fields: dict[str, Any], **others: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import select
 import selectors
@@ -21,6 +22,7 @@ from psycopg import IsolationLevel, OperationalError
 
 from ..conf import conf
 from ..models.database import DATABASE_ERRORS
+from ..signals import WorkerSignal
 from .events import emit_throttled
 from .statement_timeout import StatementTimedOut, StatementTimeout
 
@@ -59,6 +61,13 @@ def close_everything() -> None:
         connection.close()
         if hasattr(connection, "close_pool"):
             connection.close_pool()
+
+
+def signal_process(signal: WorkerSignal, sender: str) -> None:
+    """Send a signal of this process, if anybody listens."""
+    if signal.receivers:
+        signal.send_robust(sender, pid=os.getpid())
+        close_everything()
 
 
 def nothing(*_: object) -> None:

@@ -99,6 +99,12 @@ class Options:
         of_process = connections_of(self.threads, on_loop=bool(registry.loop_types()))
         return HEARTBEAT_CONNECTIONS + self.processes * of_process + (not self.forks) + scrapes
 
+    @property
+    def in_main_thread(self) -> bool:
+        """Whether the only thread that runs handlers is the main thread of its process, where
+        ``signal.signal()`` and ``asyncio.get_event_loop()`` work."""
+        return self.forks and self.threads == 1
+
     def async_slots(self, pool: PoolOptions) -> int:
         """How many async handlers of a pool run at once in a process: a share of all, by its
         threads, and at least one."""

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from asgiref.sync import sync_to_async
@@ -397,3 +400,31 @@ def sleep_for_a_day(path: str) -> None:
     run = current_run()
     assert run is not None
     run.sleep("a day", 86_400)
+
+
+@job
+def set_a_signal_handler(number: int) -> str:
+    """What only the main thread may do."""
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, before)
+    os.environ["TENANT"] = str(number)
+    time.sleep(0.05)
+    return os.environ["TENANT"]
+
+
+@job(timeout=0.5, max_attempts=1)
+def wait_in_c(path: str, how: str) -> None:
+    """A blocking call without an end; cleans up."""
+    mark(path)
+    ours, theirs = socket.socketpair()
+    waits: dict[str, Callable[[], object]] = {
+        "sleep": lambda: time.sleep(600),
+        "socket": lambda: ours.recv(1),
+        "lock": lambda: [lock.acquire() for lock in [threading.Lock()] * 2],
+        "statement": lambda: connection.cursor().execute("SELECT pg_sleep(600)"),
+    }
+    with ours, theirs:
+        try:
+            waits[how]()
+        finally:
+            touch(path, "cleaned")

@@ -11,6 +11,8 @@ from typing import Any
 
 from celery import canvas, signals
 
+from ...signals import attempt_failed, process_ended, process_started
+
 RESULTS = "django_jobs.contrib.celery.results.backend:RowsBackend"
 REMOTE = "django_jobs.contrib.celery.results.revoking:RowsControl"
 
@@ -22,6 +24,10 @@ def connect(app: Any) -> None:
     app.send_task = MethodType(_send_task, app)
     app.backend_cls = RESULTS
     app.control_cls = REMOTE
+    # Of several apps the first one: signals of Celery are sent once.
+    for sent, receive in ((process_started, _started), (process_ended, _ended)):
+        sent.connect(receive(app), weak=False, dispatch_uid=__name__)
+    attempt_failed.connect(_failed, dispatch_uid=__name__)
     # Celery's own fix-up runs django.setup() and the checks when the tasks are imported. We import
     # them while Django is being set up.
     for fixup in filter(None, app._fixups):
@@ -43,6 +49,30 @@ def _send_task(app: Any, name: str, args: Any = None, kwargs: Any = None, **opti
     from .sending.enqueueing import send
 
     return send(app, name, args, kwargs, **options)
+
+
+def _started(app: Any) -> Callable[..., None]:
+    def receive(sender: str, **_: Any) -> None:
+        from .running.around import process_started
+
+        process_started(app, sender)
+
+    return receive
+
+
+def _ended(app: Any) -> Callable[..., None]:
+    def receive(sender: str, *, pid: int, **_: Any) -> None:
+        from .running.around import process_ended
+
+        process_ended(app, sender, pid)
+
+    return receive
+
+
+def _failed(sender: str, **fields: Any) -> None:
+    from .running.around import attempt_failed
+
+    attempt_failed(sender, **fields)
 
 
 def _starting(sends: Callable[..., Any]) -> Callable[..., Any]:

@@ -41,6 +41,7 @@ class Command(OperatorCommand):
             "--strict", action="store_true", help="Serve the queues strictly in the given order."
         )
         parser.add_argument("--processes", type=count, default=1, help="Worker processes.")
+        parser.add_argument("--prefork", type=count, help="Processes of one thread each.")
         parser.add_argument(
             "--threads", type=count, help=f"Threads per process. Default: {DEFAULT_THREADS}."
         )

@@ -28,9 +28,22 @@ from .health import open_port
 
 
 def check_processes(
-    *, no_fork: bool, processes: int, max_jobs: int | None, max_rss: int | None, **others: Any
+    *,
+    no_fork: bool,
+    processes: int,
+    prefork: int | None,
+    max_jobs: int | None,
+    max_rss: int | None,
+    **others: Any,
 ) -> None:
     """Raise ``CommandError`` for options that need fork if there is none, or with ``--no-fork``."""
+    if prefork is not None and (
+        no_fork or processes != 1 or others["threads"] is not None or others["pool"]
+    ):
+        raise CommandError(
+            "--prefork N is N processes of one thread each: omit --processes, --threads, --pool "
+            "and --no-fork"
+        )
     if not no_fork:
         if not hasattr(os, "fork"):
             raise CommandError("this system does not support fork: start jobworker with --no-fork")
@@ -45,6 +58,7 @@ def thread_pools(
     pool: Sequence[str] | None,
     queues: str | None,
     threads: int | None,
+    prefork: int | None,
     strict: bool,
     async_concurrency: int,
     **others: Any,
@@ -65,7 +79,7 @@ def thread_pools(
         shares = chosen_queues(queues, strict, names)
     except ValueError as error:
         raise CommandError(f"{'--pool' if pool else '--queues'}: {error}") from None
-    return (PoolOptions(queues=shares, threads=threads or DEFAULT_THREADS),)
+    return (PoolOptions(queues=shares, threads=1 if prefork else threads or DEFAULT_THREADS),)
 
 
 def chosen_options(**options: Any) -> Options:
@@ -76,7 +90,7 @@ def chosen_options(**options: Any) -> Options:
         queues=tuple(share for pool in pools for share in pool.queues),
         every_queue=options["queues"] is None and not options["pool"],
         strict=options["strict"],
-        processes=options["processes"],
+        processes=options["prefork"] or options["processes"],
         threads=sum(pool.threads for pool in pools),
         async_concurrency=options["async_concurrency"],
         named_pools=pools if options["pool"] else (),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ...domain.outcomes import FORCED, Outcome, TimedOut
+from ...exceptions import TimeLimitExceeded
 from ..context.attempt import Attempt
 from ..timeouts.limits import TimeLimit, TimeoutSource, never
 from .event_loop import HandlerLoop
@@ -44,6 +45,7 @@ def limit_of(
     silence: float | None = None,
 ) -> TimeLimit:
     """The limit of a plain handler; without times, only to stop it by force."""
+    handler = None if attempt.job_type is None else attempt.job_type.handler
     return TimeLimit(
         timeouts,
         attempt.slot,
@@ -52,6 +54,7 @@ def limit_of(
         timeout=timeout,
         silence=silence,
         cancel=attempt.end_statements,
+        raises=getattr(handler, "raised_at_timeout", TimeLimitExceeded),
     )
 
 

@@ -18,11 +18,13 @@ from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Settled
 from ...lifecycle.settling_rows import note_triggers, settle_with_fallback
 from ...models.database import DATABASE_ERRORS
+from ...signals import process_ended, process_started
 from ..connections import (
     drop_connection,
     is_out_of_connections,
     own_connection,
     retry_while_disconnected,
+    signal_process,
 )
 from ..context.attempt import Attempt
 from ..context.progress import Reporter
@@ -47,12 +49,14 @@ def run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: in
     start_afresh_in_forks()
     keep_logs()
     slot.entries[index].child = os.getpid()
+    signal_process(process_started, "isolated")
     try:
         _run(pipe, slot, worker, job_id, index)
     except NoConnectionLeft as error:
         pipe.send(type=MessageType.NEVER_BEGAN, reason=str(error))
     else:
         pipe.send(type=MessageType.SETTLED)
+    signal_process(process_ended, "isolated")
     return 0
 
 

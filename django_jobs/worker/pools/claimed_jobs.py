@@ -29,7 +29,7 @@ class WaitingJobs:
         self.refill_below = 0
         """The number that counts as few."""
         self._wake_event = wake_event
-        self._jobs: SimpleQueue[ClaimedJob] = SimpleQueue()
+        self._jobs: SimpleQueue[ClaimedJob | None] = SimpleQueue()
         self._added_at = self._taken_at = 0.0
 
     def __len__(self) -> int:
@@ -47,31 +47,37 @@ class WaitingJobs:
             self._jobs.put(job)
         self.on_added()
 
-    def next(self) -> ClaimedJob:
-        """The next job. Waits for one."""
-        job = self._jobs.get()
-        self._taken_at = job.taken_at
-        self.room_made()
-        return job
+    def next(self) -> ClaimedJob | None:
+        """The next job. Waits for one; None after the :meth:`end`."""
+        return self._taken(self._jobs.get())
 
     def next_if_any(self) -> ClaimedJob | None:
         """The next job, or None."""
         try:
-            job = self._jobs.get_nowait()
+            return self._taken(self._jobs.get_nowait())
         except Empty:
             return None
-        self._taken_at = job.taken_at
-        self.room_made()
+
+    def _taken(self, job: ClaimedJob | None) -> ClaimedJob | None:
+        if job is not None:
+            self._taken_at = job.taken_at
+            self.room_made()
         return job
+
+    def end(self) -> None:
+        """Let who waits for the next job know that none will come."""
+        self._jobs.put(None)
 
     def take_unstarted(self) -> list[ClaimedJob]:
         """Take back the jobs that no thread has started."""
         taken: list[ClaimedJob] = []
         while not self._jobs.empty():
             try:
-                taken.append(self._jobs.get_nowait())
+                job = self._jobs.get_nowait()
             except Empty:  # a thread has taken it
                 break
+            if job is not None:
+                taken.append(job)
         return taken
 
     @property

@@ -24,7 +24,7 @@ from ..meters import ThreadClock, meter_of_threads
 from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
-from ..timeouts.threads import ThreadTimeouts, raise_in
+from ..timeouts.threads import ThreadTimeouts, let_waits_end, raise_in
 from .cancels import Cancels
 from .settler import Settler
 
@@ -75,6 +75,14 @@ class Executor:
                 target=self._work, args=(pool,), name=f"django_jobs-{number}", daemon=True
             ).start()
 
+    def work_here(self) -> None:
+        """Run handlers in the calling thread, in place of the only one of :meth:`start`, until the
+        end of their line."""
+        (pool,) = self._pools
+        let_waits_end()
+        with suppress(StopHandler):  # raised just after its handler had ended
+            self._work(pool)
+
     def raise_stop(self) -> None:
         """Raise a stop in every handler that still runs here, and end its statement. It does not
         interrupt other code in C, but the caller is about to kill the process."""
@@ -98,8 +106,7 @@ class Executor:
     def _work(self, pool: Pool) -> None:
         connections, clock = HandlerConnections(), ThreadClock()
         thread_id = threading.get_ident()
-        while True:
-            job = pool.line.next()
+        while (job := pool.line.next()) is not None:
             started = time.monotonic()
             if not self._cancels.cover(job, started):
                 self._look(job)

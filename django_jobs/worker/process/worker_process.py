@@ -15,12 +15,14 @@ from ...domain.outcomes import Outcome
 from ...lifecycle import workers
 from ...lifecycle.claiming import Slots
 from ...lifecycle.job_columns import ClaimedJob
+from ...signals import process_ended, process_started
 from ..connections import (
     IDLE_SECONDS,
     close_idle,
     make_room_by,
     note_shortage,
     retry_while_disconnected,
+    signal_process,
 )
 from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
@@ -142,13 +144,27 @@ class WorkerProcess:
 
     def run(self) -> int:
         """Work until asked to drain. Returns the exit code."""
+        signal_process(process_started, "worker")
         threading.excepthook = _die_of_our_own_fault
         make_room_by(self._slot.status.ask_for_room, self._slot.status.ask_for_idle)
         self._settler.thread.start()
-        self._executor.start()
+        if not self._options.in_main_thread:
+            self._executor.start()
         self._claimer.thread.start()
         if not self._options.burst:
             self._wakeup.thread.start()
+        if self._options.in_main_thread:
+            looks = threading.Thread(target=self._look, name="django_jobs-look", daemon=True)
+            looks.start()
+            self._executor.work_here()
+            looks.join()
+        else:
+            self._look()
+        signal_process(process_ended, "worker")
+        return self._code
+
+    def _look(self) -> None:
+        """Obey the supervisor and look after the rest until all has ended."""
         checked = time.monotonic()
         while not self._is_over():
             try:
@@ -174,7 +190,8 @@ class WorkerProcess:
                 self._recycle_if_due()
         self._settler.finish()
         self._settler.thread.join(5)
-        return self._code
+        for pool in self._pools:
+            pool.line.end()
 
     def _close_idle(self) -> None:
         """Close idle connections of handlers: after a while, or at once if the tree lacks a

@@ -14,6 +14,8 @@ from types import FrameType
 from typing import NoReturn
 
 from ...domain.maintenance import MaintenanceTask
+from ...signals import process_ended, process_started
+from ..connections import signal_process
 from ..events import emit
 from ..handlers.forking import start_afresh_in_forks
 from ..health.server import HealthServer
@@ -75,6 +77,7 @@ class SingleProcess:
         """Work until the process is drained, then exit: otherwise threads that wait for work, or
         handlers that do not end, would keep it alive."""
         start_afresh_in_forks()
+        signal_process(process_started, "jobworker")
         for number in respected(STOPS):
             signal.signal(number, self._note)
         left_out = ", ".join(sorted(left_to_others())) or "none"
@@ -91,6 +94,7 @@ class SingleProcess:
             self._look(time.monotonic())
         self._heartbeat.send(type=MessageType.QUIT)
         heartbeat_thread.join(SHUTDOWN_SECONDS)
+        signal_process(process_ended, "jobworker")
         _exit(self._code)
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 
 from ...domain.maintenance import MaintenanceTask
+from ...signals import process_ended, process_started
+from ..connections import signal_process
 from ..events import emit
 from ..heartbeat.scheduler import Look
 from ..ipc.messages import AttemptEnd, MessageType, refuse
@@ -51,6 +53,7 @@ class Supervisor:
     def run(self) -> int:
         """Start all processes, replace those that exit, and drain on a signal. Returns the exit
         code."""
+        signal_process(process_started, "jobworker")
         self._tree.catch_signals()
         gc.freeze()  # children share the memory pages of the loaded code
         emit("supervisor_started", logging.INFO, pid=os.getpid(), processes=self._options.processes)
@@ -67,6 +70,7 @@ class Supervisor:
         self._shut_down_heartbeat()
         code = FORCED if self._forced else 0
         emit("supervisor_stopped", logging.INFO, pid=os.getpid(), exit_code=code)
+        signal_process(process_ended, "jobworker")
         return code
 
     def _start_children(self, now: float) -> None:

@@ -94,6 +94,7 @@ class TimeLimit:
         timeout: float | None,
         silence: float | None = None,
         cancel: Callable[[], object] = never,
+        raises: type[BaseException] = TimeLimitExceeded,
     ) -> None:
         self.ended: Outcome | None = None
         self.stop_requested = False
@@ -104,6 +105,7 @@ class TimeLimit:
         self._timeout = timeout
         self._silence = silence
         self._cancel = cancel
+        self._raises = raises
         self._deadline = NEVER if timeout is None else started + timeout
         self._kept: dict[str, Any] = {}
 
@@ -175,7 +177,7 @@ class TimeLimit:
             self.ended = TimedOut(seconds=self._timeout or 0.0)
         else:
             self.ended = TimedOut(seconds=self._silence or 0.0, silent=True)
-        return TimeLimitExceeded
+        return self._raises
 
 
 class SignalTimeouts:

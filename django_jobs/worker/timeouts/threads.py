@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import sys
 import threading
 import time
 
 from ...domain.durations import NEVER
 from ..context.attempt import Attempt
-from .limits import TimeLimit, is_unsafe, wait_for
+from ..ipc.pipes import ignore_signal
+from .limits import STOP_SIGNAL, TimeLimit, is_unsafe, wait_for
 
 
 class ThreadTimeouts:
@@ -74,10 +76,23 @@ class ThreadTimeouts:
                 self._earlier.wait(wait)
 
 
+def let_waits_end() -> None:
+    """Let what :func:`raise_in` raises in the calling thread, the main one, end a sleep and a wait
+    for a socket or a lock: a signal calls its handler in the middle of them, which is a step of
+    Python code."""
+    signal.signal(STOP_SIGNAL, ignore_signal)
+
+
 def raise_in(thread: int, error: type[BaseException]) -> None:
     """Raise ``error`` in a thread at its next step of Python code."""
     raised = ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+    if thread == _main and signal.getsignal(STOP_SIGNAL) is ignore_signal:
+        signal.pthread_kill(thread, STOP_SIGNAL)
+
+
+_main = threading.main_thread().ident
+"""The same in a fork."""
 
 
 class _TakenBack(BaseException):

@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("celery")
 
-from celery import Celery, Task
+from celery import Celery, Task, signals
 from celery.schedules import crontab, schedule
 from django.core.management import CommandError, call_command
 from django.db import connection
@@ -116,6 +116,26 @@ def test_a_base_class_for_workers_is_an_error(app: Celery) -> None:
 
     app.task(name="t", shared=False, base=Traced)(noop)
     found(app, "error t: its base class changes Request")
+
+
+@pytest.mark.parametrize("name", ["celeryd_init", "worker_shutting_down", "task_unknown"])
+def test_a_receiver_that_is_never_called_is_an_error(app: Celery, name: str) -> None:
+    def receive(**fields: Any) -> None: ...
+
+    getattr(signals, name).connect(receive)
+    assert "is never sent" in found(app, f"error signals.{name}")
+    getattr(signals, name).disconnect(receive)
+
+
+def test_tables_of_results_that_stay_empty_are_an_error(app: Celery, settings: Any) -> None:
+    pytest.importorskip("django_celery_results")
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_celery_results"]
+    assert "TaskResult" in found(app, "error django_celery_results")
+
+
+def test_a_boot_step_is_an_error(app: Celery) -> None:
+    app.steps["worker"].add("shop.steps:Step")
+    assert "is not run" in found(app, "error app.steps['worker']: shop.steps:Step")
 
 
 def test_an_async_task_is_an_error(app: Celery) -> None:

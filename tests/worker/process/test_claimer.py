@@ -169,7 +169,9 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     assert claimer._claims.room(pool) <= 0
     assert pool.promising == {"default"}  # there is more
     while claimed_jobs.waiting:
-        claimed_jobs.end([pool.line.next()])
+        ended = pool.line.next()
+        assert ended is not None
+        claimed_jobs.end([ended])
     assert claimed_jobs.bytes == 0
     assert claimer._claims.claim(pool, claimer._claims.room(pool)) > 0
     assert claimed_jobs.bytes <= CLAIMED_BYTES
@@ -197,6 +199,7 @@ def test_the_weights_of_the_queues_hold_under_load(seconds: float | None) -> Non
         claimer._round()
         for _ in range(max(claimed_jobs.waiting // 2, 1)):
             job = pool.line.next()
+            assert job is not None
             claimed.append(job.queue)
             claimed_jobs.end([job])
     assert count * 0.78 < claimed.count("default") < count * 0.88  # 5 of 6

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
+
+from celery.worker.request import Request
 
 HEADER = "celery"
 """The header of a job under which those of Celery are stored."""
@@ -77,6 +80,15 @@ def stored(headers: Mapping[str, Any], *, by_position: int, upstream: str | None
         own["upstream"] = upstream
     others = {key: value for key, value in given.items() if key not in OF_A_REQUEST | OF_THE_ROW}
     return {**others, HEADER: own} if own else others
+
+
+def in_worker(app: Any, request: Mapping[str, Any]) -> Request:
+    """What Celery's worker makes of a message of this request, around the run of the task."""
+    delivery = request["delivery_info"]
+    message = SimpleNamespace(headers={}, body=None, delivery_info=delivery, properties=delivery)
+    body: Any = (request["args"], request["kwargs"], {})
+    hostname = request["hostname"]
+    return Request(message, app=app, hostname=hostname, headers=request, body=body, decoded=True)
 
 
 def read(headers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.apps import apps
+
 from ....conf import conf
 from ....models import Queue
 from ..running.job_types import job_type_of
@@ -23,7 +25,7 @@ NOTES = {
     "times in a row",
     "task_inherit_parent_priority": "is not used: a job has the priority that it is given",
     "worker_prefetch_multiplier": "is not used: a worker takes what its threads can start soon",
-    "worker_concurrency": "is not used: jobworker --threads and --processes",
+    "worker_concurrency": "is not used: jobworker --prefork",
     "worker_max_tasks_per_child": "is not used: jobworker --max-jobs, or isolated job types",
     "worker_max_memory_per_child": "is not used: jobworker --max-rss",
     "worker_hijack_root_logger": "is not used: the project's LOGGING is in force",
@@ -47,6 +49,11 @@ def findings_in_settings(app: Any) -> Iterator[Finding]:
             yield error(name, f"is {settings[name]}: a payload and a result are JSON")
     if others := sorted(set(settings.accept_content) - {JSON, "application/json"}):
         yield note("accept_content", f"{', '.join(others)} will not be read: a payload is JSON")
+    if apps.is_installed("django_celery_results"):
+        yield error(
+            "django_celery_results",
+            "TaskResult and GroupResult stay empty: read AsyncResult(id), or the model Job",
+        )
     for name, text in NOTES.items():
         if _is_changed(settings, name):
             yield note(name, text)

@@ -51,14 +51,14 @@ def _of(name: str, task: Any) -> Iterator[Finding]:
     if task.time_limit:
         yield note(
             name,
-            f"time_limit={task.time_limit:g}: TimeLimitExceeded is raised in it; its process is "
-            "killed a second later; other tasks of that process are interrupted",
+            f"time_limit={task.time_limit:g}: SystemExit is raised in it; its process is killed a "
+            "second later, and with --threads the other tasks of that process are interrupted",
         )
     if task.soft_time_limit:
         yield note(
             name,
             f"soft_time_limit={task.soft_time_limit:g}: it is raised at the next step of Python "
-            "code, not in a call of C code such as a long sleep",
+            "code, with --prefork also during a sleep or a wait",
         )
     if task.rate_limit:
         yield note(

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Never
 
+from celery import signals
+
 from ....api.shortcuts import cancel
+from ....domain.states import JobState
+from ..running.around import task_revoked
 from .jobs import job_of
 
 INSTEAD = {
@@ -29,8 +33,10 @@ class RowsControl:
         ``terminate`` stopped by force. ``signal`` makes no difference: no process is sent one."""
         for one in [task_id] if isinstance(task_id, str) else task_id:
             job = job_of(one)
-            if job is not None:
-                cancel(job.pk, force=bool(terminate))
+            if job is None or not cancel(job.pk, force=bool(terminate)):
+                continue
+            if job.status != JobState.RUNNING and signals.task_revoked.receivers:
+                task_revoked(self.app, job)
 
     def terminate(self, task_id: str | Iterable[str], signal: Any = None, **more: Any) -> None:
         """:meth:`revoke`, by force."""

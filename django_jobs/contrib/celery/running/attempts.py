@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any, NoReturn
 
-from celery import states
-from celery.app.trace import build_tracer
+from celery import signals, states
+from celery.app import trace
 from celery.result import denied_join_result
 
 from .... import registry
@@ -20,7 +20,7 @@ from ..messages.arguments import (
     revived,
 )
 from ..messages.places import priority_in_celery
-from ..messages.requests import ALL, RetryAsked, read
+from ..messages.requests import ALL, RetryAsked, in_worker, read
 from ..messages.task_ids import task_id_of
 from .checkpoints import ARGUMENTS, HEADERS, keep, kept
 from .soft_limits import limit
@@ -41,10 +41,12 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
         args, kwargs = arguments_of(registry.get(name), payload, 0)
         return task(*args, **kwargs)
     asked: list[RetryAsked] = []
-    request = _request(task, payload, attempt, asked)
+    request = request_of(task, payload, attempt, asked)
     if request["timelimit"][1]:
         limit(task)
-    tracer = build_tracer(name, task, hostname=request["hostname"], app=app)
+    if signals.task_received.receivers:
+        signals.task_received.send(sender=app, request=in_worker(app, request))
+    tracer = trace.build_tracer(name, task, hostname=request["hostname"], app=app)
     with denied_join_result():
         traced = tracer(request["id"], request["args"], request["kwargs"], request)
     raised = None if traced.info is None else traced.info.retval
@@ -56,6 +58,8 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
     if ends is not None:
         _retry(attempt, request, ends, raised)
     if traced.info is not None:
+        if traced.info.state == states.REJECTED:
+            in_worker(app, request).on_failure(traced.retval, return_ok=True)
         _end(task, traced.info.state, raised)
     is_step = attempt._attempt.job.workflow_run_id is not None  # the next one gets its result
     ignored = not is_step and (request.get("ignore_result") or task.ignore_result)
@@ -67,7 +71,7 @@ def task_id_of_run(attempt: RunContext) -> str:
     return attempt.idempotency_key or task_id_of(attempt.job_id)
 
 
-def _request(
+def request_of(
     task: Any, payload: dict[str, Any], attempt: RunContext, asked: list[RetryAsked]
 ) -> dict[str, Any]:
     """The request of the attempt, as a worker of Celery makes it from a message."""

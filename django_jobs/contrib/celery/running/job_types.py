@@ -10,6 +10,8 @@ from .... import registry
 from ....api.job_type import JobType
 from ....api.validation import LONGEST_NAME
 from ....conf import conf
+from ....domain.states import RunState
+from ....logs.receivers import reported_by
 from ....models import Resource
 from ..messages.arguments import CODING, signature_of
 from ..messages.places import DEFAULT_QUEUE, priority_of, routed_to
@@ -32,8 +34,16 @@ def register(app: Any, name: str) -> None:
         )
     if not name.startswith("celery.") or name in OF_CELERY:
         registry.register(job_type_of(app, name))
+        reported_by[name] = _is_reported
         if rate := rate_of(app.tasks[name]):
             registry.note_rate(resource_of(name), rate)
+
+
+def _is_reported(end: Mapping[str, Any]) -> bool:
+    """Whether Celery's own code has logged this end, or knows that it is none to be reported, as
+    one in ``throws``. It has not been asked where the arguments did not fit."""
+    expired = str(end["error"]).startswith("Expired")
+    return end["exception"] is not None or end["outcome"] != RunState.FAILED or expired
 
 
 def rate_of(task: Any) -> str | None:
@@ -80,6 +90,7 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
 
     handler.__module__, handler.__qualname__ = task.__module__, name.rpartition(".")[2]
     handler.__name__, handler.__doc__ = handler.__qualname__, task.__doc__
+    handler.celery_app, handler.raised_at_timeout = app, SystemExit  # type: ignore[attr-defined]
     handler.coding, handler.annotated = CODING, _declared_run(task)  # type: ignore[attr-defined]
     handler.celery_app = app  # type: ignore[attr-defined]
     return JobType(
