@@ -127,8 +127,17 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         keep(attempt, **{STATE: state, META: as_result(result)})
         return result
 
-    def mark_as_done(self, *args: Any, **more: Any) -> None:
-        """Nothing: the settle of the job does."""
+    def mark_as_done(
+        self, task_id: str, result: Any, request: Any = None, store_result: bool = True, **more: Any
+    ) -> None:
+        """Encode the result, which the settle of the job stores. A step has one even if the task
+        ignores it, because the next step gets it. Raises ``EncodeError`` for what Celery's
+        serializer refuses: the task then fails, as in Celery."""
+        attempt, encoded = current_run(), getattr(request, "encoded", None)
+        if attempt is None or encoded is None:  # called by apply(), and not by a worker
+            return
+        if store_result or attempt._attempt.job.workflow_run_id is not None:
+            encoded.append(as_result(self.prepare_value(result)))
 
     def mark_as_failure(self, *args: Any, **more: Any) -> None:
         """Nothing: the settle of the job does, and opens or skips what waits for it."""

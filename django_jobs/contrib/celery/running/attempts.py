@@ -14,7 +14,6 @@ from ....exceptions import Cancel, Discard, Retry, Snooze
 from ....worker.context.run_context import RunContext, current_run
 from ..messages.arguments import (
     arguments_of,
-    as_result,
     by_position_of,
     payload_of,
     revived,
@@ -57,9 +56,7 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
         _retry(attempt, request, ends, raised)
     if traced.info is not None:
         _end(task, traced.info.state, raised)
-    is_step = attempt._attempt.job.workflow_run_id is not None  # the next one gets its result
-    ignored = not is_step and (request.get("ignore_result") or task.ignore_result)
-    return None if ignored else as_result(traced.retval)
+    return next(iter(request["encoded"]), None)
 
 
 def task_id_of_run(attempt: RunContext) -> str:
@@ -107,6 +104,7 @@ def _request(
             "redelivered": job.attempt > job.failures + 1,
         },
         "retries_asked": asked,
+        "encoded": [],
     }
 
 
