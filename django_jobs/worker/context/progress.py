@@ -106,10 +106,23 @@ class Reporter:
         self.of(attempt).progress = fraction, note
         self._plan()
 
-    def checkpoint(self, attempt: Attempt, text: str) -> None:
+    def checkpoint(self, attempt: Attempt, text: str, *, at_once: bool = False) -> None:
         """Write this checkpoint (JSON text) within about a second, without blocking. Inside a
-        transaction of the calling thread, write it there at once."""
+        transaction of the calling thread, write it there at once. With ``at_once``, write it now
+        and outside, so that others see it and no rollback undoes it."""
         reports, connection = self.of(attempt), jobs_connection()
+        if at_once:
+            reports.checkpoint = kept = (text,)
+            news = [ProgressReport(job=attempt.job, checkpoint=text)]
+            until = time.monotonic() + PATIENCE
+            written = self.background.wait(
+                self.background.submit(lambda: self._report(news, until))
+            )
+            if written is not None:
+                reports.written_checkpoint, reports.has_row = kept, bool(written)
+                reports.lost = not written
+                self.of(attempt)
+            return
         if not in_transaction(connection):
             if reports.holder is connection:
                 reports.holder = None  # its transaction is over
@@ -235,12 +248,7 @@ class Reporter:
             return True
         news = [_news(*values) for values in taken]
         try:
-            written = retry_while_disconnected(
-                lambda: report(news),
-                what="report",
-                give_up=lambda: time.monotonic() >= until,
-                deadline=self.background.deadline,
-            )
+            written = self._report(news, until)
         except Exception as error:  # StatementTimedOut, or any other: it must not affect a handler
             if len(batch) > 1:  # one with a locked row must not stop the others
                 were_written = [self._write([reports], until) for reports in batch]
@@ -254,6 +262,15 @@ class Reporter:
             reports.has_row = (reports.job.id, reports.job.attempt) in written
             reports.lost = not reports.has_row
         return True
+
+    def _report(self, news: list[ProgressReport], until: float) -> set[tuple[int, int]] | None:
+        """Write them, and return those written; None if the database was away until then."""
+        return retry_while_disconnected(
+            lambda: report(news),
+            what="report",
+            give_up=lambda: time.monotonic() >= until,
+            deadline=self.background.deadline,
+        )
 
 
 def _is_reported_first(outcome: Outcome | Settled | None) -> bool:

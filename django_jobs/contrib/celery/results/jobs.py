@@ -1,12 +1,34 @@
-"""Finds the job of a task."""
+"""Finds the job of a task, and reads what its rows say."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from celery import states
+from celery.exceptions import Retry, TaskRevokedError, TimeLimitExceeded, WorkerLostError
+
 from ....conf import conf
-from ....domain.states import LIVE
-from ....models import Job, Queue
+from ....domain.states import LIVE, JobState, RunState
+from ....models import Job, Queue, Run
 from ....models.database import jobs_connection
+from ..messages.arguments import revived
 from ..messages.task_ids import job_id_of
+from ..running.checkpoints import STORED
+
+ENDED: dict[str, Callable[[Job, str], Any]] = {
+    "Expired": lambda job, message: TaskRevokedError("expired"),
+    "TimedOut": lambda job, message: TimeLimitExceeded(*_limit_of(job)),
+    "Crashed": lambda job, message: WorkerLostError(message),
+    "WorkerLost": lambda job, message: WorkerLostError(message),
+    "django_jobs.exceptions.Retry": lambda job, message: Retry(message),
+    "SystemExit": lambda job, message: WorkerLostError(f"{EXITED}: exitcode {_code_in(message)}."),
+}
+"""What ``get()`` raises where no exception of the task ended the job, by the class of the error."""
+OF_AN_ATTEMPT = (states.FAILURE, states.RETRY)
+"""The states that Celery's trace stores with an exception."""
+EXITED = "Worker exited prematurely"
 
 WRITTEN_SINCE_BEGIN = (
     "SELECT created_at >= transaction_timestamp() FROM django_jobs_job WHERE id = %s"
@@ -23,15 +45,91 @@ def is_newer_than_transaction(job: Job) -> bool:
 
 
 def job_of(task_id: str) -> Job | None:
-    """The job with this task id, the newest if several have it; None if there is none, or retention
-    has deleted it.
+    """The job with this task id, the newest if several have it, with its progress and its worker;
+    None if there is none, or retention has deleted it.
 
     An id that was given by ``apply_async(task_id=)`` is the idempotency key of the job. While the
     job is live an index finds it; among the ended ones no index does.
     """
-    jobs = Job.objects.using(conf().database)
+    jobs = Job.objects.using(conf().database).select_related("progress", "worker")
     if (job_id := job_id_of(task_id)) is not None:
         return jobs.filter(pk=job_id).first()
     keyed = jobs.filter(idempotency_key=task_id)
     live = keyed.filter(queue__in=Queue.objects.names(), status__in=LIVE)
     return live.first() or keyed.order_by("-pk").first()
+
+
+def failed_before(job: Job) -> Job | None:
+    """The first dead job of the run of a step."""
+    steps = Job.objects.using(conf().database).filter(workflow_run=job.workflow_run_id)
+    return steps.filter(status=JobState.DEAD).order_by("finished_at").first()
+
+
+def last_run(job: Job) -> Run | None:
+    runs = Run.objects.using(conf().database).filter(job=job.pk).select_related("worker")
+    return runs.order_by("-attempt").first()
+
+
+def kept_of(job: Job) -> dict[str, Any]:
+    progress = getattr(job, "progress", None)
+    kept = None if progress is None else progress.checkpoint
+    return kept if isinstance(kept, dict) else {}
+
+
+def stored_of(job: Job) -> dict[str, Any]:
+    """What the backend was given of the job, if it was."""
+    stored = kept_of(job).get(STORED)
+    return stored if isinstance(stored, dict) else {}
+
+
+def end_of(job: Job) -> float | None:
+    return None if job.finished_at is None else job.finished_at.timestamp()
+
+
+def why_revoked(job: Job) -> str:
+    if job.status == JobState.DEAD:
+        return "expired"
+    if job.force_requested_at is not None:
+        return "terminated"
+    return job.reason if job.cancel_requested_at is None else "revoked"
+
+
+def _limit_of(job: Job) -> list[float]:
+    """The time limit of a job, as a whole number if it is one."""
+    return (
+        [] if job.timeout is None else [int(job.timeout) if job.timeout % 1 == 0 else job.timeout]
+    )
+
+
+def error_of(job: Job, run: Run, made: Callable[[Any], Any]) -> Exception | None:
+    """What ended an attempt. Celery's trace has given it to the backend, or else the row has its
+    class and its text; ``made`` makes it. A ``BaseException`` is not raised in who reads it, which
+    it would end too."""
+    stored = stored_of(job)
+    told = stored.get("failures") == job.failures and stored.get("status") in OF_AN_ATTEMPT
+    if told and run.outcome != RunState.TIMED_OUT:  # our own exception has ended the task then
+        error = made(revived(stored["result"]))
+    elif run.error_type in ENDED:
+        error = ENDED[run.error_type](job, run.error_message)
+    else:
+        module, name = _module_of(run.error_type)
+        error = made({"exc_module": module, "exc_type": name, "exc_message": [run.error_message]})
+    if error is not None and not isinstance(error, Exception):
+        error = WorkerLostError(f"{EXITED}: {type(error).__name__}.")
+    return error  # type: ignore[no-any-return]
+
+
+def _code_in(message: str) -> int:
+    """The exit code of ``sys.exit()`` whose argument had this text: its own, or 1 for any other."""
+    return int(message) if message.isdecimal() else int(message not in ("", "None"))
+
+
+def _module_of(path: str) -> tuple[str, str]:
+    """The module and the qualified name of a class, from its path."""
+    module = path
+    while "." in module:
+        module = module.rpartition(".")[0]
+        if module in sys.modules:
+            return module, path.removeprefix(f"{module}.")
+    module, _, name = path.rpartition(".")
+    return module or "builtins", name

@@ -10,7 +10,7 @@ from celery.app.trace import build_tracer
 from celery.result import denied_join_result
 
 from .... import registry
-from ....exceptions import Cancel, Discard, Retry, Snooze
+from ....exceptions import Cancel, Discard, PayloadError, Retry, Snooze
 from ....worker.context.run_context import RunContext, current_run
 from ..messages.arguments import (
     arguments_of,
@@ -21,7 +21,7 @@ from ..messages.arguments import (
 from ..messages.places import priority_in_celery
 from ..messages.requests import ALL, RetryAsked, read
 from ..messages.task_ids import task_id_of
-from .checkpoints import ARGUMENTS, HEADERS, keep, kept
+from .checkpoints import ARGUMENTS, HEADERS, STORED, keep, kept
 from .soft_limits import limit
 
 WITHOUT_END = 2**31 - 1
@@ -55,13 +55,19 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
     if ends is not None:
         _retry(attempt, request, ends, raised)
     if traced.info is not None:
+        _keep(attempt, request, {})
         _end(task, traced.info.state, raised)
-    return next(iter(request["encoded"]), None)
+    return request["_outcome"].get("result")
 
 
 def task_id_of_run(attempt: RunContext) -> str:
     """The id of the task that runs."""
     return attempt.idempotency_key or task_id_of(attempt.job_id)
+
+
+def hostname(host: str) -> str:
+    """The name of a worker on this machine, as a task reads it."""
+    return f"jobworker@{host}"
 
 
 def _request(
@@ -71,7 +77,7 @@ def _request(
     job = attempt._attempt.job
     headers, own = read(attempt.headers)
     by_position, upstream = own.pop("by_position", 0), own.pop("upstream", None)
-    changed = kept(attempt) if job.failures else {}
+    changed = kept(attempt)
     headers = changed.get(HEADERS, headers)
     if arguments := changed.get(ARGUMENTS):
         payload, by_position = arguments["payload"], arguments["by_position"]
@@ -96,7 +102,7 @@ def _request(
         "kwargs": kwargs,
         "retries": job.failures + own.get("retries", 0),
         "headers": headers,
-        "hostname": f"jobworker@{socket.gethostname()}",
+        "hostname": hostname(socket.gethostname()),
         "delivery_info": {
             "exchange": "",
             "routing_key": job.queue,
@@ -104,7 +110,7 @@ def _request(
             "redelivered": job.attempt > job.failures + 1,
         },
         "retries_asked": asked,
-        "encoded": [],
+        "_outcome": {},  # what the result backend is given: the result, or STORED
     }
 
 
@@ -132,14 +138,24 @@ def _retry(
         changed[ARGUMENTS] = {"payload": payload, "by_position": by_position}
     if asked.options["headers"] != request["headers"]:  # by the task, or by who traces it
         changed[HEADERS] = asked.options["headers"]
-    if changed:
-        keep(attempt, **changed)
+    _keep(attempt, request, changed)
     queue = None if asked.queue == attempt.queue else asked.queue
     reason = "asked for by the task" if raised is None else str(raised)
     fate = Retry(
         asked.after, reason, queue=queue, priority=asked.priority, max_attempts=WITHOUT_END
     )
     raise fate from getattr(raised, "exc", None) or raised
+
+
+def _keep(attempt: RunContext, request: dict[str, Any], changed: dict[str, Any]) -> None:
+    """Keep what has changed for the next attempt, and the exception, unless that is too large."""
+    stored = request["_outcome"].get(STORED)
+    try:
+        if changed or stored:
+            keep(attempt, **changed, **({STORED: stored} if stored else {}))
+    except PayloadError:
+        if changed:
+            keep(attempt, **changed)
 
 
 def _end(task: Any, state: str, raised: Any) -> NoReturn:
