@@ -3,6 +3,7 @@ the result."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from datetime import date
@@ -12,9 +13,12 @@ import pytest
 
 pytest.importorskip("celery")
 
+from asgiref.sync import sync_to_async
+from celery import chain, chord, group
 from celery.contrib.abortable import AbortableAsyncResult, AbortableTask
 from celery.exceptions import Ignore
-from django.db import transaction
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connections, transaction
 
 from django_jobs import JobsError, current_run
 from django_jobs.testing import run_jobs
@@ -226,3 +230,77 @@ class TestStarted:
             assert all(result.keys() == {"pid", "hostname"} for _, result in seen)
         else:
             assert seen == [("PENDING", None), ("RETRY", None)]
+
+
+class TestChildren:
+    def test_what_a_task_sends_are_its_children(self, declare: Callable[..., Any]) -> None:
+        def sends(fails: bool) -> str:
+            tasks.add.delay(1, 1)
+            group(tasks.add.s(2, 2), tasks.add.s(3, 3)).delay()
+            if fails:
+                raise ValueError("after it")
+            return "sent"
+
+        task = declare(sends)
+        result, failed = task.delay(False), task.delay(True)
+        run_all()
+        assert [value for _, value in result.collect()] == ["sent", 2, [4, 6], 4, 6]
+        assert len(failed.children) == 2
+        assert result.children[0].children == []
+
+    def test_the_next_step_of_a_chain_is_a_child(self) -> None:
+        last = chain(tasks.add.s(1, 1), tasks.add.s(2), tasks.add.s(3)).delay()
+        body = chord([tasks.add.s(1, 1)], tasks.collect.s()).delay()
+        run_all()
+        first = tasks.add.AsyncResult(last.parent.parent.id)
+        assert [value for _, value in first.collect()] == [2, 4, 7]
+        assert (last.children, body.children) == ([], [])
+
+
+class TestExtended:
+    @pytest.fixture
+    def extended(self, settings: Any) -> Any:
+        before = celery_app.conf.result_extended
+        celery_app.conf.result_extended = True
+        yield
+        celery_app.conf.result_extended = before
+
+    @pytest.mark.usefixtures("extended")
+    def test_the_row_has_the_fields_of_result_extended(self) -> None:
+        result = tasks.add.apply_async((1,), {"y": 2}, queue="emails")
+        assert (result.name, result.args) == (None, None)
+        any_number = tasks.collect.delay([date(2026, 5, 1)], label="x")
+        step = chain(tasks.add.s(1, 1), tasks.add.s(2)).delay()
+        retried = tasks.count_down.delay(1)
+        run_all()
+        assert (result.name, result.args, result.kwargs) == (tasks.add.name, [1], {"y": 2})
+        assert (result.queue, result.retries) == ("emails", 0)
+        assert result.worker.startswith("jobworker@")
+        assert any_number.args == [[date(2026, 5, 1)]]
+        assert step.args == [2, 2]
+        assert (retried.args, retried.retries) == ([0], 1)
+
+    def test_without_it_there_are_none_as_in_celery(self) -> None:
+        result = tasks.add.delay(1)
+        run_all()
+        assert result.get(timeout=PATIENCE) == 1
+        fields = result.name, result.args, result.kwargs, result.worker, result.queue
+        assert (*fields, result.retries) == (None,) * 6
+        assert result.date_done is not None
+
+
+class TestAsync:
+    def test_a_coroutine_is_told_what_to_write(self) -> None:
+        result = tasks.add.delay(1, 2)
+        run_all()
+
+        async def read() -> Any:
+            for ask in (lambda: result.state, lambda: result.get(timeout=1), result.ready):
+                with pytest.raises(SynchronousOnlyOperation, match=r"await sync_to_async\("):
+                    ask()
+            value = await sync_to_async(result.get)(timeout=PATIENCE)
+            state = await sync_to_async(lambda: result.state)()
+            await sync_to_async(connections.close_all)()
+            return value, state
+
+        assert asyncio.run(read()) == (3, "SUCCESS")

@@ -29,10 +29,12 @@ from ..running.checkpoints import STORED, keep
 from .jobs import (
     end_of,
     error_of,
+    extended,
     failed_before,
     is_newer_than_transaction,
     job_of,
     last_run,
+    steps_after,
     stored_of,
     why_revoked,
 )
@@ -72,6 +74,8 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
             "children": stored.get("children", []) if job.status in FINAL else [],
             "date_done": job.finished_at,
         }
+        if job.workflow_run_id is not None and job.status == JobState.SUCCEEDED:
+            meta["children"] = [*meta["children"], *steps_after(job, task_id)]
         if _holds(job, stored, status):
             meta |= {"status": stored["status"], "traceback": stored.get("traceback")}
             meta["result"] = revived(stored["result"])
@@ -85,6 +89,8 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
             meta |= self._error(job)
         elif status == states.STARTED and job.worker is not None:
             meta["result"] = {"pid": job.worker.pid, "hostname": hostname(job.worker.host)}
+        if self.app.conf.result_extended and meta["status"] != states.PENDING:
+            meta |= extended(job, meta["status"])
         return meta
 
     def _state(self, job: Job) -> str:

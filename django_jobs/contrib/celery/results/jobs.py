@@ -8,14 +8,19 @@ from typing import Any
 
 from celery import states
 from celery.exceptions import Retry, TaskRevokedError, TimeLimitExceeded, WorkerLostError
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db.models import Exists, OuterRef
 
+from .... import registry
 from ....conf import conf
 from ....domain.states import LIVE, JobState, RunState
-from ....models import Job, Queue, Run
+from ....models import Dependency, Job, Queue, Run
 from ....models.database import jobs_connection
-from ..messages.arguments import revived
-from ..messages.task_ids import job_id_of
-from ..running.checkpoints import STORED
+from ..messages.arguments import arguments_of, revived
+from ..messages.requests import ALL, read
+from ..messages.task_ids import job_id_of, task_id_of
+from ..running.attempts import hostname
+from ..running.checkpoints import ARGUMENTS, STORED
 
 ENDED: dict[str, Callable[[Job, str], Any]] = {
     "Expired": lambda job, message: TaskRevokedError("expired"),
@@ -36,6 +41,11 @@ WRITTEN_SINCE_BEGIN = (
 """Whether the row is as new as the open transaction. Then that has most likely written it, and no
 worker sees it."""
 
+ASYNC = (
+    "results are rows, which async code cannot read: write `await sync_to_async(result.get)()`, or "
+    "`await sync_to_async(lambda: result.state)()`, with sync_to_async of asgiref.sync"
+)
+
 
 def is_newer_than_transaction(job: Job) -> bool:
     """Whether the job was enqueued since the open transaction began."""
@@ -52,11 +62,14 @@ def job_of(task_id: str) -> Job | None:
     job is live an index finds it; among the ended ones no index does.
     """
     jobs = Job.objects.using(conf().database).select_related("progress", "worker")
-    if (job_id := job_id_of(task_id)) is not None:
-        return jobs.filter(pk=job_id).first()
-    keyed = jobs.filter(idempotency_key=task_id)
-    live = keyed.filter(queue__in=Queue.objects.names(), status__in=LIVE)
-    return live.first() or keyed.order_by("-pk").first()
+    try:
+        if (job_id := job_id_of(task_id)) is not None:
+            return jobs.filter(pk=job_id).first()
+        keyed = jobs.filter(idempotency_key=task_id)
+        live = keyed.filter(queue__in=Queue.objects.names(), status__in=LIVE)
+        return live.first() or keyed.order_by("-pk").first()
+    except SynchronousOnlyOperation:
+        raise SynchronousOnlyOperation(ASYNC) from None
 
 
 def failed_before(job: Job) -> Job | None:
@@ -80,6 +93,39 @@ def stored_of(job: Job) -> dict[str, Any]:
     """What the backend was given of the job, if it was."""
     stored = kept_of(job).get(STORED)
     return stored if isinstance(stored, dict) else {}
+
+
+def steps_after(job: Job, task_id: str) -> list[Any]:
+    """The steps that follow this one alone, as the children that Celery has of it: the next one of
+    a chain, or a group. The body of a chord is no child of its header."""
+    others = Dependency.objects.using(conf().database).filter(child=OuterRef("child"))
+    after = Dependency.objects.using(conf().database).filter(parent=job.pk)
+    after = after.exclude(Exists(others.exclude(parent=job.pk))).order_by("child")
+    steps = [((task_id_of(one), None), None) for one in after.values_list("child", flat=True)]
+    return steps if len(steps) < 2 else [((task_id, None), steps)]
+
+
+def extended(job: Job, status: str) -> dict[str, Any]:
+    """What Celery stores with ``result_extended``. The retries are those of the last attempt."""
+    own, run, job_type = read(job.headers)[1], last_run(job), registry.find(job.job_type)
+    worker = job.worker if run is None else run.worker
+    now = {"payload": job.payload, "by_position": own.get("by_position", 0)}
+    now, args, kwargs = kept_of(job).get(ARGUMENTS, now), None, None
+    if job_type is not None:
+        args, kwargs = arguments_of(job_type, now["payload"], now["by_position"])
+        if "upstream" in own and ARGUMENTS not in kept_of(job):
+            before = Dependency.objects.using(conf().database).filter(child=job.pk)
+            parents = Job.objects.using(conf().database).filter(pk__in=before.values("parent"))
+            results = [revived(one.result) for one in parents.order_by("pk")]
+            args[0] = results if own["upstream"] == ALL else results[0]
+    return {
+        "name": job.job_type,
+        "args": args,
+        "kwargs": kwargs,
+        "worker": None if worker is None else hostname(worker.host),
+        "retries": max(job.failures - (status in OF_AN_ATTEMPT), 0),
+        "queue": job.queue,
+    }
 
 
 def end_of(job: Job) -> float | None:
