@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("celery")
 
 from celery import chain, chord, group
-from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
+from celery.exceptions import ChordError, TaskRevokedError, TimeLimitExceeded, WorkerLostError
 from celery.utils.serialization import UnpickleableExceptionWrapper
 from django.contrib.auth.models import Permission, User
 
@@ -89,6 +89,23 @@ def test_an_exception_comes_back_with_its_class_and_args(
         assert one.state == "FAILURE"
     assert "raise error" in result.traceback
     assert getattr(read.value, "errno", None) == getattr(error, "errno", None)
+
+
+@pytest.mark.parametrize("header", ["one", "two"])
+@pytest.mark.parametrize("immutable", [True, False])
+def test_the_body_of_a_chord_tells_which_task_has_failed(
+    header: str, immutable: bool, declare: Callable[..., Any]
+) -> None:
+    if immutable and header == "one":
+        pytest.skip("laid out as a chain, whose end has the exception itself")
+    fails = raised_by(declare, TwoArguments(503, {})).s()
+    tasks_before = [fails] if header == "one" else [tasks.add.s(1), fails]
+    body = chord(tasks_before, tasks.collect.si(1) if immutable else tasks.collect.s()).delay()
+    run_all()
+    result = tasks.add.AsyncResult(body.id)
+    assert (result.state, type(result.result)) == ("FAILURE", ChordError)
+    (text,) = result.result.args
+    assert text == f"Dependency {body.parent[-1].id} raised TwoArguments(503, {{}})"
 
 
 def test_one_that_its_args_do_not_make_is_wrapped_as_in_celery(

@@ -52,6 +52,27 @@ class TestUpdateState:
         run_jobs()
         assert seen == [("BEGUN", None), ("PROGRESS", meta), ("PROGRESS", meta)]
 
+    @pytest.mark.django_db
+    def test_so_it_is_in_the_transaction_of_a_test(self, declare: Callable[..., Any]) -> None:
+        seen = []
+
+        def reports(self: Any) -> None:
+            read = self.AsyncResult(self.request.id)
+            with transaction.atomic():
+                self.update_state(state="PROGRESS", meta=1)
+                transaction.set_rollback(True)
+            seen.append((read.state, read.result))
+            if not self.request.retries:
+                raise self.retry(countdown=9, args=[], exc=KeyError("k"))
+            raise KeyError("the end")
+
+        result = declare(reports, bind=True).delay()
+        run_jobs()
+        assert (result.state, result.result.args) == ("RETRY", ("k",))
+        run_all()
+        assert seen == [("PROGRESS", 1), ("PROGRESS", 1)]
+        assert (result.state, result.result.args) == ("FAILURE", ("the end",))
+
     def test_it_lasts_until_the_retry_or_the_end(self, declare: Callable[..., Any]) -> None:
         seen = []
 

@@ -86,7 +86,7 @@ def _in_jsonb(text: str) -> Any:
     :data:`AS_TEXT` if it has NaN, NUL, a lone surrogate, more than 64 levels, a float that would
     become another number, or the mark."""
     try:
-        value = json.loads(text, parse_float=_same_float)
+        value = _DECODER.decode(text)
         encode(value, max_bytes=sys.maxsize)
         if AS_TEXT not in text:
             return value
@@ -100,6 +100,9 @@ def _same_float(text: str) -> float:
     if text == "-0.0" or abs(number) >= LEAST_WHOLE:
         raise ValueError(text)
     return number
+
+
+_DECODER = json.JSONDecoder(parse_float=_same_float)
 
 
 def as_json(value: Any, where: str, name: Path) -> Any:

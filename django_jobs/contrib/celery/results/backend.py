@@ -10,6 +10,7 @@ from typing import Any, Never
 from celery import states
 from celery.backends.base import BaseBackend
 from celery.exceptions import (
+    ChordError,
     TaskRevokedError,
     TimeoutError,
 )
@@ -24,6 +25,7 @@ from ....models import Job
 from ....models.database import jobs_connection
 from ....worker.context.run_context import RunContext, current_run
 from ..messages.arguments import as_result, revived
+from ..messages.task_ids import task_id_of
 from ..running.attempts import IGNORED, hostname, task_id_of_run
 from ..running.checkpoints import STORED, keep
 from .jobs import (
@@ -31,6 +33,7 @@ from .jobs import (
     error_of,
     extended,
     failed_before,
+    is_after_several,
     is_newer_than_transaction,
     job_of,
     last_run,
@@ -116,9 +119,13 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
 
     def _error(self, job: Job) -> dict[str, Any]:
         """The exception of the last attempt, and its traceback as text; for a step that was
-        skipped, those of the step that failed."""
+        skipped, those of the step that failed, of which the body of a chord tells as in Celery."""
         if job.skipped and (failed := failed_before(job)) is not None:
-            job = failed
+            told = self._error(failed)
+            if is_after_several(job):
+                reason = f"Dependency {task_id_of(failed.pk)} raised {told['result']!r}"
+                told["result"] = ChordError(reason)
+            return told
         if (run := last_run(job)) is None:
             return {"result": Exception(job.reason)}
         return {"result": error_of(job, run, self.exception_to_python), "traceback": run.traceback}

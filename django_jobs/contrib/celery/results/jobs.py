@@ -78,6 +78,12 @@ def failed_before(job: Job) -> Job | None:
     return steps.filter(status=JobState.DEAD).order_by("finished_at").first()
 
 
+def is_after_several(job: Job) -> bool:
+    """Whether the step is the body of a chord, which may have a single task before it."""
+    before = Dependency.objects.using(conf().database).filter(child=job.pk)
+    return read(job.headers)[1].get("upstream") == ALL or before.count() > 1
+
+
 def last_run(job: Job) -> Run | None:
     runs = Run.objects.using(conf().database).filter(job=job.pk).select_related("worker")
     return runs.order_by("-attempt").first()
