@@ -44,6 +44,8 @@ KEPT = {
     "large floats": [1e16, 1e308, -1e17, 1e15, 1e-300],
     "a negative zero": -0.0,
     "deep": nested(200),
+    "as deep as jsonb keeps and a level more": [nested(63), nested(64)],
+    "text with a surrogate beside its pair": "\N{CAT}\udc08",
     "a note": {"not_stored": 5},
     "text like constants": ["NaN", "\\u0000", "null", "-0.0", "1e+16"],
     "nothing in it": [None, [], {}, ""],
