@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("celery")
 
 from asgiref.sync import sync_to_async
-from celery import chain, chord, group
+from celery import Task, chain, chord, group
 from celery.contrib.abortable import AbortableAsyncResult, AbortableTask
 from celery.exceptions import Ignore
 from django.core.exceptions import SynchronousOnlyOperation
@@ -229,6 +229,33 @@ class TestAborting:
         until(lambda: (result.state, result.result) == ("PROGRESS", 1))
         result.abort()
         assert result.get(timeout=PATIENCE) == "aborted"
+
+
+class TestHooks:
+    @pytest.mark.parametrize("how", ["success", "retry", "failure"])
+    def test_they_read_the_state_that_the_task_has_then(
+        self, how: str, declare: Callable[..., Any]
+    ) -> None:
+        seen = []
+
+        class Looks(Task):  # type: ignore[misc]
+            def looks(self, *args: Any, **kwargs: Any) -> None:
+                result = self.AsyncResult(self.request.id)
+                seen.append((result.state, repr(result.result)))
+
+            on_success = on_retry = on_failure = after_return = looks
+
+        def works(self: Any) -> float:
+            self.update_state(state="PROGRESS")
+            if how == "retry":
+                raise self.retry(countdown=9, exc=KeyError("k"))
+            return math.nan if how == "success" else {}["k"]
+
+        declare(works, bind=True, base=Looks).delay()
+        run_jobs()
+        ends = {"success": "nan", "retry": "KeyError('k')", "failure": "KeyError('k')"}
+        calls = 1 if how == "retry" else 2  # after_return is not called for a retry
+        assert seen == [(how.upper(), ends[how])] * calls
 
 
 class TestStarted:

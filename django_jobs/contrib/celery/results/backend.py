@@ -66,7 +66,18 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         job = job_of(task_id)
         if job is None:
             return {"status": states.PENDING, "result": None}
-        return self._meta_of(job, task_id)
+        return self._meta_of(job, task_id) | self._told_of(task_id)
+
+    def _told_of(self, task_id: str) -> dict[str, Any]:
+        """What Celery's trace has given of the task that runs here, which its hooks may read."""
+        request = getattr(self.app.current_worker_task, "request", None)
+        outcome = getattr(request, "_outcome", None) if task_id == getattr(request, "id", 0) else {}
+        if outcome and (stored := outcome.get(STORED)):
+            told = {"status": stored["status"], "result": revived(stored["result"])}
+            return dict(self.meta_from_decoded(told))
+        if outcome:
+            return {"status": states.SUCCESS, "result": revived(outcome["result"])}
+        return {}
 
     def _meta_of(self, job: Job, task_id: str) -> dict[str, Any]:
         stored, status = stored_of(job), self._state(job)
@@ -179,14 +190,15 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         attempt = current_run()
         if request is not None and request.id == task_id and _is_local(request):
             return result
-        if state == states.STARTED and _keys(result) == OF_A_STARTED_TASK:
+        is_own = attempt is not None and task_id == task_id_of_run(attempt)
+        if is_own and state == states.STARTED and _keys(result) == OF_A_STARTED_TASK:
             return result
         value = {
             "status": state,
             "result": as_result(self.encode_result(result, state)),
             "traceback": None if traceback is None else str(traceback),
         }
-        if attempt is not None and task_id == task_id_of_run(attempt):
+        if attempt is not None and is_own:
             kept = {STORED: value | {"failures": attempt._attempt.job.failures}}
             keep(attempt, at_once=True, **kept)
             attempt._raise_cancel()
