@@ -108,20 +108,11 @@ class Reporter:
 
     def checkpoint(self, attempt: Attempt, text: str, *, at_once: bool = False) -> None:
         """Write this checkpoint (JSON text) within about a second, without blocking. Inside a
-        transaction of the calling thread, write it there at once. With ``at_once``, write it now
-        and outside, so that others see it and no rollback undoes it."""
+        transaction of the calling thread write it there now; with ``at_once``, now and outside."""
         reports, connection = self.of(attempt), jobs_connection()
         if at_once:
-            reports.checkpoint = kept = (text,)
-            news = [ProgressReport(job=attempt.job, checkpoint=text)]
-            until = time.monotonic() + PATIENCE
-            written = self.background.wait(
-                self.background.submit(lambda: self._report(news, until))
-            )
-            if written is not None:
-                reports.written_checkpoint, reports.has_row = kept, bool(written)
-                reports.lost = not written
-                self.of(attempt)
+            self._write_now(reports, text)
+            self.of(attempt)
             return
         if not in_transaction(connection):
             if reports.holder is connection:
@@ -214,6 +205,17 @@ class Reporter:
         until = time.monotonic() + PATIENCE
         return self.background.submit(lambda: self._write([reports], until))
 
+    def _write_now(self, reports: Reports, text: str) -> None:
+        """Write a checkpoint outside of the handler's transaction, or later if that fails now."""
+        reports.checkpoint = kept = (text,)
+        news = [ProgressReport(job=reports.job, checkpoint=text)]
+        until = time.monotonic() + PATIENCE
+        written = self.background.wait(self.background.submit(lambda: self._report(news, until)))
+        if written is None:
+            self._plan(EVERY)
+        else:
+            reports.written_checkpoint, reports.lost = kept, not written
+
     def _plan(self, soonest: float = 0.0) -> None:
         """Schedule a write of all unwritten reports, :data:`EVERY` seconds after the last one."""
         now = time.monotonic()
@@ -249,12 +251,8 @@ class Reporter:
         news = [_news(*values) for values in taken]
         try:
             written = self._report(news, until)
-        except Exception as error:  # StatementTimedOut, or any other: it must not affect a handler
-            if len(batch) > 1:  # one with a locked row must not stop the others
-                were_written = [self._write([reports], until) for reports in batch]
-                return all(were_written)
-            emit_throttled("report_failed", logging.WARNING, jobs=len(news), error=repr(error))
-            return False
+        except Exception:  # one with a locked row must not stop the others
+            return False not in [self._write([reports], until) for reports in batch]
         if written is None:
             return False
         for reports, progress, checkpoint in taken:
@@ -264,13 +262,19 @@ class Reporter:
         return True
 
     def _report(self, news: list[ProgressReport], until: float) -> set[tuple[int, int]] | None:
-        """Write them, and return those written; None if the database was away until then."""
-        return retry_while_disconnected(
-            lambda: report(news),
-            what="report",
-            give_up=lambda: time.monotonic() >= until,
-            deadline=self.background.deadline,
-        )
+        """Write them, and return those written; None if the only one was not. Several may raise."""
+        try:
+            return retry_while_disconnected(
+                lambda: report(news),
+                what="report",
+                give_up=lambda: time.monotonic() >= until,
+                deadline=self.background.deadline,
+            )
+        except Exception as error:  # StatementTimedOut, or any other: it must not affect a handler
+            if len(news) > 1:
+                raise
+            emit_throttled("report_failed", logging.WARNING, jobs=len(news), error=repr(error))
+            return None
 
 
 def _is_reported_first(outcome: Outcome | Settled | None) -> bool:

@@ -22,6 +22,8 @@ from django.db import connections, transaction
 
 from django_jobs import JobsError, current_run
 from django_jobs.testing import run_jobs
+from django_jobs.worker.context import progress
+from django_jobs.worker.statement_timeout import StatementTimedOut
 from tests.contrib.celery.project import celery_app, tasks
 from tests.contrib.celery.running import run_all
 from tests.contrib.celery.test_results import in_a_thread
@@ -104,6 +106,27 @@ class TestUpdateState:
         assert (mine.state, mine.get(timeout=PATIENCE)) == ("SUCCESS", "early")
         with pytest.raises(ValueError, match=r"^x$"):
             failed.get(timeout=PATIENCE)
+
+    def test_one_that_cannot_be_written_now_is_written_later(
+        self, declare: Callable[..., Any], monkeypatch: Any
+    ) -> None:
+        """Such as while a view that aborts the task holds the lock of its row."""
+        refused = []
+
+        def refuse(news: Any) -> Any:
+            refused.append(news)
+            raise StatementTimedOut
+
+        def reports(self: Any) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(progress, "report", refuse)
+                self.update_state(state="PROGRESS", meta=1)
+            raise Ignore
+
+        result = declare(reports, bind=True).delay()
+        run_jobs()
+        assert len(refused) == 1
+        assert (result.state, result.result) == ("PROGRESS", 1)
 
     def test_that_of_another_task_is_kept_beside_it(self, declare: Callable[..., Any]) -> None:
         other = tasks.add.apply_async((1, 2), countdown=100)
