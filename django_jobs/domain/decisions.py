@@ -29,6 +29,7 @@ header cannot postpone a job for years. A snooze may take a year."""
 LONGEST_SNOOZE = 366 * 24 * 3600.0
 
 AT_MOST_ONCE = "its delivery is at_most_once"
+TOO_LATE = "it would exceed its max_age before the next attempt"
 CRASHED = "Crashed"
 """The error class of a run that crashed a process in which it ran alone."""
 
@@ -186,7 +187,7 @@ def _after_failure(
     else:
         delay = Backoff.from_json(facts.backoff).delay(failures, spread)
     if facts.expires_at is not None and now + delay >= facts.expires_at:
-        return fate(JobState.DEAD, "it would exceed its max_age before the next attempt")
+        return fate(JobState.DEAD, TOO_LATE)
     return replace(
         fate(JobState.SCHEDULED, delay=delay), queue=failed.queue, priority=failed.priority
     )
@@ -237,5 +238,5 @@ def _after_snooze(facts: Facts, snoozed: Snoozed, now: float) -> Decision:
         # Until its max_age at most, because the signal may arrive before.
         return replace(fate(JobState.WAITING, delay=min(delay, left)), awaits=snoozed.awaits)
     if delay >= left:
-        return fate(JobState.DEAD, "it would exceed its max_age before the next attempt")
+        return fate(JobState.DEAD, TOO_LATE)
     return fate(JobState.SCHEDULED, delay=delay)

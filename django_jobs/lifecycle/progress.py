@@ -49,6 +49,17 @@ WHERE job_id = %(id)s AND attempt <= %(attempt)s
 RETURNING checkpoint
 """
 
+# By who does not run the job, so without a fence. One that is no object is a handler's own.
+ADD_TO_CHECKPOINT = """
+INSERT INTO django_jobs_progress AS progress (job_id, attempt, note, checkpoint, reported_at)
+SELECT id, attempt, '', %(values)s::jsonb, clock_timestamp() FROM django_jobs_job
+WHERE id = %(id)s
+ON CONFLICT (job_id) DO UPDATE
+SET checkpoint = coalesce(progress.checkpoint, '{}') || EXCLUDED.checkpoint
+WHERE progress.checkpoint IS NULL OR jsonb_typeof(progress.checkpoint) = 'object'
+RETURNING job_id
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport:
@@ -77,6 +88,12 @@ def take_over(job: ClaimedJob) -> tuple[bool, str | None]:
     """
     rows = fetch(TAKE_OVER, {"id": job.id, "attempt": job.attempt})
     return (True, rows[0][0]) if rows else (False, None)
+
+
+def add_to_checkpoint(job_id: int, values: dict[str, Any]) -> bool:
+    """Write these values into the checkpoint of a job, beside others of its; False if there is no
+    such job, or its checkpoint is no object."""
+    return bool(fetch(ADD_TO_CHECKPOINT, {"id": job_id, "values": json.dumps(values)}))
 
 
 def _row(report: ProgressReport) -> dict[str, Any]:

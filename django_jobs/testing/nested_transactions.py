@@ -138,6 +138,8 @@ class Transactions:
             for work in apart if is_lost else ():
                 with suppress(Exception):
                     work()
+            if apart and is_lost and not self._is_nested:  # it began a transaction of its own
+                type(self._connection)._commit(self._connection)
 
     def _execute(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
         """Run one statement. Outside of a transaction it is one by itself."""

@@ -175,6 +175,16 @@ def test_an_answer_is_kept_when_the_transaction_is_rolled_back(calls: list[str])
     assert notes() == ["in vain"]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_it_is_kept_where_the_test_is_in_no_transaction(calls: list[str]) -> None:
+    job = kit_jobs.call_once_in_transaction.using(max_attempts=2).enqueue("pay")
+    assert [run.error_type for run in run_jobs()] == ["ValueError"]
+    Job.objects.filter(pk=job.pk).update(status="ready")
+    run_jobs()
+    assert result(job) == ("succeeded", "receipt 1")
+    assert calls == ["pay"]
+
+
 def test_progress_and_checkpoints_are_written() -> None:
     job = kit_jobs.report_progress.enqueue()
     run_jobs()

@@ -21,6 +21,8 @@ MOST_COUNTED = 10_000
 MOST_RECEIPTS = 50
 LONGEST_ANSWER = 10_000
 """Characters of an answer's JSON to show."""
+EXCEPTION = "exc_message"
+"""In a checkpoint, the key of an exception that a result backend of Celery was given."""
 # For jobs with more than are counted. The index of a job's receipts is not in the order of ids.
 LATEST = """
 SELECT id FROM (
@@ -109,6 +111,8 @@ def _reported(job: Any, row: Any, seen: bool) -> Reported:
     done = job.status == JobStatus.SUCCEEDED
     fraction = 1.0 if done else row.fraction
     label = str(_("Last checkpoint") if done else _("Checkpoint"))
+    if job.errors_hidden and EXCEPTION in (row.checkpoint_text or ""):
+        seen = False
     return Reported(
         fraction=fraction,
         percent="" if fraction is None else f"{int(fraction * 100)} %",

@@ -106,10 +106,14 @@ class Reporter:
         self.of(attempt).progress = fraction, note
         self._plan()
 
-    def checkpoint(self, attempt: Attempt, text: str) -> None:
+    def checkpoint(self, attempt: Attempt, text: str, *, at_once: bool = False) -> None:
         """Write this checkpoint (JSON text) within about a second, without blocking. Inside a
-        transaction of the calling thread, write it there at once."""
+        transaction of the calling thread write it there now; with ``at_once``, now and outside."""
         reports, connection = self.of(attempt), jobs_connection()
+        if at_once:
+            self._write_now(reports, text)
+            self.of(attempt)
+            return
         if not in_transaction(connection):
             if reports.holder is connection:
                 reports.holder = None  # its transaction is over
@@ -201,6 +205,17 @@ class Reporter:
         until = time.monotonic() + PATIENCE
         return self.background.submit(lambda: self._write([reports], until))
 
+    def _write_now(self, reports: Reports, text: str) -> None:
+        """Write a checkpoint outside of the handler's transaction, or later if that fails now."""
+        reports.checkpoint = kept = (text,)
+        news = [ProgressReport(job=reports.job, checkpoint=text)]
+        until = time.monotonic() + PATIENCE
+        written = self.background.wait(self.background.submit(lambda: self._report(news, until)))
+        if written is None:
+            self._plan(EVERY)
+        else:
+            reports.written_checkpoint, reports.lost = kept, not written
+
     def _plan(self, soonest: float = 0.0) -> None:
         """Schedule a write of all unwritten reports, :data:`EVERY` seconds after the last one."""
         now = time.monotonic()
@@ -235,18 +250,9 @@ class Reporter:
             return True
         news = [_news(*values) for values in taken]
         try:
-            written = retry_while_disconnected(
-                lambda: report(news),
-                what="report",
-                give_up=lambda: time.monotonic() >= until,
-                deadline=self.background.deadline,
-            )
-        except Exception as error:  # StatementTimedOut, or any other: it must not affect a handler
-            if len(batch) > 1:  # one with a locked row must not stop the others
-                were_written = [self._write([reports], until) for reports in batch]
-                return all(were_written)
-            emit_throttled("report_failed", logging.WARNING, jobs=len(news), error=repr(error))
-            return False
+            written = self._report(news, until)
+        except Exception:  # one with a locked row must not stop the others
+            return False not in [self._write([reports], until) for reports in batch]
         if written is None:
             return False
         for reports, progress, checkpoint in taken:
@@ -254,6 +260,21 @@ class Reporter:
             reports.has_row = (reports.job.id, reports.job.attempt) in written
             reports.lost = not reports.has_row
         return True
+
+    def _report(self, news: list[ProgressReport], until: float) -> set[tuple[int, int]] | None:
+        """Write them, and return those written; None if the only one was not. Several may raise."""
+        try:
+            return retry_while_disconnected(
+                lambda: report(news),
+                what="report",
+                give_up=lambda: time.monotonic() >= until,
+                deadline=self.background.deadline,
+            )
+        except Exception as error:  # StatementTimedOut, or any other: it must not affect a handler
+            if len(news) > 1:
+                raise
+            emit_throttled("report_failed", logging.WARNING, jobs=len(news), error=repr(error))
+            return None
 
 
 def _is_reported_first(outcome: Outcome | Settled | None) -> bool:

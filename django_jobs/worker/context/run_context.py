@@ -330,13 +330,13 @@ class RunContext:
         self._attempt.reporter.of(self._attempt)
         self._attempt.on_progress()
 
-    def _keep(self, data: Any) -> None:
+    def _keep(self, data: Any, *, at_once: bool = False) -> None:
         try:
             text = encode(data, max_bytes=conf().max_payload_bytes, name="checkpoint")
         except NotStorable as error:
             raise PayloadError(f"{self.job_type}: {error}") from None
         self._note_progress()
-        self._attempt.reporter.checkpoint(self._attempt, text)
+        self._attempt.reporter.checkpoint(self._attempt, text, at_once=at_once)
 
     def _begin_again(self) -> None:
         """Forget the previous call of the handler, whose transaction was rolled back."""

@@ -382,7 +382,7 @@ def test_the_command_exits_with_1_for_an_error(monkeypatch: pytest.MonkeyPatch) 
     out = StringIO()
     path = "tests.contrib.celery.project.celery:app"
     call_command("jobimport", "celery", "--check", "--app", path, stdout=out)
-    assert "project: 12 tasks" in out.getvalue()
+    assert "project: 13 tasks" in out.getvalue()
     assert out.getvalue().endswith(" notes.\n")
     from tests.contrib.celery.project import celery_app
 

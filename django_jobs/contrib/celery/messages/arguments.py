@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kombu.exceptions import EncodeError
+from kombu.serialization import dumps
 from kombu.utils import json as kombu_json
 
 from ....api.job_type import JobType
-from ....domain.payload import Coding, NotStorable, Path
+from ....domain.payload import MAX_DEPTH, Coding, NotStorable, Path, encode
 from ....exceptions import PayloadError
 
 MARKED = {"__type__", "__value__"}
 """The keys of kombu's encoding of a type that JSON lacks, such as a date."""
+AS_TEXT = "django_jobs.json"
+"""The ``__type__`` of a value that jsonb does not keep. Its ``__value__`` is the JSON of it."""
+SUSPECT = re.compile(rf"NaN|Infinity|e\+|-0\.0|\\u0000|\\ud|\d{{4000}}|{re.escape(AS_TEXT)}")
+"""In each JSON text that jsonb may not keep, but for its depth. To look for it takes 2 µs, and to
+check a small value 25."""
+LEAST_WHOLE = 1e16
+"""From here on Python writes a float with an exponent, and jsonb returns a whole number."""
+
+
+class NotJSON(PayloadError, EncodeError):  # type: ignore[misc]  # Celery has no types
+    """The arguments of a task are not JSON: as an error of an enqueue, and as Celery's own."""
 
 
 def _any_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> None: ...
@@ -44,7 +59,10 @@ def payload_of(
         payload: dict[str, Any] = {"args": list(args), "kwargs": dict(kwargs)}
     else:
         payload = job_type.bind(*args, **kwargs)
-    return dict(as_json(payload, job_type.name, "payload"))
+    stored = _in_jsonb(_text_of(payload, job_type.name, "payload"))
+    if stored.keys() == MARKED:  # each by itself, so that the others stay readable
+        return {name: as_result(value) for name, value in payload.items()}
+    return dict(stored)
 
 
 def check_kinds(args: Any, kwargs: Any) -> None:
@@ -62,25 +80,52 @@ def by_position_of(job_type: JobType[..., Any], args: Sequence[Any]) -> int:
 
 
 def as_result(value: Any) -> Any:
-    """The result of a task as :func:`as_json` encodes it; unchanged if that is not possible, so
-    that a note about it is stored, as of any handler's."""
+    """What jsonb stores for a value that Celery's serializer encodes. Raises its ``EncodeError``
+    for any other."""
+    return _in_jsonb(dumps(value, serializer="json")[2])
+
+
+def _in_jsonb(text: str) -> Any:
+    """A value, given as JSON, in the form in which jsonb returns it unchanged: itself, or marked as
+    :data:`AS_TEXT` if it has NaN, NUL, a lone surrogate, more than 64 levels, a float that would
+    become another number, or the mark."""
+    if not SUSPECT.search(text) and text.count("[") + text.count("{") <= MAX_DEPTH:
+        return json.loads(text)
     try:
-        return json.loads(kombu_json.dumps(value))
-    except (TypeError, ValueError, RecursionError):
-        return value
+        value = _DECODER.decode(text)
+        encode(value, max_bytes=sys.maxsize)
+        if AS_TEXT not in text:
+            return value
+    except (ValueError, RecursionError):
+        pass
+    return {"__type__": AS_TEXT, "__value__": text}
+
+
+def _same_float(text: str) -> float:
+    number = float(text)
+    if text == "-0.0" or abs(number) >= LEAST_WHOLE:
+        raise ValueError(text)
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_float=_same_float)
 
 
 def as_json(value: Any, where: str, name: Path) -> Any:
     """``value`` as Celery's serializer ``json`` encodes it: a datetime, a date, a time, a UUID, a
-    Decimal and bytes become an object that :func:`revived` reads. Raises :class:`PayloadError` for
+    Decimal and bytes become an object that :func:`revived` reads. Raises :class:`NotJSON` for
     any other, with its place in what is called ``name``."""
+    return json.loads(_text_of(value, where, name))
+
+
+def _text_of(value: Any, where: str, name: Path) -> str:
     try:
-        return json.loads(kombu_json.dumps(value))
+        return str(kombu_json.dumps(value))
     except RecursionError as error:
         problem = NotStorable(name, str(error))
     except (TypeError, ValueError) as error:
         problem = NotStorable(_place_in(value, name), str(error))
-    raise PayloadError(f"{where}: its arguments are not JSON: {problem}")
+    raise NotJSON(f"{where}: its arguments are not JSON: {problem}")
 
 
 def _place_in(value: Any, path: Path) -> Path:
@@ -99,9 +144,12 @@ def _place_in(value: Any, path: Path) -> Path:
 
 
 def revived(value: Any) -> Any:
-    """What Celery's serializer ``json`` decodes from a value that :func:`as_json` returned."""
+    """What Celery's serializer ``json`` decodes from a value that :func:`as_json` or
+    :func:`as_result` returned."""
     if isinstance(value, dict):
         if value.keys() == MARKED:
+            if value["__type__"] == AS_TEXT:
+                return kombu_json.loads(value["__value__"])
             return kombu_json.object_hook({**value, "__value__": revived(value["__value__"])})
         return {key: revived(item) for key, item in value.items()}
     if isinstance(value, list):

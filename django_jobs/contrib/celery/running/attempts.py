@@ -10,11 +10,10 @@ from celery.app import trace
 from celery.result import denied_join_result
 
 from .... import registry
-from ....exceptions import Cancel, Discard, Retry, Snooze
+from ....exceptions import Cancel, Discard, PayloadError, Retry, Snooze
 from ....worker.context.run_context import RunContext, current_run
 from ..messages.arguments import (
     arguments_of,
-    as_result,
     by_position_of,
     payload_of,
     revived,
@@ -22,7 +21,7 @@ from ..messages.arguments import (
 from ..messages.places import priority_in_celery
 from ..messages.requests import ALL, RetryAsked, in_worker, read
 from ..messages.task_ids import task_id_of
-from .checkpoints import ARGUMENTS, HEADERS, keep, kept
+from .checkpoints import ARGUMENTS, HEADERS, STORED, keep, kept
 from .soft_limits import limit
 
 WITHOUT_END = 2**31 - 1
@@ -60,15 +59,19 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
     if traced.info is not None:
         if traced.info.state == states.REJECTED:
             in_worker(app, request).on_failure(traced.retval, return_ok=True)
+        _keep(attempt, request, {})
         _end(task, traced.info.state, raised)
-    is_step = attempt._attempt.job.workflow_run_id is not None  # the next one gets its result
-    ignored = not is_step and (request.get("ignore_result") or task.ignore_result)
-    return None if ignored else as_result(traced.retval)
+    return request["_outcome"].get("result")
 
 
 def task_id_of_run(attempt: RunContext) -> str:
     """The id of the task that runs."""
     return attempt.idempotency_key or task_id_of(attempt.job_id)
+
+
+def hostname(host: str) -> str:
+    """The name of a worker on this machine, as a task reads it."""
+    return f"jobworker@{host}"
 
 
 def request_of(
@@ -78,7 +81,7 @@ def request_of(
     job = attempt._attempt.job
     headers, own = read(attempt.headers)
     by_position, upstream = own.pop("by_position", 0), own.pop("upstream", None)
-    changed = kept(attempt) if job.failures else {}
+    changed = kept(attempt)
     headers = changed.get(HEADERS, headers)
     if arguments := changed.get(ARGUMENTS):
         payload, by_position = arguments["payload"], arguments["by_position"]
@@ -103,7 +106,7 @@ def request_of(
         "kwargs": kwargs,
         "retries": job.failures + own.get("retries", 0),
         "headers": headers,
-        "hostname": f"jobworker@{socket.gethostname()}",
+        "hostname": hostname(socket.gethostname()),
         "delivery_info": {
             "exchange": "",
             "routing_key": job.queue,
@@ -111,6 +114,7 @@ def request_of(
             "redelivered": job.attempt > job.failures + 1,
         },
         "retries_asked": asked,
+        "_outcome": {},  # what the result backend is given: the result, or STORED
     }
 
 
@@ -138,14 +142,24 @@ def _retry(
         changed[ARGUMENTS] = {"payload": payload, "by_position": by_position}
     if asked.options["headers"] != request["headers"]:  # by the task, or by who traces it
         changed[HEADERS] = asked.options["headers"]
-    if changed:
-        keep(attempt, **changed)
+    _keep(attempt, request, changed)
     queue = None if asked.queue == attempt.queue else asked.queue
     reason = "asked for by the task" if raised is None else str(raised)
     fate = Retry(
         asked.after, reason, queue=queue, priority=asked.priority, max_attempts=WITHOUT_END
     )
     raise fate from getattr(raised, "exc", None) or raised
+
+
+def _keep(attempt: RunContext, request: dict[str, Any], changed: dict[str, Any]) -> None:
+    """Keep what has changed for the next attempt, and the exception, unless that is too large."""
+    stored = request["_outcome"].get(STORED)
+    try:
+        if changed or stored:
+            keep(attempt, **changed, **({STORED: stored} if stored else {}))
+    except PayloadError:
+        if changed:
+            keep(attempt, **changed)
 
 
 def _end(task: Any, state: str, raised: Any) -> NoReturn:

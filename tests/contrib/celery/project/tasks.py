@@ -10,7 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from celery import Task, shared_task
+from celery.contrib.abortable import AbortableTask
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from django.db import transaction
 
 
 def write_effect(text: str) -> None:
@@ -144,3 +146,16 @@ def collect(values: Any, label: str = "sum") -> list[Any]:
 def tick(label: str) -> None:
     """What beat sends."""
     write_effect(f"tick of {label}")
+
+
+@shared_task(bind=True, base=AbortableTask)
+def export(self: Any, seconds: float) -> str:
+    """Says in a transaction that it has begun, and ends when it is aborted."""
+    end = time.monotonic() + seconds
+    with transaction.atomic():
+        self.update_state(state="PROGRESS", meta=1)
+        while time.monotonic() < end:
+            if self.is_aborted():
+                return "aborted"
+            time.sleep(0.01)
+    return "to the end"
