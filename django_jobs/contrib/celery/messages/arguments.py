@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from kombu.utils import json as kombu_json
@@ -22,29 +23,61 @@ def _any_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
 
 AS_A_PAIR = inspect.signature(_any_arguments)
 """The signature of a job type whose task takes arguments that have no names."""
+POSITIONS = "*"
+"""Where the payload of a schedule, which has no headers, has :data:`by_position`."""
 
 
 def signature_of(run: Callable[..., Any]) -> inspect.Signature:
     """The signature of a job type: that of the task, so that the payload has its arguments by name;
-    ``(args, kwargs)`` for a task with ``*args`` or arguments by position only."""
+    ``(args, kwargs)`` for a task with ``*args`` or arguments by position only, or whose payload
+    would look like these."""
     signature = inspect.signature(run, follow_wrapped=False)
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             return AS_A_PAIR
-    return signature
+    return AS_A_PAIR if AS_A_PAIR.parameters.keys() <= signature.parameters.keys() else signature
+
+
+class TaskType(JobType[..., Any]):
+    """The job type of a task. A stored payload fits every code, because Celery calls the task by
+    position, and a call that it does not take is a failed task."""
+
+    __slots__ = ()
+
+    def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """:meth:`JobType.bind`; of a call by name all arguments."""
+        return super().bind(*args, **kwargs) if args else kwargs
 
 
 def payload_of(
     job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The payload of a call. Raises :class:`PayloadError` if the task does not take the arguments,
-    or they are not JSON, and what :func:`check_kinds` raises."""
+) -> tuple[dict[str, Any], list[str]]:
+    """The payload of a call, and the names in it of those arguments that are given by position, in
+    their order. They have no names if the task, as this code has it, does not take the call, or
+    takes any: then the payload is ``{"args": [...], "kwargs": {...}}``. Raises
+    :class:`PayloadError` for what is not JSON, and what :func:`check_kinds` raises."""
     check_kinds(args, kwargs)
-    if job_type.signature is AS_A_PAIR:
-        payload: dict[str, Any] = {"args": list(args), "kwargs": dict(kwargs)}
-    else:
-        payload = job_type.bind(*args, **kwargs)
-    return dict(as_json(payload, job_type.name, "payload"))
+    payload: dict[str, Any] = {"args": list(args), "kwargs": dict(kwargs)}
+    names: list[str] = []
+    if job_type.signature is not AS_A_PAIR:
+        try:
+            named = JobType.bind(job_type, *args, **kwargs)
+        except PayloadError:
+            named = payload
+        if named.keys() != payload.keys():
+            payload, names = named, list(job_type.signature.parameters)[: len(args)]
+    return dict(as_json(payload, job_type.name, "payload")), names
+
+
+def payload_with_positions(
+    job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The payload of a schedule. Raises what :func:`payload_of` raises, and :class:`PayloadError`
+    for a call that the task does not take."""
+    if job_type.signature is not AS_A_PAIR:
+        JobType.bind(job_type, *args, **kwargs)
+    payload, names = payload_of(job_type, args, kwargs)
+    return {**payload, POSITIONS: names} if names else payload
 
 
 def check_kinds(args: Any, kwargs: Any) -> None:
@@ -54,11 +87,6 @@ def check_kinds(args: Any, kwargs: Any) -> None:
         raise TypeError("task args must be a list or tuple")
     if not isinstance(kwargs, Mapping):
         raise TypeError("task keyword arguments must be a mapping")
-
-
-def by_position_of(job_type: JobType[..., Any], args: Sequence[Any]) -> int:
-    """How many arguments :func:`arguments_of` has to return by position."""
-    return 0 if job_type.signature is AS_A_PAIR else len(args)
 
 
 def as_result(value: Any) -> Any:
@@ -114,12 +142,19 @@ CODING = Coding(lambda value: as_json(value, "the form", "value"), revived, MARK
 
 
 def arguments_of(
-    job_type: JobType[..., Any], payload: Mapping[str, Any], by_position: int
+    job_type: JobType[..., Any], payload: Mapping[str, Any], by_position: Sequence[str] = ()
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The ``args`` and ``kwargs`` of a payload, of which the first ``by_position`` were given by
-    position."""
+    """The ``args`` and ``kwargs`` of a payload, of which those ``by_position`` are given so,
+    whatever the task calls them now. An argument that is no longer in the payload, because somebody
+    edited it, ends them."""
     values = revived(dict(payload))
-    if job_type.signature is AS_A_PAIR:
+    names = by_position or values.pop(POSITIONS, ())
+    pair = (
+        values.keys() <= AS_A_PAIR.parameters.keys()
+        if job_type.signature is AS_A_PAIR
+        else (values.keys() == AS_A_PAIR.parameters.keys())
+    )
+    if pair and not names:
         return list(values.get("args") or ()), dict(values.get("kwargs") or {})
-    names = list(job_type.signature.parameters)[:by_position]
-    return [values.pop(name) for name in names if name in values], values
+    given = takewhile(values.__contains__, names)
+    return [values.pop(name) for name in list(given)], values

@@ -65,10 +65,12 @@ def _as_text(moment: Any) -> Any:
     return moment.isoformat() if isinstance(moment, datetime) else moment
 
 
-def stored(headers: Mapping[str, Any], *, by_position: int, upstream: str | None) -> dict[str, Any]:
+def stored(
+    headers: Mapping[str, Any], *, by_position: Sequence[str], upstream: str | None
+) -> dict[str, Any]:
     """The headers of a job: those of the caller, and those of Celery under :data:`HEADER`.
-    ``by_position`` is how many arguments were given by position, ``upstream`` what replaces the
-    first of them: :data:`ONE` or :data:`ALL`."""
+    ``by_position`` names the arguments that were given by position, ``upstream`` is what
+    replaces the first one: :data:`ONE` or :data:`ALL`."""
     given = {key: value for key, value in headers.items() if value and value != [None, None]}
     own = {key: value for key, value in given.items() if key in OF_A_REQUEST}
     if by_position:

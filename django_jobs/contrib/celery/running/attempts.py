@@ -15,7 +15,6 @@ from ....worker.context.run_context import RunContext, current_run
 from ..messages.arguments import (
     arguments_of,
     as_result,
-    by_position_of,
     payload_of,
     revived,
 )
@@ -38,7 +37,7 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
     """
     task, attempt = app.tasks[name], current_run()
     if attempt is None:  # the job type was called, and not enqueued
-        args, kwargs = arguments_of(registry.get(name), payload, 0)
+        args, kwargs = arguments_of(registry.get(name), payload)
         return task(*args, **kwargs)
     asked: list[RetryAsked] = []
     request = _request(task, payload, attempt, asked)
@@ -73,7 +72,7 @@ def _request(
     """The request of the attempt, as a worker of Celery makes it from a message."""
     job = attempt._attempt.job
     headers, own = read(attempt.headers)
-    by_position, upstream = own.pop("by_position", 0), own.pop("upstream", None)
+    by_position, upstream = own.pop("by_position", ()), own.pop("upstream", None)
     changed = kept(attempt) if job.failures else {}
     headers = changed.get(HEADERS, headers)
     if arguments := changed.get(ARGUMENTS):
@@ -129,8 +128,7 @@ def _retry(
     changed: dict[str, Any] = {}
     if list(asked.args) != list(request["args"]) or asked.kwargs != request["kwargs"]:
         job_type = registry.get(request["task"])
-        payload = payload_of(job_type, asked.args, asked.kwargs)
-        by_position = by_position_of(job_type, asked.args)
+        payload, by_position = payload_of(job_type, asked.args, asked.kwargs)
         changed[ARGUMENTS] = {"payload": payload, "by_position": by_position}
     if asked.options["headers"] != request["headers"]:  # by the task, or by who traces it
         changed[HEADERS] = asked.options["headers"]

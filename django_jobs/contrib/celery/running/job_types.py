@@ -10,7 +10,7 @@ from .... import registry
 from ....api.job_type import JobType
 from ....conf import conf
 from ....models import Resource
-from ..messages.arguments import CODING, signature_of
+from ..messages.arguments import CODING, TaskType, signature_of
 from ..messages.places import DEFAULT_QUEUE, priority_of, routed_to
 from .attempts import WITHOUT_END, run
 
@@ -73,7 +73,7 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
     handler.__module__, handler.__qualname__ = task.__module__, name.rpartition(".")[2]
     handler.__name__, handler.__doc__ = handler.__qualname__, task.__doc__
     handler.coding, handler.annotated = CODING, _declared_run(task)  # type: ignore[attr-defined]
-    return JobType(
+    return TaskType(
         name=name,
         handler=handler,
         signature=signature_of(_declared_run(task)),

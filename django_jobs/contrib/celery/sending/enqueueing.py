@@ -16,7 +16,7 @@ from ....conf import conf
 from ....exceptions import EnqueueError
 from ....models import Resource
 from ....models.database import needing_tables
-from ..messages.arguments import as_json, by_position_of, payload_of
+from ..messages.arguments import AS_A_PAIR, as_json, payload_of
 from ..messages.places import priority_of, queue_of
 from ..messages.requests import RetryAsked, headers_of, stored
 from ..messages.task_ids import task_id_of
@@ -99,7 +99,9 @@ def message_of(
         given.setdefault("root_id", parent.request.root_id or parent.request.id)
         given.setdefault("parent_id", parent.request.id)
     job_type = _job_type(app, name)
-    payload = payload_of(job_type, args, kwargs)
+    payload, by_position = payload_of(job_type, args, kwargs)
+    if payload.keys() == AS_A_PAIR.parameters.keys():
+        job_type = replace(job_type, signature=AS_A_PAIR)  # so that it takes them, as a step too
     queue = queue_of(app, name, given)
     if expires := given.get("expires"):
         expires = moment_of(app, expires)  # a retry does not expire later
@@ -114,7 +116,7 @@ def message_of(
         declare=[],
         retry_policy=None,
     )
-    kept = stored(headers, by_position=by_position_of(job_type, args), upstream=upstream)
+    kept = stored(headers, by_position=by_position, upstream=upstream)
     delay = delay_of(given)
     chosen = job_type.using(
         queue=queue,
