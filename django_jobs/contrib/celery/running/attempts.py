@@ -8,9 +8,12 @@ from typing import Any, NoReturn
 from celery import states
 from celery.app.trace import build_tracer
 from celery.result import denied_join_result
+from celery.utils.saferepr import saferepr
 
 from .... import registry
+from ....conf import conf
 from ....exceptions import Cancel, Discard, Retry, Snooze
+from ....models import Job
 from ....worker.context.run_context import RunContext, current_run
 from ..messages.arguments import (
     arguments_of,
@@ -73,8 +76,10 @@ def _request(
     job = attempt._attempt.job
     headers, own = read(attempt.headers)
     by_position, upstream = own.pop("by_position", ()), own.pop("upstream", None)
+    after, properties = own.pop("after", None), own.pop("properties", {})
     changed = kept(attempt) if job.failures else {}
-    headers = changed.get(HEADERS, headers)
+    if HEADERS in changed:
+        headers = revived(changed[HEADERS])
     if arguments := changed.get(ARGUMENTS):
         payload, by_position = arguments["payload"], arguments["by_position"]
         upstream = None  # the kept arguments have it
@@ -83,6 +88,24 @@ def _request(
         args = [_results_before(attempt, upstream), *args[1:]]
     task_id = task_id_of_run(attempt)
     given, settings = own.pop("timelimit", None) or (None, None), task.app.conf
+    if job.failures or after:  # it was due at another time than the message said
+        own["eta"] = None
+    if after:
+        own = _steps_before(job.workflow_run_id, *after) | own
+    delivery_info = {
+        "exchange": "",
+        "routing_key": job.queue,
+        "priority": priority_in_celery(task.app, job.priority),
+        "redelivered": job.attempt > job.failures + 1,
+    }
+    properties = {
+        "correlation_id": task_id,
+        "reply_to": "",
+        "priority": delivery_info["priority"],
+        "delivery_mode": 2,
+        "delivery_info": {"exchange": "", "routing_key": job.queue},
+        **properties,
+    }
     return {
         **headers,
         "root_id": task_id,
@@ -90,23 +113,30 @@ def _request(
             given[0] or task.time_limit or settings.task_time_limit,
             given[1] or task.soft_time_limit or settings.task_soft_time_limit,
         ],
+        "argsrepr": saferepr(tuple(args)),
+        "kwargsrepr": saferepr(kwargs),
         **own,
         "id": task_id,
-        "correlation_id": task_id,
+        "correlation_id": properties["correlation_id"],
+        "reply_to": properties["reply_to"],
+        "properties": properties,
+        "stamps": {},
         "task": task.name,
         "args": args,
         "kwargs": kwargs,
         "retries": job.failures + own.get("retries", 0),
         "headers": headers,
         "hostname": f"jobworker@{socket.gethostname()}",
-        "delivery_info": {
-            "exchange": "",
-            "routing_key": job.queue,
-            "priority": priority_in_celery(task.app, job.priority),
-            "redelivered": job.attempt > job.failures + 1,
-        },
+        "delivery_info": delivery_info,
         "retries_asked": asked,
     }
+
+
+def _steps_before(run: int | None, root: int, parent: int) -> dict[str, str]:
+    """The ids of the first step of the chain, and of the one before, from their places."""
+    steps = Job.objects.using(conf().database).filter(workflow_run=run).order_by("pk")
+    ids = list(steps.values_list("pk", flat=True)[root : parent + 1])
+    return {"root_id": task_id_of(ids[0]), "parent_id": task_id_of(ids[-1])}
 
 
 def _results_before(attempt: RunContext, upstream: str) -> Any:
@@ -117,7 +147,10 @@ def _results_before(attempt: RunContext, upstream: str) -> Any:
 
 def _send_again(app: Any, request: dict[str, Any], asked: RetryAsked) -> None:
     """Send a retry as another job, because the task continued. Celery gives it the same id."""
-    options = {**asked.options, "countdown": asked.after, "eta": None, "queue": asked.queue}
+    options = {
+        **asked.options,
+        **{"countdown": asked.after, "eta": None, "queue": asked.queue, "chord": None},
+    }
     app.send_task(request["task"], asked.args, asked.kwargs, **options)
 
 
@@ -130,7 +163,7 @@ def _retry(
         job_type = registry.get(request["task"])
         payload, by_position = payload_of(job_type, asked.args, asked.kwargs)
         changed[ARGUMENTS] = {"payload": payload, "by_position": by_position}
-    if asked.options["headers"] != request["headers"]:  # by the task, or by who traces it
+    if revived(asked.options["headers"]) != request["headers"]:  # by the task, or by who traces it
         changed[HEADERS] = asked.options["headers"]
     if changed:
         keep(attempt, **changed)
