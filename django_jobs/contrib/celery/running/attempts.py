@@ -65,8 +65,9 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
 
 
 def task_id_of_run(attempt: RunContext) -> str:
-    """The id of the task that runs."""
-    return attempt.idempotency_key or task_id_of(attempt.job_id)
+    """The id of the task that runs: the key that was given as one, and not that of a due time."""
+    key = attempt.idempotency_key
+    return task_id_of(attempt.job_id) if key is None or attempt.scheduled_for else key
 
 
 def _request(
