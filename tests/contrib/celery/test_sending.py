@@ -19,6 +19,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import IntegrityError, transaction
 from django.db.transaction import TransactionManagementError
 
+from django_jobs.contrib.celery.beat.declared import schedule_of
 from django_jobs.models import Job, Queue
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import celery_app, tasks
@@ -210,3 +211,61 @@ def test_a_transaction_that_is_broken_says_what_to_write(send: Any) -> None:
     create = transaction.atomic(create)
     send_after_an_error()
     assert Job.objects.exists()
+
+
+ORDERS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    (({"zeta": 1, "alpha": 2, "b": 3},), {}),
+    (([{"zz": {"y": 1, "x": [{"b": 1, "a": 2}]}, "é": 0}, {"ö": 1, "zz": 2}],), {}),
+    ((), {"zeta": 1, "alpha": {"d": 1, "c": 2}, "b": 3}),
+    (({"b": {"__type__": "x", "z": datetime(2026, 1, 2, tzinfo=UTC), "a": 1}},), {"z": 1, "a": 2}),
+]
+
+
+def text(args: Any, kwargs: Any) -> str:
+    return repr((list(args), kwargs))
+
+
+@pytest.mark.parametrize(("args", "kwargs"), ORDERS)
+@pytest.mark.parametrize("kind", ["any", "named", "keywords"])
+def test_keys_keep_their_order(
+    kind: str, args: Any, kwargs: Any, declare: Callable[..., Any]
+) -> None:
+    def any_(self: Any, *args: Any, **kwargs: Any) -> str:
+        return text(args, kwargs)
+
+    def named(self: Any, given: Any = None, **kwargs: Any) -> str:
+        return text([] if given is None else [given], kwargs)
+
+    def again(self: Any, given: Any = None, **kwargs: Any) -> str:
+        if not self.request.retries:
+            raise self.retry(args=self.request.args, kwargs={**kwargs, "new": 1, "c": 2})
+        return text(
+            self.request.args, {key: kwargs[key] for key in kwargs if key not in ("new", "c")}
+        )
+
+    function = {"any": any_, "named": named, "keywords": again}[kind]
+    declare(function, bind=True).apply_async(args, kwargs)
+    run_all()
+    assert Job.objects.get().result == text(args, kwargs)
+
+
+def test_keys_of_a_step_and_of_a_schedule_keep_their_order(declare: Callable[..., Any]) -> None:
+    def named(given: Any, more: Any = None) -> list[Any]:
+        return [list(given), list(more)]
+
+    task, given, more = declare(named), {"zeta": 1, "a": 2}, {"y": 1, "x": 2}
+    chain(tasks.add.si(1), task.si(given, more=more)).delay()
+    entry = {"task": task.name, "schedule": 60, "args": [given], "kwargs": {"more": more}}
+    payload = schedule_of(celery_app, "nightly", entry)["payload"]
+    due_schedule(job_type=task.name, payload=payload)
+    look()
+    run_all()
+    results = Job.objects.filter(job_type=task.name).values_list("result", flat=True)
+    assert list(results) == [[["zeta", "a"], ["y", "x"]]] * 2
+
+
+def test_an_ordinary_payload_has_no_order_in_its_headers() -> None:
+    tasks.add.delay(1, y={"id": 1, "name": "x", "rows": [{"a": 1, "b": 2}]})
+    job = Job.objects.get()
+    assert job.headers["celery"] == {"by_position": ["x"]}
+    assert job.payload == {"x": 1, "y": {"id": 1, "name": "x", "rows": [{"a": 1, "b": 2}]}}

@@ -11,6 +11,7 @@ from typing import Any
 from kombu.utils import json as kombu_json
 
 from ....api.job_type import JobType
+from ....api.steps import takes_any
 from ....domain.payload import Coding, NotStorable, Path
 from ....exceptions import PayloadError
 
@@ -18,13 +19,16 @@ MARKED = {"__type__", "__value__"}
 """The keys of kombu's encoding of a type that JSON lacks, such as a date."""
 
 
+NOTHING_MORE: Mapping[str, Any] = {}
+
+
 def _any_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> None: ...
 
 
 AS_A_PAIR = inspect.signature(_any_arguments)
 """The signature of a job type whose task takes arguments that have no names."""
-POSITIONS = "*"
-"""Where the payload of a schedule, which has no headers, has :data:`by_position`."""
+MORE = "*"
+"""Where the payload of a schedule, which has no headers, has what the call says besides."""
 
 
 def signature_of(run: Callable[..., Any]) -> inspect.Signature:
@@ -51,11 +55,14 @@ class TaskType(JobType[..., Any]):
 
 def payload_of(
     job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
-    """The payload of a call, and the names in it of those arguments that are given by position, in
-    their order. They have no names if the task, as this code has it, does not take the call, or
-    takes any: then the payload is ``{"args": [...], "kwargs": {...}}``. Raises
-    :class:`PayloadError` for what is not JSON, and what :func:`check_kinds` raises."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The payload of a call by name, and what the call says besides: ``by_position`` has the names
+    of the arguments that were given so, in their order; ``orders`` the keys of each dict whose
+    order jsonb does not keep.
+
+    Arguments have no names if the task, as this code has it, does not take the call, or takes any:
+    then the payload is ``{"args": [...], "kwargs": {...}}``. Raises :class:`PayloadError` for what
+    is not JSON, and what :func:`check_kinds` raises."""
     check_kinds(args, kwargs)
     payload: dict[str, Any] = {"args": list(args), "kwargs": dict(kwargs)}
     names: list[str] = []
@@ -66,18 +73,50 @@ def payload_of(
             named = payload
         if named.keys() != payload.keys():
             payload, names = named, list(job_type.signature.parameters)[: len(args)]
-    return dict(as_json(payload, job_type.name, "payload")), names
+    stored = dict(as_json(payload, job_type.name, "payload"))
+    read_in_order = stored if takes_any(job_type) else list(stored.values())
+    more = {"by_position": names, "orders": orders_of(read_in_order)}
+    return stored, {key: value for key, value in more.items() if value}
 
 
-def payload_with_positions(
+def orders_of(value: Any) -> list[list[str]]:
+    """The keys of each dict in ``value`` that are in another order than that of jsonb: shorter ones
+    first. Of several dicts with the same keys that of the first."""
+    orders: dict[frozenset[str], list[str]] = {}
+    left = [value]
+    while left:
+        items = left.pop()
+        if isinstance(items, dict):
+            keys, items = list(items), list(items.values())
+            if keys != sorted(keys, key=_in_jsonb):
+                orders.setdefault(frozenset(keys), keys)
+        left += (item for item in reversed(items) if isinstance(item, dict | list))
+    return list(orders.values())
+
+
+def _in_jsonb(key: str) -> tuple[int, bytes]:
+    encoded = key.encode(errors="surrogatepass")
+    return len(encoded), encoded
+
+
+def in_order(value: Any, orders: Mapping[frozenset[str], Sequence[str]]) -> Any:
+    """``value`` with the keys of its dicts in these ``orders``."""
+    if isinstance(value, dict):
+        return {
+            key: in_order(value[key], orders) for key in orders.get(frozenset(value), list(value))
+        }
+    return [in_order(item, orders) for item in value] if isinstance(value, list) else value
+
+
+def scheduled_payload_of(
     job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The payload of a schedule. Raises what :func:`payload_of` raises, and :class:`PayloadError`
     for a call that the task does not take."""
     if job_type.signature is not AS_A_PAIR:
         JobType.bind(job_type, *args, **kwargs)
-    payload, names = payload_of(job_type, args, kwargs)
-    return {**payload, POSITIONS: names} if names else payload
+    payload, more = payload_of(job_type, args, kwargs)
+    return {**payload, MORE: more} if more else payload
 
 
 def check_kinds(args: Any, kwargs: Any) -> None:
@@ -142,13 +181,16 @@ CODING = Coding(lambda value: as_json(value, "the form", "value"), revived, MARK
 
 
 def arguments_of(
-    job_type: JobType[..., Any], payload: Mapping[str, Any], by_position: Sequence[str] = ()
+    job_type: JobType[..., Any], payload: Mapping[str, Any], more: Mapping[str, Any] = NOTHING_MORE
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The ``args`` and ``kwargs`` of a payload, of which those ``by_position`` are given so,
-    whatever the task calls them now. An argument that is no longer in the payload, because somebody
-    edited it, ends them."""
+    """The ``args`` and ``kwargs`` of what :func:`payload_of` returned. Those ``by_position`` are
+    given so, whatever the task calls them now; one that is no longer in the payload, because
+    somebody edited it, ends them."""
     values = revived(dict(payload))
-    names = by_position or values.pop(POSITIONS, ())
+    more = more or values.pop(MORE, NOTHING_MORE)
+    if orders := more.get("orders"):
+        values = in_order(values, {frozenset(keys): keys for keys in orders})
+    names = more.get("by_position", ())
     pair = (
         values.keys() <= AS_A_PAIR.parameters.keys()
         if job_type.signature is AS_A_PAIR

@@ -70,7 +70,7 @@ def stored(message: Any, options: Mapping[str, Any], **more: Any) -> dict[str, A
     """The headers of a job: those of the caller, and under :data:`HEADER` those of Celery that say
     something, and ``more``:
 
-    - ``by_position``: the names of the arguments that were given by position
+    - ``by_position`` and ``orders`` of :func:`payload_of`
     - ``upstream``: what the first of them is replaced with, :data:`ONE` or :data:`ALL`
     - ``after``: the places in the run of the steps that are the root and the parent
     """

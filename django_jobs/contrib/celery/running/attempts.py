@@ -76,15 +76,16 @@ def _request(
     """The request of the attempt, as a worker of Celery makes it from a message."""
     job = attempt._attempt.job
     headers, own = read(attempt.headers)
-    by_position, upstream = own.pop("by_position", ()), own.pop("upstream", None)
+    more: dict[str, Any] = {one: own.pop(one) for one in ("by_position", "orders") if one in own}
+    upstream = own.pop("upstream", None)
     after, properties = own.pop("after", None), own.pop("properties", {})
     changed = kept(attempt) if job.failures else {}
     if HEADERS in changed:
         headers = revived(changed[HEADERS])
     if arguments := changed.get(ARGUMENTS):
-        payload, by_position = arguments["payload"], arguments["by_position"]
+        payload, more = arguments["payload"], arguments["more"]
         upstream = None  # the kept arguments have it
-    args, kwargs = arguments_of(registry.get(task.name), payload, by_position)
+    args, kwargs = arguments_of(registry.get(task.name), payload, more)
     if upstream is not None:
         args = [_results_before(attempt, upstream), *args[1:]]
     task_id = task_id_of_run(attempt)
@@ -162,8 +163,8 @@ def _retry(
     changed: dict[str, Any] = {}
     if list(asked.args) != list(request["args"]) or asked.kwargs != request["kwargs"]:
         job_type = registry.get(request["task"])
-        payload, by_position = payload_of(job_type, asked.args, asked.kwargs)
-        changed[ARGUMENTS] = {"payload": payload, "by_position": by_position}
+        payload, more = payload_of(job_type, asked.args, asked.kwargs)
+        changed[ARGUMENTS] = {"payload": payload, "more": more}
     if revived(asked.options["headers"]) != request["headers"]:  # by the task, or by who traces it
         changed[HEADERS] = asked.options["headers"]
     if changed:

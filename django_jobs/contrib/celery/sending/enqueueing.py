@@ -168,11 +168,11 @@ def message_of(
         declare=[],
         retry_policy=None,
     )
-    payload, by_position = payload_of(job_type, *message.body[:2])  # a receiver may change them
+    payload, more = payload_of(job_type, *message.body[:2])  # a receiver may change them
     if payload.keys() == AS_A_PAIR.parameters.keys():
         job_type = replace(job_type, signature=AS_A_PAIR)  # so that it takes them, as a step too
     places = {} if step is None else {"upstream": step.upstream, "after": step.after}
-    kept = stored(message, given, by_position=by_position, **places)
+    kept = stored(message, given, **more, **places)
     delay = delay_of(given)
     chosen = job_type.using(
         queue=queue,
