@@ -169,7 +169,7 @@ def message_of(
         retry_policy=None,
     )
     payload, more = payload_of(job_type, *message.body[:2])  # a receiver may change them
-    if payload.keys() == AS_A_PAIR.parameters.keys():
+    if payload.keys() == AS_A_PAIR.parameters.keys() and job_type.signature is not AS_A_PAIR:
         job_type = replace(job_type, signature=AS_A_PAIR)  # so that it takes them, as a step too
     places = {} if step is None else {"upstream": step.upstream, "after": step.after}
     kept = stored(message, given, **more, **places)
@@ -182,7 +182,8 @@ def message_of(
         idempotency_key=task_id,
         headers=as_json(kept, name, "headers"),
     )
-    chosen = replace(chosen, **_limits(app, given))
+    if limits := _limits(app, given):
+        chosen = replace(chosen, **limits)
     return Message(chosen, payload, message.headers, message.body)
 
 
