@@ -298,3 +298,18 @@ def test_a_task_that_is_rejected_ends_what_comes_after_it(declare: Callable[...,
     run_all()
     with pytest.raises(Exception, match="no"):
         result.parent.get(timeout=PATIENCE)
+
+
+def test_a_signature_can_be_sent_again_in_another_place(see: Any) -> None:
+    step = see.s(tag="a").set(priority=3)
+    step.freeze(group_id="g", chord=see.s(tag="b"), group_index=2)
+    before = dict(step.options)
+    del step.options["task_id"], before["task_id"]
+    chain(step, step).delay()
+    group(step, step).delay()
+    assert dict(step.options) == before
+    run_all()
+    first, second, *grouped = Job.objects.order_by("pk")
+    assert "group" not in first.headers.get("celery", {})
+    assert "group" not in second.headers["celery"]
+    assert [job.headers["celery"]["group_index"] for job in grouped] == [0, 1]

@@ -88,13 +88,13 @@ def orders_of(value: Any) -> list[list[str]]:
         items = left.pop()
         if isinstance(items, dict):
             keys, items = list(items), list(items.values())
-            if keys != sorted(keys, key=_in_jsonb):
+            if keys != sorted(keys, key=_as_jsonb_sorts):
                 orders.setdefault(frozenset(keys), keys)
         left += (item for item in reversed(items) if isinstance(item, dict | list))
     return list(orders.values())
 
 
-def _in_jsonb(key: str) -> tuple[int, bytes]:
+def _as_jsonb_sorts(key: str) -> tuple[int, bytes]:
     encoded = key.encode(errors="surrogatepass")
     return len(encoded), encoded
 

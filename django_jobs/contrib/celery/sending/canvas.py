@@ -199,8 +199,9 @@ class Steps:
 
     def _task(self, signature: Any, before: Before, given: Mapping[str, Any]) -> Converted:
         place, is_first = len(self.messages), isinstance(before.gives, tuple)
-        for option in OF_A_MEMBER & signature.options.keys():  # of an earlier call
-            del signature.options[option]
+        if frozen := OF_A_MEMBER & signature.options.keys():  # of an earlier call
+            signature = signature.clone()
+            signature["options"] = _without(frozen, signature.options)
         upstream = None if is_first or signature.immutable else str(before.gives)
         step = Collected(
             str(signature.task), upstream, None if before.parent is None else before[1:]
