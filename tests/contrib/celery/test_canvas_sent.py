@@ -313,3 +313,20 @@ def test_a_signature_can_be_sent_again_in_another_place(see: Any) -> None:
     assert "group" not in first.headers.get("celery", {})
     assert "group" not in second.headers["celery"]
     assert [job.headers["celery"]["group_index"] for job in grouped] == [0, 1]
+
+
+def test_groups_in_a_group_are_one_as_in_celery(see: Any) -> None:
+    nested = group(see.s(), group(see.s(), group([see.s()])), chain(see.s(), see.s()))
+    result = nested.delay()
+    assert len(result) == 4
+    run_all()
+    marks = [job.headers.get("celery", {}) for job in Job.objects.order_by("pk")]
+    assert [mark.get("group_index") for mark in marks] == [0, 1, 2, None, 3]
+    assert {mark["group"] for mark in marks if "group" in mark} == {result.id}
+
+
+def test_the_body_of_a_chord_in_a_group_is_a_member_of_it(see: Any) -> None:
+    result = group(chord([see.si()], see.si()), see.si()).delay()
+    header, body, other = (job.headers["celery"]["group"] for job in Job.objects.order_by("pk"))
+    assert header != body
+    assert body == other == result.id

@@ -71,17 +71,22 @@ def test_a_request_has_the_time_when_it_was_due(
     assert abs(eta - expected) < timedelta(seconds=30)
 
 
-def test_what_a_retry_was_due_is_not_that_of_the_first_attempt(declare: Callable[..., Any]) -> None:
+def test_a_retry_and_a_later_step_have_a_time_of_their_own(declare: Callable[..., Any]) -> None:
     etas = []
 
     def once(self: Any) -> None:
-        etas.append(self.request.eta)
+        etas.append(self.request.eta and datetime.fromisoformat(self.request.eta))
         if not self.request.retries:
             raise self.retry(countdown=1, exc=Retry())
 
-    declare(once, bind=True).apply_async(countdown=60)
+    task = declare(once, bind=True)
+    chain(task.si().set(countdown=3600), task.si(), task.si().set(countdown=7200)).delay()
+    began = datetime.now(UTC)
     run_all()
-    assert (etas[0] is None, etas[1]) == (False, None)
+    assert etas.pop(2) is None
+    first, *others = etas
+    assert first - began > timedelta(minutes=59)
+    assert all(abs(eta - began) < timedelta(minutes=59) for eta in others), "as it was run now"
 
 
 def test_options_that_concern_what_is_shown_and_the_message_are_accepted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from celery import states
@@ -90,8 +91,8 @@ def _request(
         args = [_results_before(attempt, upstream), *args[1:]]
     task_id = task_id_of_run(attempt)
     given, settings = own.pop("timelimit", None) or (None, None), task.app.conf
-    if job.failures or after:  # it was due at another time than the message said
-        own["eta"] = None
+    if job.failures or (after and "eta" in own):  # it was due at another time than the message said
+        own["eta"] = datetime.fromtimestamp(job.available_at, UTC).isoformat()
     if after:
         own = _steps_before(job.workflow_run_id, *after) | own
     delivery_info = {

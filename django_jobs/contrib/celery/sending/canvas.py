@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from celery import canvas, signals
@@ -155,7 +155,7 @@ class Steps:
         body: Any = None,
     ) -> Converted:
         members, results, was_cut, last = [], [], False, before
-        for index, task in enumerate(signature.tasks):
+        for index, task in enumerate(_of_groups(signature.tasks)):
             marks = {"group_id": group_id, "group_index": index, "chord": body}
             member, last, result = self.convert(task, before, {**given, **marks})
             was_cut |= self._is_cut
@@ -187,7 +187,7 @@ class Steps:
         )
         if self._is_cut:
             return member, after, header_of
-        of_body = _without(OF_A_HEADER, {**given, "group_id": group_id})
+        of_body = _without(OF_A_HEADER, {"group_id": group_id, **given})
         body, after, body_of = self.convert(
             signature.body, after if member else before._replace(gives=([],)), of_body
         )
@@ -226,6 +226,16 @@ class Steps:
             return self._app.AsyncResult(ids[place], parent=parent)
 
         return step_of(message.job_type, message.payload), Before(ONE, root, place), result_of
+
+
+def _of_groups(tasks: Iterable[Any]) -> Iterator[Any]:
+    """The tasks of a group, with those of groups in it, which Celery takes apart."""
+    for task in tasks:
+        signature = task if isinstance(task, Signature) else Signature.from_dict(task)
+        if isinstance(signature, canvas.group):
+            yield from _of_groups(signature.tasks)
+        else:
+            yield task
 
 
 def _passed_on(signature: Any, given: Mapping[str, Any]) -> dict[str, Any]:
