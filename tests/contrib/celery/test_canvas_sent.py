@@ -330,3 +330,41 @@ def test_the_body_of_a_chord_in_a_group_is_a_member_of_it(see: Any) -> None:
     header, body, other = (job.headers["celery"]["group"] for job in Job.objects.order_by("pk"))
     assert header != body
     assert body == other == result.id
+
+
+def test_a_lock_by_a_result_that_is_not_there_yet_holds_back_no_other(once: Any) -> None:
+    once.graceful = False
+    for _ in range(2):
+        chain(tasks.add.si(1, 1), once.s(tag="a"), once.s(tag="b")).delay()
+    assert ran().count("a") == ran().count("b") == 2
+    assert {job.payload["key"] for job in Job.objects.filter(job_type=once.name)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "got"),
+    [
+        (lambda args: args, [2, 0]),
+        (lambda args: ["own", *args[1:]], ["own", 0]),
+        (lambda args: [*args, 5], [2, 5]),
+        (lambda args: [5, *args], None),
+        (lambda args: [*args, *args], None),
+    ],
+)
+def test_a_base_class_may_change_arguments(
+    changed: Any, got: Any, declare: Callable[..., Any]
+) -> None:
+    class Changing(Task):  # type: ignore[misc]
+        def apply_async(self, args: Any = None, *more: Any, **options: Any) -> Any:
+            return super().apply_async(changed(args), *more, **options)
+
+    def changing(first: Any, second: int = 0) -> list[Any]:
+        return [first, second]
+
+    sent = chain(tasks.add.si(1, 1), declare(changing, base=Changing).s())
+    if got is None:
+        with pytest.raises(EnqueueError, match="another place than the first"):
+            sent.delay()
+    else:
+        result = sent.delay()
+        run_all()
+        assert result.get(timeout=PATIENCE) == got

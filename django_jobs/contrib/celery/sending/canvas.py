@@ -208,7 +208,7 @@ class Steps:
         )
         token, result = collecting.set(step), None
         try:
-            args, kwargs = (before.gives, self._kwargs) if is_first else ((None,), {})
+            args, kwargs = (before.gives, self._kwargs) if is_first else ((step.result,), {})
             result = signature.apply_async(args, kwargs, **given)
         except (JobsError, *DATABASE_ERRORS):
             raise

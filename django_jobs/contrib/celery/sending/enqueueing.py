@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
 from celery import signals
@@ -50,6 +50,24 @@ class Collected:
     upstream: str | None
     after: Sequence[int | None] | None
     message: Message | None = None
+    result: str = field(default_factory=lambda: f"result {uuid()} of the step before")
+    """Stands for what is not there yet. It is of this step alone, so that a base class that locks
+    by arguments does not take two steps for the same."""
+
+    def without_result(self, args: Any, kwargs: Any) -> Any:
+        """The arguments that ``apply_async`` sends, with None for the result."""
+        check_kinds(args, kwargs)
+        given = enumerate((*args, *kwargs.values()))
+        places = [place for place, one in given if isinstance(one, str) and one == self.result]
+        if not places:
+            self.upstream = None  # the base class gives another first argument
+            return args
+        if places != [0] or not args:
+            raise EnqueueError(
+                f"{self.name}: apply_async of its base class gives the result of the step before "
+                "another place than the first"
+            )
+        return (None, *args[1:])
 
 
 collecting: ContextVar[Collected | None] = ContextVar("collecting", default=None)
@@ -97,7 +115,7 @@ def send(
                 f"{name}: a step of a chain, a group or a chord cannot have a task_id; read the id "
                 "of its result"
             )
-        chord = options.pop("chord", None)
+        args, chord = step.without_result(args, kwargs), options.pop("chord", None)
         step.message = message_of(
             app, name, args, kwargs, options, task_type=task_type, step=step, chord=chord
         )
