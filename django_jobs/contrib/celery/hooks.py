@@ -5,15 +5,19 @@ Apps are made before Django has loaded the models, so what uses these is importe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
 from celery import canvas, signals
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import transaction
 
 from ...signals import attempt_failed, process_ended, process_started
 
 RESULTS = "django_jobs.contrib.celery.results.backend:RowsBackend"
+LONGEST_REPR = 200
 REMOTE = "django_jobs.contrib.celery.results.revoking:RowsControl"
 
 
@@ -48,7 +52,27 @@ def is_connected(app: Any) -> bool:
 def _send_task(app: Any, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
     from .sending.enqueueing import send
 
-    return send(app, name, args, kwargs, **options)
+    with _where_a_row_can_be_written(name):
+        return send(app, name, args, kwargs, **options)
+
+
+@contextmanager
+def _where_a_row_can_be_written(name: str) -> Iterator[None]:
+    """Say what to write instead where Django refuses statements."""
+    try:
+        yield
+    except SynchronousOnlyOperation:
+        raise SynchronousOnlyOperation(
+            f"{name}: async code sends a task with `await task.adelay(...)` or aapply_async(), and "
+            "a canvas, or a task of a base class without them, with "
+            "`await sync_to_async(it.delay)(...)`"
+        ) from None
+    except transaction.TransactionManagementError as error:
+        raise transaction.TransactionManagementError(
+            f"{name}: a statement of this transaction failed, so it will be rolled back, with the "
+            "rows of tasks too. Have the statement that may fail in a `with transaction.atomic():` "
+            "of its own, inside the try, or send the task after the transaction"
+        ) from error
 
 
 def _started(app: Any) -> Callable[..., None]:
@@ -84,7 +108,8 @@ def _starting(sends: Callable[..., Any]) -> Callable[..., Any]:
             return sends(self, args, kwargs, **options)
         from .sending.canvas import start
 
-        result = start(app, self, args, kwargs, options)
+        with _where_a_row_can_be_written(repr(self)[:LONGEST_REPR]):
+            result = start(app, self, args, kwargs, options)
         if (parent := app.current_worker_task) is not None and options.get("add_to_parent", True):
             parent.add_trail(result)
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from celery import _state
 from celery.contrib.django.task import DjangoTask
 from django.apps import apps
@@ -21,6 +22,14 @@ class JobsTask(DjangoTask):  # type: ignore[misc]  # Celery has no types
     """
 
     abstract = True
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> Any:
+        """``delay`` for async code."""
+        return await self.aapply_async(args, kwargs)
+
+    async def aapply_async(self, *args: Any, **options: Any) -> Any:
+        """``apply_async`` for async code."""
+        return await sync_to_async(self.apply_async)(*args, **options)
 
     @classmethod
     def on_bound(cls, app: Any) -> None:

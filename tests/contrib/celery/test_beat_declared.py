@@ -61,7 +61,7 @@ def test_entries_become_schedules_and_others_are_logged(
     declared = registry.schedules()
     for one in ("monday", "often", "number"):
         registry.forget_schedule(one)
-    assert declared["monday"]["payload"] == {"x": 1, "y": 2}
+    assert declared["monday"]["payload"] == {"x": 1, "y": 2, "*": {"by_position": ["x"]}}
     assert (declared["monday"]["cron"], declared["monday"]["queue"]) == ("30 6 * * 1", "emails")
     assert (declared["often"]["every"], declared["number"]["every"]) == (300, 60)
     assert not {"moon", "gone"} & declared.keys()

@@ -14,7 +14,7 @@ from .... import registry
 from ....api.schedules import columns_of
 from ....conf import conf
 from ....domain.schedules import Overlap
-from ..messages.arguments import payload_of
+from ..messages.arguments import scheduled_payload_of
 from ..messages.places import DEFAULT_QUEUE, priority_of, routed_to
 from ..running.job_types import expires_of, job_type_of
 from ..sending.enqueueing import routed
@@ -76,7 +76,7 @@ def message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
         queue = DEFAULT_QUEUE
     job_type = job_type_of(app, task.name)
     return {
-        "payload": payload_of(job_type, args, kwargs),
+        "payload": scheduled_payload_of(job_type, args, kwargs),
         "queue": None if queue == DEFAULT_QUEUE == job_type.queue else queue,
         "priority": priority_of(app, options) if "priority" in options else None,
     }

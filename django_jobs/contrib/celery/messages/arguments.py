@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from kombu.exceptions import EncodeError
@@ -14,6 +15,7 @@ from kombu.serialization import dumps
 from kombu.utils import json as kombu_json
 
 from ....api.job_type import JobType
+from ....api.steps import takes_any
 from ....domain.payload import MAX_DEPTH, Coding, NotStorable, Path, encode
 from ....exceptions import PayloadError
 
@@ -32,37 +34,106 @@ class NotJSON(PayloadError, EncodeError):  # type: ignore[misc]  # Celery has no
     """The arguments of a task are not JSON: as an error of an enqueue, and as Celery's own."""
 
 
+NOTHING_MORE: Mapping[str, Any] = {}
+
+
 def _any_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> None: ...
 
 
 AS_A_PAIR = inspect.signature(_any_arguments)
 """The signature of a job type whose task takes arguments that have no names."""
+MORE = "*"
+"""Where the payload of a schedule, which has no headers, has what the call says besides."""
 
 
 def signature_of(run: Callable[..., Any]) -> inspect.Signature:
     """The signature of a job type: that of the task, so that the payload has its arguments by name;
-    ``(args, kwargs)`` for a task with ``*args`` or arguments by position only."""
+    ``(args, kwargs)`` for a task with ``*args`` or arguments by position only, or whose payload
+    would look like these."""
     signature = inspect.signature(run, follow_wrapped=False)
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             return AS_A_PAIR
-    return signature
+    return AS_A_PAIR if AS_A_PAIR.parameters.keys() <= signature.parameters.keys() else signature
+
+
+class TaskType(JobType[..., Any]):
+    """The job type of a task. A stored payload fits every code, because Celery calls the task by
+    position, and a call that it does not take is a failed task."""
+
+    __slots__ = ()
+
+    def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """:meth:`JobType.bind`; of a call by name all arguments."""
+        return super().bind(*args, **kwargs) if args else kwargs
 
 
 def payload_of(
     job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The payload of a call. Raises :class:`PayloadError` if the task does not take the arguments,
-    or they are not JSON, and what :func:`check_kinds` raises."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The payload of a call by name, and what the call says besides: ``by_position`` has the names
+    of the arguments that were given so, in their order; ``orders`` the keys of each dict whose
+    order jsonb does not keep.
+
+    Arguments have no names if the task, as this code has it, does not take the call, or takes any:
+    then the payload is ``{"args": [...], "kwargs": {...}}``. Raises :class:`PayloadError` for what
+    is not JSON, and what :func:`check_kinds` raises."""
     check_kinds(args, kwargs)
-    if job_type.signature is AS_A_PAIR:
-        payload: dict[str, Any] = {"args": list(args), "kwargs": dict(kwargs)}
-    else:
-        payload = job_type.bind(*args, **kwargs)
+    payload: dict[str, Any] = {"args": list(args), "kwargs": dict(kwargs)}
+    names: list[str] = []
+    if job_type.signature is not AS_A_PAIR:
+        try:
+            named = JobType.bind(job_type, *args, **kwargs)
+        except PayloadError:
+            named = payload
+        if named.keys() != payload.keys():
+            payload, names = named, list(job_type.signature.parameters)[: len(args)]
     stored = _in_jsonb(_text_of(payload, job_type.name, "payload"))
     if stored.keys() == MARKED:  # each by itself, so that the others stay readable
-        return {name: as_result(value) for name, value in payload.items()}
-    return dict(stored)
+        stored = {name: as_result(value) for name, value in payload.items()}
+    read_in_order = stored if takes_any(job_type) else list(stored.values())
+    more = {"by_position": names, "orders": orders_of(read_in_order)}
+    return stored, {key: value for key, value in more.items() if value}
+
+
+def orders_of(value: Any) -> list[list[str]]:
+    """The keys of each dict in ``value`` that are in another order than that of jsonb: shorter ones
+    first. Of several dicts with the same keys that of the first."""
+    orders: dict[frozenset[str], list[str]] = {}
+    left = [value]
+    while left:
+        items = left.pop()
+        if isinstance(items, dict):
+            keys, items = list(items), list(items.values())
+            if keys != sorted(keys, key=_as_jsonb_sorts):
+                orders.setdefault(frozenset(keys), keys)
+        left += (item for item in reversed(items) if isinstance(item, dict | list))
+    return list(orders.values())
+
+
+def _as_jsonb_sorts(key: str) -> tuple[int, bytes]:
+    encoded = key.encode(errors="surrogatepass")
+    return len(encoded), encoded
+
+
+def in_order(value: Any, orders: Mapping[frozenset[str], Sequence[str]]) -> Any:
+    """``value`` with the keys of its dicts in these ``orders``."""
+    if isinstance(value, dict):
+        return {
+            key: in_order(value[key], orders) for key in orders.get(frozenset(value), list(value))
+        }
+    return [in_order(item, orders) for item in value] if isinstance(value, list) else value
+
+
+def scheduled_payload_of(
+    job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The payload of a schedule. Raises what :func:`payload_of` raises, and :class:`PayloadError`
+    for a call that the task does not take."""
+    if job_type.signature is not AS_A_PAIR:
+        JobType.bind(job_type, *args, **kwargs)
+    payload, more = payload_of(job_type, args, kwargs)
+    return {**payload, MORE: more} if more else payload
 
 
 def check_kinds(args: Any, kwargs: Any) -> None:
@@ -72,11 +143,6 @@ def check_kinds(args: Any, kwargs: Any) -> None:
         raise TypeError("task args must be a list or tuple")
     if not isinstance(kwargs, Mapping):
         raise TypeError("task keyword arguments must be a mapping")
-
-
-def by_position_of(job_type: JobType[..., Any], args: Sequence[Any]) -> int:
-    """How many arguments :func:`arguments_of` has to return by position."""
-    return 0 if job_type.signature is AS_A_PAIR else len(args)
 
 
 def as_result(value: Any) -> Any:
@@ -162,12 +228,22 @@ CODING = Coding(lambda value: as_json(value, "the form", "value"), revived, MARK
 
 
 def arguments_of(
-    job_type: JobType[..., Any], payload: Mapping[str, Any], by_position: int
+    job_type: JobType[..., Any], payload: Mapping[str, Any], more: Mapping[str, Any] = NOTHING_MORE
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The ``args`` and ``kwargs`` of a payload, of which the first ``by_position`` were given by
-    position."""
+    """The ``args`` and ``kwargs`` of what :func:`payload_of` returned. Those ``by_position`` are
+    given so, whatever the task calls them now; one that is no longer in the payload, because
+    somebody edited it, ends them."""
     values = revived(dict(payload))
-    if job_type.signature is AS_A_PAIR:
+    more = more or values.pop(MORE, NOTHING_MORE)
+    if orders := more.get("orders"):
+        values = in_order(values, {frozenset(keys): keys for keys in orders})
+    names = more.get("by_position", ())
+    pair = (
+        values.keys() <= AS_A_PAIR.parameters.keys()
+        if job_type.signature is AS_A_PAIR
+        else (values.keys() == AS_A_PAIR.parameters.keys())
+    )
+    if pair and not names:
         return list(values.get("args") or ()), dict(values.get("kwargs") or {})
-    names = list(job_type.signature.parameters)[:by_position]
-    return [values.pop(name) for name in names if name in values], values
+    given = takewhile(values.__contains__, names)
+    return [values.pop(name) for name in list(given)], values

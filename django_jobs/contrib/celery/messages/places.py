@@ -48,7 +48,9 @@ def _bound_to(app: Any, name: str, chosen: str, exchange: Any, routing_key: Any)
 
 def priority_of(app: Any, options: Mapping[str, Any]) -> int:
     """The priority of a job. RabbitMQ delivers the highest number first, Redis the lowest one."""
-    priority = options.get("priority") or 0
+    priority: int = options.get("priority") or 0
+    if not priority:
+        return 0
     if _is_redis(app):
         return -min(priority, LOWEST_OF_REDIS)
     return max(min(priority, HIGHEST_PRIORITY), LOWEST_PRIORITY)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
+from celery import signals
 from celery.worker.request import Request
+
+from .arguments import revived
 
 HEADER = "celery"
 """The header of a job under which those of Celery are stored."""
@@ -27,6 +29,12 @@ OF_THE_ROW = {
 }
 """Those that its row has in other columns, or that nobody reads. All others were given by the
 caller, or by a receiver of ``before_task_publish``."""
+SHOWN = {"argsrepr", "kwargsrepr"}
+"""How the caller wants the arguments to be shown."""
+PROPERTIES = {
+    *("correlation_id", "reply_to", "app_id", "message_id", "user_id", "type", "timestamp"),
+}
+"""Options that a request has as properties of its message."""
 
 
 @dataclass(slots=True)
@@ -43,43 +51,46 @@ class RetryAsked:
     options: Mapping[str, Any]
 
 
-def headers_of(name: str, task_id: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The headers of the message that Celery would send."""
-    limits = [options.get("time_limit"), options.get("soft_time_limit")]
-    return {
-        "lang": "py",
-        "task": name,
-        "id": task_id,
-        "shadow": options.get("shadow"),
-        "group": options.get("group_id"),
-        "group_index": options.get("group_index"),
-        "retries": options.get("retries", 0),
-        "timelimit": limits,
-        "root_id": options.get("root_id"),
-        "parent_id": options.get("parent_id"),
-        "ignore_result": options.get("ignore_result", False),
-        "eta": _as_text(options.get("eta")),
-        "expires": _as_text(options.get("expires")),
-        **options.get("headers", {}),
-    }
+def message_in_celery(
+    app: Any,
+    name: str,
+    task_id: str | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Any:
+    """The message that Celery would send: its headers, properties and body."""
+    # To show the arguments takes longer than all else, and only receivers read it here.
+    shown = {} if signals.before_task_publish.receivers else {"argsrepr": "", "kwargsrepr": ""}
+    message = app.amqp.as_task_v2(task_id, name, args, kwargs, **{**shown, **options})
+    message.headers.update(options.get("headers") or {})
+    message.properties.update({key: options[key] for key in PROPERTIES & options.keys()})
+    return message
 
 
-def _as_text(moment: Any) -> Any:
-    return moment.isoformat() if isinstance(moment, datetime) else moment
+def stored(message: Any, options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """The headers of a job: those of the caller, and under :data:`HEADER` those of Celery that say
+    something, and ``more``:
 
-
-def stored(headers: Mapping[str, Any], *, by_position: int, upstream: str | None) -> dict[str, Any]:
-    """The headers of a job: those of the caller, and those of Celery under :data:`HEADER`.
-    ``by_position`` is how many arguments were given by position, ``upstream`` what replaces the
-    first of them: :data:`ONE` or :data:`ALL`."""
-    given = {key: value for key, value in headers.items() if value and value != [None, None]}
-    own = {key: value for key, value in given.items() if key in OF_A_REQUEST}
-    if by_position:
-        own["by_position"] = by_position
-    if upstream is not None:
-        own["upstream"] = upstream
-    others = {key: value for key, value in given.items() if key not in OF_A_REQUEST | OF_THE_ROW}
+    - ``by_position`` and ``orders`` of :func:`payload_of`
+    - ``upstream``: what the first of them is replaced with, :data:`ONE` or :data:`ALL`
+    - ``after``: the places in the run of the steps that are the root and the parent
+    """
+    headers = message.headers
+    properties = {key: options[key] for key in PROPERTIES if options.get(key)}
+    given = {key: value for key, value in headers.items() if key in OF_A_REQUEST}
+    more |= {key: options[key] for key in SHOWN & options.keys()}
+    own = {**given, **more, "properties": properties, "chord": message.body[2]["chord"]}
+    own = {key: value for key, value in own.items() if _says_more(key, value)}
+    if own.get("root_id") == headers["id"]:
+        own.pop("root_id", None)
+    others = {key: value for key, value in headers.items() if key not in OF_A_REQUEST | OF_THE_ROW}
     return {**others, HEADER: own} if own else others
+
+
+def _says_more(key: str, value: Any) -> bool:
+    """Whether it is not what a request has without it. The first ``group_index`` is 0."""
+    return (key == "group_index" and value is not None) or (bool(value) and value != [None, None])
 
 
 def in_worker(app: Any, request: Mapping[str, Any]) -> Request:
@@ -93,6 +104,6 @@ def in_worker(app: Any, request: Mapping[str, Any]) -> Request:
 
 def read(headers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The headers of the caller, and those of Celery, of a job."""
-    own = headers.get(HEADER)
-    others = {key: value for key, value in headers.items() if key != HEADER}
-    return others, dict(own) if isinstance(own, dict) else {}
+    others = revived(dict(headers))
+    own = others.pop(HEADER, None)
+    return others, own if isinstance(own, dict) else {}

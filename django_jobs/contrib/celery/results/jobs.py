@@ -115,10 +115,11 @@ def extended(job: Job, status: str) -> dict[str, Any]:
     """What Celery stores with ``result_extended``. The retries are those of the last attempt."""
     own, run, job_type = read(job.headers)[1], last_run(job), registry.find(job.job_type)
     worker = job.worker if run is None else run.worker
-    now = {"payload": job.payload, "by_position": own.get("by_position", 0)}
-    now, args, kwargs = kept_of(job).get(ARGUMENTS, now), None, None
+    more = {one: own[one] for one in ("by_position", "orders") if one in own}
+    now = kept_of(job).get(ARGUMENTS, {"payload": job.payload, "more": more})
+    args = kwargs = None
     if job_type is not None:
-        args, kwargs = arguments_of(job_type, now["payload"], now["by_position"])
+        args, kwargs = arguments_of(job_type, now["payload"], now["more"])
         if "upstream" in own and ARGUMENTS not in kept_of(job):
             before = Dependency.objects.using(conf().database).filter(child=job.pk)
             parents = Job.objects.using(conf().database).filter(pk__in=before.values("parent"))

@@ -93,13 +93,15 @@ def _request(app: Any, job: Job) -> Any:
 def _attempt_of(job: Job) -> RunContext:
     """The attempt that has ended, as far as its request needs it."""
     progress = Progress.objects.using(conf().database).filter(job=job.pk).first()
+    claimed = SimpleNamespace(**{**vars(job), "available_at": job.available_at.timestamp()})
     attempt = SimpleNamespace(
-        _attempt=SimpleNamespace(job=job),
+        _attempt=SimpleNamespace(job=claimed),
         attempt=job.attempt,
         headers={name: value for name, value in job.headers.items() if name not in NOTES},
         idempotency_key=job.idempotency_key,
         job_id=job.pk,
         queue=job.queue,
+        scheduled_for=job.scheduled_for,
         saved_checkpoint=None if progress is None else progress.checkpoint,
         children=lambda: parents_after(cast(Any, job), 0)[0],
     )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import socket
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from celery import signals, states
 from celery.app import trace
 from celery.result import denied_join_result
+from celery.utils.saferepr import saferepr
 
 from .... import registry
+from ....conf import conf
 from ....exceptions import Cancel, Discard, PayloadError, Retry, Snooze
+from ....models import Job
 from ....worker.context.run_context import RunContext, current_run
 from ..messages.arguments import (
     arguments_of,
-    by_position_of,
     payload_of,
     revived,
 )
@@ -37,7 +40,7 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
     """
     task, attempt = app.tasks[name], current_run()
     if attempt is None:  # the job type was called, and not enqueued
-        args, kwargs = arguments_of(registry.get(name), payload, 0)
+        args, kwargs = arguments_of(registry.get(name), payload)
         return task(*args, **kwargs)
     asked: list[RetryAsked] = []
     request = request_of(task, payload, attempt, asked)
@@ -65,8 +68,9 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
 
 
 def task_id_of_run(attempt: RunContext) -> str:
-    """The id of the task that runs."""
-    return attempt.idempotency_key or task_id_of(attempt.job_id)
+    """The id of the task that runs: the key that was given as one, and not that of a due time."""
+    key = attempt.idempotency_key
+    return task_id_of(attempt.job_id) if key is None or attempt.scheduled_for else key
 
 
 def hostname(host: str) -> str:
@@ -80,17 +84,38 @@ def request_of(
     """The request of the attempt, as a worker of Celery makes it from a message."""
     job = attempt._attempt.job
     headers, own = read(attempt.headers)
-    by_position, upstream = own.pop("by_position", 0), own.pop("upstream", None)
+    more: dict[str, Any] = {one: own.pop(one) for one in ("by_position", "orders") if one in own}
+    upstream = own.pop("upstream", None)
+    after, properties = own.pop("after", None), own.pop("properties", {})
     changed = kept(attempt)
-    headers = changed.get(HEADERS, headers)
+    if HEADERS in changed:
+        headers = revived(changed[HEADERS])
     if arguments := changed.get(ARGUMENTS):
-        payload, by_position = arguments["payload"], arguments["by_position"]
+        payload, more = arguments["payload"], arguments["more"]
         upstream = None  # the kept arguments have it
-    args, kwargs = arguments_of(registry.get(task.name), payload, by_position)
+    args, kwargs = arguments_of(registry.get(task.name), payload, more)
     if upstream is not None:
         args = [_results_before(attempt, upstream), *args[1:]]
     task_id = task_id_of_run(attempt)
     given, settings = own.pop("timelimit", None) or (None, None), task.app.conf
+    if job.failures or (after and "eta" in own):  # it was due at another time than the message said
+        own["eta"] = datetime.fromtimestamp(job.available_at, UTC).isoformat()
+    if after:
+        own = _steps_before(job.workflow_run_id, *after) | own
+    delivery_info = {
+        "exchange": "",
+        "routing_key": job.queue,
+        "priority": priority_in_celery(task.app, job.priority),
+        "redelivered": job.attempt > job.failures + 1,
+    }
+    properties = {
+        "correlation_id": task_id,
+        "reply_to": "",
+        "priority": delivery_info["priority"],
+        "delivery_mode": 2,
+        "delivery_info": {"exchange": "", "routing_key": job.queue},
+        **properties,
+    }
     return {
         **headers,
         "root_id": task_id,
@@ -98,24 +123,32 @@ def request_of(
             given[0] or task.time_limit or settings.task_time_limit,
             given[1] or task.soft_time_limit or settings.task_soft_time_limit,
         ],
+        "lang": "py",
+        "argsrepr": saferepr(tuple(args), task.app.amqp.argsrepr_maxsize),
+        "kwargsrepr": saferepr(kwargs, task.app.amqp.kwargsrepr_maxsize),
         **own,
         "id": task_id,
-        "correlation_id": task_id,
+        "correlation_id": properties["correlation_id"],
+        "reply_to": properties["reply_to"],
+        "properties": properties,
+        "stamps": {},
         "task": task.name,
         "args": args,
         "kwargs": kwargs,
         "retries": job.failures + own.get("retries", 0),
         "headers": headers,
         "hostname": hostname(socket.gethostname()),
-        "delivery_info": {
-            "exchange": "",
-            "routing_key": job.queue,
-            "priority": priority_in_celery(task.app, job.priority),
-            "redelivered": job.attempt > job.failures + 1,
-        },
+        "delivery_info": delivery_info,
         "retries_asked": asked,
         "_outcome": {},  # what the result backend is given: the result, or STORED
     }
+
+
+def _steps_before(run: int | None, root: int, parent: int) -> dict[str, str]:
+    """The ids of the first step of the chain, and of the one before, from their places."""
+    steps = Job.objects.using(conf().database).filter(workflow_run=run).order_by("pk")
+    ids = list(steps.values_list("pk", flat=True)[root : parent + 1])
+    return {"root_id": task_id_of(ids[0]), "parent_id": task_id_of(ids[-1])}
 
 
 def _results_before(attempt: RunContext, upstream: str) -> Any:
@@ -126,7 +159,10 @@ def _results_before(attempt: RunContext, upstream: str) -> Any:
 
 def _send_again(app: Any, request: dict[str, Any], asked: RetryAsked) -> None:
     """Send a retry as another job, because the task continued. Celery gives it the same id."""
-    options = {**asked.options, "countdown": asked.after, "eta": None, "queue": asked.queue}
+    options = {
+        **asked.options,
+        **{"countdown": asked.after, "eta": None, "queue": asked.queue, "chord": None},
+    }
     app.send_task(request["task"], asked.args, asked.kwargs, **options)
 
 
@@ -137,10 +173,9 @@ def _retry(
     changed: dict[str, Any] = {}
     if list(asked.args) != list(request["args"]) or asked.kwargs != request["kwargs"]:
         job_type = registry.get(request["task"])
-        payload = payload_of(job_type, asked.args, asked.kwargs)
-        by_position = by_position_of(job_type, asked.args)
-        changed[ARGUMENTS] = {"payload": payload, "by_position": by_position}
-    if asked.options["headers"] != request["headers"]:  # by the task, or by who traces it
+        payload, more = payload_of(job_type, asked.args, asked.kwargs)
+        changed[ARGUMENTS] = {"payload": payload, "more": more}
+    if revived(asked.options["headers"]) != request["headers"]:  # by the task, or by who traces it
         changed[HEADERS] = asked.options["headers"]
     _keep(attempt, request, changed)
     queue = None if asked.queue == attempt.queue else asked.queue

@@ -7,7 +7,7 @@ from typing import Any
 from ....worker.context.run_context import RunContext
 
 ARGUMENTS = "arguments"
-"""``{"payload": ..., "by_position": ...}`` of the next attempt."""
+"""``{"payload": ..., "more": ...}`` of the next attempt, as of ``payload_of``."""
 HEADERS = "headers"
 """The headers of the next attempt."""
 STORED = "stored"

@@ -13,7 +13,7 @@ from ....conf import conf
 from ....domain.states import RunState
 from ....logs.receivers import reported_by
 from ....models import Resource
-from ..messages.arguments import CODING, signature_of
+from ..messages.arguments import CODING, TaskType, signature_of
 from ..messages.places import DEFAULT_QUEUE, priority_of, routed_to
 from .attempts import WITHOUT_END, run
 
@@ -93,7 +93,7 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
     handler.celery_app, handler.raised_at_timeout = app, SystemExit  # type: ignore[attr-defined]
     handler.coding, handler.annotated = CODING, _declared_run(task)  # type: ignore[attr-defined]
     handler.celery_app = app  # type: ignore[attr-defined]
-    return JobType(
+    return TaskType(
         name=name,
         handler=handler,
         signature=signature_of(_declared_run(task)),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Never
 
 from celery import signals
 from celery.utils import uuid
@@ -16,9 +17,9 @@ from ....conf import conf
 from ....exceptions import EnqueueError
 from ....models import Resource
 from ....models.database import needing_tables
-from ..messages.arguments import as_json, by_position_of, payload_of
+from ..messages.arguments import AS_A_PAIR, as_json, check_kinds, payload_of
 from ..messages.places import priority_of, queue_of
-from ..messages.requests import RetryAsked, headers_of, stored
+from ..messages.requests import RetryAsked, message_in_celery, stored
 from ..messages.task_ids import task_id_of
 from ..running.job_types import register, seed
 from .options import check, delay_of, due_of, moment_of
@@ -36,6 +37,54 @@ class Message:
     job_type: JobType[..., Any]
     payload: dict[str, Any]
     headers: dict[str, Any]
+    body: Any
+
+
+@dataclass(slots=True)
+class Collected:
+    """A step of a canvas: its message, once ``apply_async`` of its task has sent it. ``upstream``
+    is what the first argument is replaced with when it runs, ``after`` the places of the steps that
+    are the root and the parent of its request."""
+
+    name: str
+    upstream: str | None
+    after: Sequence[int | None] | None
+    message: Message | None = None
+    result: str = field(default_factory=lambda: f"result {uuid()} of the step before")
+    """Stands for what is not there yet. It is of this step alone, so that a base class that locks
+    by arguments does not take two steps for the same."""
+
+    def without_result(self, args: Any, kwargs: Any) -> Any:
+        """The arguments that ``apply_async`` sends, with None for the result."""
+        check_kinds(args, kwargs)
+        given = enumerate((*args, *kwargs.values()))
+        places = [place for place, one in given if isinstance(one, str) and one == self.result]
+        if not places:
+            self.upstream = None  # the base class gives another first argument
+            return args
+        if places != [0] or not args:
+            raise EnqueueError(
+                f"{self.name}: apply_async of its base class gives the result of the step before "
+                "another place than the first"
+            )
+        return (None, *args[1:])
+
+
+collecting: ContextVar[Collected | None] = ContextVar("collecting", default=None)
+"""The step whose ``apply_async`` is called."""
+
+
+class NotSentYet:
+    """What ``apply_async`` of a step returns to its base class."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Never:
+        raise EnqueueError(
+            f"{self._name}: the result of a step of a chain, a group or a chord has no {name} yet, "
+            "because all steps are written together; read it of the result of the whole"
+        )
 
 
 def send(
@@ -57,6 +106,20 @@ def send(
     :meth:`JobType.enqueue` raises.
     """
     args, kwargs = args or (), kwargs or {}
+    task_id = None if task_id is None else str(task_id)
+    step = collecting.get()
+    if step is not None and step.name == name:
+        collecting.set(None)  # what a receiver of a signal sends is no step
+        if task_id is not None:
+            raise EnqueueError(
+                f"{name}: a step of a chain, a group or a chord cannot have a task_id; read the id "
+                "of its result"
+            )
+        args, chord = step.without_result(args, kwargs), options.pop("chord", None)
+        step.message = message_of(
+            app, name, args, kwargs, options, task_type=task_type, step=step, chord=chord
+        )
+        return NotSentYet(name)
     parent = app.current_worker_task
     if parent is not None and task_id is not None and parent.request.id == task_id:
         _ask_for_retry(app, parent.request, name, args, kwargs, options)
@@ -67,18 +130,23 @@ def send(
         message = message_of(app, name, args, kwargs, options, task_id=task_id, task_type=task_type)
     job = message.job_type.insert(message.payload)
     sent = task_id or task_id_of(job.pk)
-    signals.after_task_publish.send(
-        sender=name,
-        headers={**message.headers, "id": sent},
-        body=(args, kwargs, {}),
-        exchange="",
-        routing_key=job.queue,
-    )
+    published(message, sent)
     result = (result_cls or app.AsyncResult)(sent)
     result.ignored = bool(options.get("ignore_result"))
     if add_to_parent and parent is not None:
         parent.add_trail(result)
     return result
+
+
+def published(message: Message, task_id: str) -> None:
+    """Send Celery's signal."""
+    signals.after_task_publish.send(
+        sender=message.job_type.name,
+        headers={**message.headers, "id": task_id},
+        body=message.body,
+        exchange="",
+        routing_key=message.job_type.queue,
+    )
 
 
 def message_of(
@@ -90,31 +158,39 @@ def message_of(
     *,
     task_id: str | None = None,
     task_type: Any = None,
-    upstream: str | None = None,
+    step: Collected | None = None,
+    chord: Any = None,
 ) -> Message:
-    """The row of a task with these arguments and options. ``upstream`` is what the first argument
-    is replaced with when it runs. Raises what :func:`send` raises."""
+    """The row of a task with these arguments and options. Raises what :func:`send` raises."""
+    check_kinds(args, kwargs)
+    if task_type is None and name in app.tasks:
+        task_type = app.tasks[name]
+        options = {**task_type._get_exec_options(), **options}
     given = routed(app, name, args, kwargs, options, task_type)
     if (parent := app.current_worker_task) is not None:
         given.setdefault("root_id", parent.request.root_id or parent.request.id)
-        given.setdefault("parent_id", parent.request.id)
+        if step is None or step.after is None:
+            given.setdefault("parent_id", parent.request.id)
     job_type = _job_type(app, name)
-    payload = payload_of(job_type, args, kwargs)
     queue = queue_of(app, name, given)
     if expires := given.get("expires"):
-        expires = moment_of(app, expires)  # a retry does not expire later
-    headers = headers_of(name, task_id, {**given, "expires": expires})
+        given["expires"] = moment_of(app, expires)  # a retry does not expire later
+    message = message_in_celery(app, name, task_id, args, kwargs, {**given, "chord": chord})
     signals.before_task_publish.send(
         sender=name,
-        headers=headers,
-        body=(args, kwargs, {}),
+        headers=message.headers,
+        body=message.body,
         exchange="",
         routing_key=queue,
-        properties={},
+        properties=message.properties,
         declare=[],
         retry_policy=None,
     )
-    kept = stored(headers, by_position=by_position_of(job_type, args), upstream=upstream)
+    payload, more = payload_of(job_type, *message.body[:2])  # a receiver may change them
+    if payload.keys() == AS_A_PAIR.parameters.keys() and job_type.signature is not AS_A_PAIR:
+        job_type = replace(job_type, signature=AS_A_PAIR)  # so that it takes them, as a step too
+    places = {} if step is None else {"upstream": step.upstream, "after": step.after}
+    kept = stored(message, given, **more, **places)
     delay = delay_of(given)
     chosen = job_type.using(
         queue=queue,
@@ -124,7 +200,9 @@ def message_of(
         idempotency_key=task_id,
         headers=as_json(kept, name, "headers"),
     )
-    return Message(replace(chosen, **_limits(app, given)), payload, headers)
+    if limits := _limits(app, given):
+        chosen = replace(chosen, **limits)
+    return Message(chosen, payload, message.headers, message.body)
 
 
 def routed(

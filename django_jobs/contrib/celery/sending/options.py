@@ -11,6 +11,7 @@ from dateutil.parser import isoparse
 from django.utils import timezone
 
 from ....exceptions import EnqueueError
+from ..messages.requests import PROPERTIES, SHOWN
 
 INSTEAD = {
     "link": "use chain(this.s(), then.s())",
@@ -22,16 +23,21 @@ INSTEAD = {
 """Options that no row can have, and what to use."""
 
 OF_THE_BROKER = {
-    *("producer", "publisher", "connection", "router", "retry", "retry_policy", "reply_to"),
+    *("producer", "publisher", "connection", "router", "retry", "retry_policy", "origin"),
     *("compression", "delivery_mode", "mandatory", "immediate", "replaced_task_nesting"),
     *("route_name", "serializer", "retries", "exchange_type"),
 }
 """Options that concern the message, and mean nothing for a row."""
-KNOWN = OF_THE_BROKER | {
-    *("countdown", "eta", "expires", "queue", "exchange", "routing_key", "priority"),
-    *("time_limit", "soft_time_limit", "headers", "shadow", "ignore_result"),
-    *("root_id", "parent_id", "group_id", "group_index"),
-}
+KNOWN = (
+    OF_THE_BROKER
+    | PROPERTIES
+    | SHOWN
+    | {
+        *("countdown", "eta", "expires", "queue", "exchange", "routing_key", "priority"),
+        *("time_limit", "soft_time_limit", "headers", "shadow", "ignore_result"),
+        *("root_id", "parent_id", "group_id", "group_index"),
+    }
+)
 
 
 def check(name: str, options: Mapping[str, Any]) -> None:
