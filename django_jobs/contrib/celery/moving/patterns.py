@@ -209,7 +209,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _refuse(
         "delay",
         ("sent in async def",),
-        "a task is not sent in async code: await sync_to_async(task.delay)(...)",
+        "a task is not sent in async code: await task.adelay(...)",
     ),
     _refuse(
         "store_result",
