@@ -1,0 +1,213 @@
+"""Sends all situations, starts the worker of the command line, waits for what becomes of them, stops
+it, and prints a record of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import django
+
+django.setup()
+
+from celery import signals
+from celery.result import AsyncResult, GroupResult
+from kombu.exceptions import DecodeError
+
+from tests.patience import PATIENCE
+
+from .celery import CONTROL, FOLDER, MESSAGES, PROCESSED, RESULTS
+from .records import Reader, shown
+from .situations import ALL, Situation
+
+UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+AT = re.compile(r"situation (\d+)/")
+
+
+class Sent:
+    """A situation, and what is known of it."""
+
+    def __init__(self, number: int, situation: Situation) -> None:
+        self.number, self.situation = number, situation
+        self.record: dict[str, Any] = {"kind": situation.kind or situation.name}
+        self.result: Any = None
+        self.is_done = False
+        self.was_during = situation.during is None
+        self.published: list[Any] = []
+
+    def send(self) -> None:
+        """Send it, and note each message."""
+
+        def at(name: str) -> str:
+            return f"situation {self.number}/{name}"
+
+        def publish(sender: Any = None, **given: Any) -> None:
+            body, headers = given["body"], given["headers"]
+            told = {key: shown(headers.get(key)) for key in ("root_id", "timelimit", "retries")}
+            told["eta"] = bool(headers.get("eta"))
+            self.published.append(
+                [sender, given["routing_key"], shown(list(body[0])), shown(dict(body[1])), told]
+            )
+
+        signals.before_task_publish.connect(publish)
+        try:
+            self.result = self.situation.send(at)
+        except Exception as error:
+            self.record["raised"] = [type(error).__name__, str(error)]
+            self.is_done = True
+            return
+        finally:
+            signals.before_task_publish.disconnect(publish)
+            self.record["published"] = self.published
+        self.record["before"] = [[one.state, shown(one.result)] for one in leaves(self.result)]
+
+    def look(self, runs: Counter[str], begun: Any) -> None:
+        """See whether it has ended."""
+        if not self.was_during and f"situation {self.number}/a" in begun:
+            self.was_during = True
+            self.situation.during(self.result)  # type: ignore[misc]
+        ends = self.situation.ends
+        if ends is None:
+            self.is_done = all(is_ready(one) for one in leaves(self.result))
+        else:
+            wanted = Counter(f"situation {self.number}/{name}" for name in ends)
+            self.is_done = wanted <= runs or (
+                f"situation {self.number}/{self.situation.unless}" in runs
+            )
+
+    def told(self, names: dict[str, str]) -> None:
+        """Add what its result says."""
+        self.record["ended"] = self.is_done
+        if self.result is not None:
+            name_all(self.result, f"situation {self.number}/result", names)
+            self.record["result"] = tell(self.result)
+
+
+def leaves(result: Any) -> list[Any]:
+    if isinstance(result, GroupResult):
+        return [one for child in result.results for one in leaves(child)]
+    return [] if result is None else [result]
+
+
+def is_ready(result: Any) -> bool:
+    try:
+        return bool(result.ready())
+    except DecodeError:  # the file is not yet written
+        return False
+
+
+def name_all(result: Any, name: str, names: dict[str, str]) -> None:
+    """Names for the ids of a result, those before it and those in it."""
+    if result is None or not hasattr(result, "id"):
+        return
+    names.setdefault(result.id, name)
+    if isinstance(result, GroupResult):
+        for number, one in enumerate(result.results):
+            name_all(one, f"{name}.{number}", names)
+    name_all(result.parent, f"{name}.parent", names)
+
+
+def tell(result: Any) -> Any:
+    if isinstance(result, GroupResult):
+        return {
+            "group": [tell(one) for one in result.results],
+            "parent": tell(result.parent) if result.parent else None,
+            "completed": result.completed_count(),
+            "successful": result.successful(),
+            "failed": result.failed(),
+        }
+    if not isinstance(result, AsyncResult):
+        return shown(result)
+    told = {
+        "id": result.id,
+        "state": result.state,
+        "value": shown(result.result),
+        "traceback": (str(result.traceback or "").strip().splitlines() or [""])[-1],
+        "children": [shown(one) for one in result.children or []],
+        "parent": tell(result.parent) if result.parent else None,
+        "date_done": bool(result.date_done),
+        "name": result.name,
+        "retries": result.retries,
+        "args": shown(result.args),
+        "kwargs": shown(result.kwargs),
+        "queue": result.queue,
+        "worker": bool(result.worker),
+    }
+    if result.ready():
+        told["get"] = got(result)
+    return told
+
+
+def got(result: Any) -> Any:
+    try:
+        return shown(result.get(timeout=10))
+    except BaseException as error:
+        return {"raises": shown(error)}
+
+
+def main(worker: list[str]) -> None:
+    for folder in (MESSAGES, PROCESSED, CONTROL, RESULTS):
+        folder.mkdir(parents=True, exist_ok=True)
+    only = os.environ.get("DIFFERENTIAL_ONLY", "")
+    all_sent = [Sent(n, one) for n, one in enumerate(ALL) if only in one.name]
+    begun_at = time.monotonic()
+    for one in all_sent:
+        one.send()
+    sent_after = time.monotonic() - begun_at
+    with Path(FOLDER, "log").open("wb") as log:
+        process = subprocess.Popen(worker, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        read, at, runs = Reader(), {}, Counter[str]()
+        deadline = time.monotonic() + float(os.environ.get("DIFFERENTIAL_PATIENCE", PATIENCE))
+        while not all(one.is_done for one in all_sent) and time.monotonic() < deadline:
+            for line in read.new():
+                at |= {line["id"]: line["at"]} if line.get("at") else {}
+                name = at.get(line["id"], "")
+                runs[name if line["call"] == LAST else f"{name} {line['call']}"] += 1
+            for one in all_sent:
+                if not one.is_done:
+                    one.look(runs, at.values())
+            if process.poll() is not None:
+                break
+            time.sleep(0.2)
+        ran_after = time.monotonic() - begun_at
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE)
+    finally:
+        process.kill()
+    lines = Reader().new()
+    names = {line["id"]: line["at"] for line in lines if line.get("at")}
+    for one in all_sent:
+        one.told(names)
+    records = {one.situation.name: {**one.record, "tasks": {}} for one in all_sent}
+    places = {one.number: one.situation.name for one in all_sent}
+    for line in lines:
+        name = names.get(line["id"], "")
+        if (match := AT.match(name)) and int(match[1]) in places:
+            tasks = records[places[int(match[1])]]["tasks"]
+            task = tasks.setdefault(AT.sub("", name), {"requests": [], "calls": []})
+            task["calls"].append([line["call"], *line["fields"]])
+            if "request" in line:
+                task["requests"].append(line["request"])
+
+    def name_of(match: re.Match[str]) -> str:
+        return AT.sub("", f"<{names[match[0]]}>") if match[0] in names else "<an id>"
+
+    took = {"sent": sent_after, "ran": ran_after, "stopped": time.monotonic() - begun_at}
+    text = AT.sub("", UUID.sub(name_of, json.dumps({"records": records, "took": took})))
+    Path(FOLDER, "records.json").write_text(text)
+
+
+LAST = "task_postrun"
+"""The call that ends a run."""
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
