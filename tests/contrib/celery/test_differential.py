@@ -1,4 +1,4 @@
-"""A Celery project does the same with the one line and without it, but for what docs/celery.md says.
+"""A Celery project does the same with the one line and without it, but for the rows of a page.
 
 Real workers run the same situations: Celery's with files as its broker, and ``jobworker``.
 """
@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from django.db import connection
 PACKAGE = "tests.contrib.celery.differential"
 PROJECT = Path(__file__).resolve().parents[3]
 PAGE = PROJECT / "docs" / "celery.md"
+NOW = int(time.time())
 WORKERS = {
     "celery": ("celery", "-A", PACKAGE, "worker", "-c", "4", "-Q", "default,emails,bulk,strict"),
     "jobworker": ("django", "jobworker", "--skip-checks"),
@@ -42,6 +44,7 @@ def start(side: str, folder: Path) -> subprocess.Popen[bytes]:
         "DJANGO_SETTINGS_MODULE": f"{PACKAGE}.settings",
         "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
         "DIFFERENTIAL_FOLDER": str(folder),
+        "DIFFERENTIAL_NOW": str(NOW),
         "TASK_CLS": TASK_CLS[side],
     }
     command = [sys.executable, "-m", f"{PACKAGE}.script", sys.executable, "-m", *WORKERS[side]]
@@ -57,6 +60,87 @@ def records(folder: Path) -> Any:
     return json.loads((folder / "records.json").read_text())
 
 
+def unordered(value: Any) -> Any:
+    """A value without the order of its keys."""
+    if isinstance(value, list):
+        return [unordered(one) for one in value]
+    if isinstance(value, dict):
+        told = {key: unordered(one) for key, one in value.items()}
+        return told | {"dict": sorted(told["dict"], key=repr)} if "dict" in told else told
+    return value
+
+
+def compare(name: str, there: Any, here: Any) -> Iterator[str]:
+    """``name``, if the two differ by more than the order of keys; else that, if they do."""
+    if there != here:
+        yield "dict" if unordered(there) == unordered(here) else name
+
+
+def compare_each(kind: str, there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
+    for key in there.keys() | here.keys():
+        yield from compare(f"{kind}.{key}", there.get(key), here.get(key))
+
+
+def compare_results(there: Any, here: Any) -> Iterator[str]:
+    """Names of what the two results say otherwise."""
+    if there is None or here is None:
+        yield from compare("AsyncResult.parent", there, here)
+    elif "group" in there and "group" in here:
+        there, here = {**there}, {**here}
+        members = there.pop("group"), here.pop("group")
+        parents = there.pop("parent"), here.pop("parent")
+        yield from compare_each("GroupResult", there, here)
+        yield from compare("GroupResult.results", *map(len, members))
+        for one in (*zip(*members, strict=False), parents):
+            yield from compare_results(*one)
+    elif "id" in there and "id" in here:
+        # The row of a task has what Celery stores with its result alone.
+        here = {**here, **{key: None for key in EXTENDED if there[key] is None}}
+        yield from compare_results(there["parent"], here["parent"])
+        parent = {"parent": None}
+        yield from compare_each("AsyncResult", there | parent, here | parent)
+    else:
+        yield from compare("AsyncResult", there, here)
+
+
+def compare_tasks(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
+    """Names of what two tasks saw otherwise."""
+    yield from compare("runs", len(there["requests"]), len(here["requests"]))
+    for request, other in zip(there["requests"], here["requests"], strict=False):
+        yield from compare_each("request", request, other)
+    calls, others = there["calls"], here["calls"]
+    in_both = {call[0] for call in calls} & {call[0] for call in others}
+    for name in dict.fromkeys(call[0] for call in (*calls, *others)):
+        both = ([call for call in side if call[0] == name] for side in (calls, others))
+        yield from compare(name, *both)
+    order = ([call[0] for call in side if call[0] in in_both] for side in (calls, others))
+    yield from compare("order of calls", *order)
+
+
+def differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
+    """Names of what is otherwise in one situation."""
+    for key in ("raised", "before", "ended"):
+        yield from compare(key, there.get(key), here.get(key))
+    sent, also = there["published"], here["published"]
+    yield from compare("before_task_publish", len(sent), len(also))
+    for message, other in zip(sent, also, strict=True) if len(sent) == len(also) else ():
+        yield from compare_each("before_task_publish", message, other)
+    yield from compare_results(there.get("result"), here.get("result"))
+    for name in there["tasks"].keys() | here["tasks"].keys():
+        both = (side["tasks"].get(name, {"requests": [], "calls": []}) for side in (there, here))
+        yield from compare_tasks(*both)
+
+
+def rows(title: str) -> dict[str, str]:
+    """The names in the first column of the table of a section, and their rows."""
+    section = PAGE.read_text().split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+    table = [line for line in section.splitlines() if line.startswith("| ")]
+    return {name: line for line in table for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])}
+
+
+EXTENDED = ("name", "args", "kwargs", "queue", "worker", "retries", "date_done")
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.processes
 @pytest.mark.timeout(300)
@@ -68,3 +152,27 @@ def test_each_situation(tmp_path: Path) -> None:
     for side in sides:
         (out / f"{side}.json").write_text(json.dumps(records(tmp_path / side), indent=1))
         (out / f"{side}.log").write_bytes((tmp_path / side / "log").read_bytes())
+    check(records(tmp_path / "celery")["records"], records(tmp_path / "jobworker")["records"])
+
+
+def check(there: Any, here: Any) -> None:
+    """Each difference has its row, and each row a difference."""
+    differing, refused = rows("What differs"), rows("What is refused")
+    used, red, count = set[str](), [], Counter[str]()
+    for name, record in there.items():
+        kind = record["kind"]
+        found = set(differences(record, here[name]))
+        named = found & differing.keys()
+        if rest := found - named:
+            table = refused if kind in refused else differing
+            if kind in table:
+                named.add(kind)
+            else:
+                red.append(f"{name} [{kind}]: {', '.join(sorted(rest))}")
+        used |= named
+        is_refused = "raised" in here[name] and "raised" not in record
+        count["refused" if is_refused else "named" if named else "the same"] += 1
+    print(f"{len(there)} situations:", ", ".join(f"{n} {what}" for what, n in count.items()))
+    unused = [name for name in differing if name not in used]
+    assert not red, "no row of docs/celery.md names:\n" + "\n".join(red)
+    assert not unused, f"rows of docs/celery.md for which nothing differs: {unused}"

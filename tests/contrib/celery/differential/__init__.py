@@ -1,4 +1,4 @@
-"""One project with tasks, and a list of situations: what it sends, and what comes of it. Celery runs
+"""A project with tasks, and a list of situations: what it sends, and what comes of it. Celery runs
 it with ``TASK_CLS=celery.contrib.django.task:DjangoTask``, and ``jobworker`` with the one line."""
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from uuid import uuid4
 
 from celery import Celery
 from kombu.transport import filesystem
+from kombu.utils.json import dumps
 
 FOLDER = Path(os.environ.get("DIFFERENTIAL_FOLDER", os.devnull))
 MESSAGES, PROCESSED, CONTROL, RESULTS = (
@@ -46,7 +46,7 @@ def put(self: Any, queue: str, payload: Any, **more: Any) -> None:
     """Rename a message that was written: a reader may see that of kombu before its text."""
     name = f"{time.monotonic_ns()}_{uuid4()}.{queue}.msg"
     half = PROCESSED / f"{name}.half"
-    half.write_text(json.dumps(payload))
+    half.write_text(dumps(payload))
     half.rename(MESSAGES / name)
 
 

@@ -43,7 +43,10 @@ def shown(value: Any, depth: int = 0) -> Any:
     if type(value) is str:
         if len(value) <= LONG:
             return value
-        return {"text": len(value), "of": hashlib.sha256(value.encode(errors="replace")).hexdigest()}
+        return {
+            "text": len(value),
+            "of": hashlib.sha256(value.encode(errors="replace")).hexdigest(),
+        }
     if type(value) is float:
         return {"float": repr(value)}
     if type(value) is list:
@@ -56,7 +59,10 @@ def shown(value: Any, depth: int = 0) -> Any:
         return {"info": shown(value.exception, depth + 1), "traceback": bool(str(value))}
     if isinstance(value, BaseException):
         kind = type(value)
-        return {"error": f"{kind.__module__}.{kind.__qualname__}", "args": shown(list(value.args), depth + 1)}
+        return {
+            "error": f"{kind.__module__}.{kind.__qualname__}",
+            "args": shown(list(value.args), depth + 1),
+        }
     if isinstance(value, ResultBase):
         return {"result of": value.id}
     if isinstance(value, set | frozenset):

@@ -1,5 +1,5 @@
-"""Sends all situations, starts the worker of the command line, waits for what becomes of them, stops
-it, and prints a record of each."""
+"""Sends all situations, starts the worker of the command line, waits for what becomes of them,
+stops it, and writes a record of each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import django
-
-django.setup()
-
 from celery import signals
 from celery.result import AsyncResult, GroupResult
 from kombu.exceptions import DecodeError
@@ -29,6 +26,10 @@ from .records import Reader, shown
 from .situations import ALL, Situation
 
 UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+OF_A_MESSAGE = (
+    *("id", "root_id", "parent_id", "group", "timelimit", "retries", "shadow", "ignore_result"),
+    *("argsrepr", "kwargsrepr", "lang"),
+)
 AT = re.compile(r"situation (\d+)/")
 
 
@@ -50,12 +51,14 @@ class Sent:
             return f"situation {self.number}/{name}"
 
         def publish(sender: Any = None, **given: Any) -> None:
+            if sender == "celery.chord_unlock":
+                return
             body, headers = given["body"], given["headers"]
-            told = {key: shown(headers.get(key)) for key in ("root_id", "timelimit", "retries")}
-            told["eta"] = bool(headers.get("eta"))
-            self.published.append(
-                [sender, given["routing_key"], shown(list(body[0])), shown(dict(body[1])), told]
-            )
+            told = {key: shown(headers.get(key)) for key in OF_A_MESSAGE}
+            told |= {"eta": bool(headers.get("eta")), "expires": bool(headers.get("expires"))}
+            told |= {"task": sender, "routing_key": given["routing_key"]}
+            told |= {"args": shown(list(body[0])), "kwargs": shown(dict(body[1]))}
+            self.published.append(told)
 
         signals.before_task_publish.connect(publish)
         try:
@@ -139,7 +142,7 @@ def tell(result: Any) -> Any:
         "args": shown(result.args),
         "kwargs": shown(result.kwargs),
         "queue": result.queue,
-        "worker": bool(result.worker),
+        "worker": bool(result.worker) or None,
     }
     if result.ready():
         told["get"] = got(result)
@@ -154,6 +157,7 @@ def got(result: Any) -> Any:
 
 
 def main(worker: list[str]) -> None:
+    django.setup()
     for folder in (MESSAGES, PROCESSED, CONTROL, RESULTS):
         folder.mkdir(parents=True, exist_ok=True)
     only = os.environ.get("DIFFERENTIAL_ONLY", "")
@@ -202,7 +206,9 @@ def main(worker: list[str]) -> None:
         return AT.sub("", f"<{names[match[0]]}>") if match[0] in names else "<an id>"
 
     took = {"sent": sent_after, "ran": ran_after, "stopped": time.monotonic() - begun_at}
-    text = AT.sub("", UUID.sub(name_of, json.dumps({"records": records, "took": took})))
+    text = AT.sub(
+        "", UUID.sub(name_of, json.dumps({"records": records, "took": took}, default=str))
+    )
     Path(FOLDER, "records.json").write_text(text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,36 +49,90 @@ def situation(name: str, send: Callable[[At], Any], **more: Any) -> None:
 
 # Values: as a result, on their way through a chain, and as an argument
 
+NO_JSON = {
+    *("a tuple as key", "a set", "a frozenset", "a set in a dict", "a timedelta", "an Enum"),
+    *("a dataclass", "a path", "an object", "a complex number", "a generator", "a class"),
+    *("a function", "an exception"),
+}
+"""Values that Celery's serializer refuses, and those that PostgreSQL does."""
+NO_JSONB = {
+    *("NaN", "infinity", "NaN in a list", "text with NUL", "NUL in a key", "a lone surrogate"),
+    *("a list 100 deep", "1.5 MB of text"),
+}
+FLOATS = {"a large float": "1e16", "a very large float": "1e16", "minus zero": "-0.0"}
+
+
+def of_a_result(name: str) -> str:
+    """The kind of a situation in which a task returns this value."""
+    kind = "EncodeError" if name in NO_JSON else "ResultNotStored" if name in NO_JSONB else name
+    return FLOATS.get(name, kind)
+
+
+def of_an_argument(name: str) -> str:
+    return FLOATS.get(name, "PayloadError" if name in NO_JSON | NO_JSONB else name)
+
+
 for name in VALUES:
-    situation(f"result: {name}", lambda at, name=name: out.delay(name, at=at("a")))
+    situation(
+        f"result: {name}",
+        lambda at, name=name: out.delay(name, at=at("a")),
+        kind=of_a_result(name),
+    )
     situation(
         f"passed on: {name}",
         lambda at, name=name: chain(out.s(name, at=at("a")), after.s(at=at("b"))).delay(),
+        kind=of_a_result(name),
     )
     situation(
-        f"argument: {name}", lambda at, name=name: echo.delay(VALUES[name](), at=at("a"))
+        f"argument: {name}",
+        lambda at, name=name: echo.delay(VALUES[name](), at=at("a")),
+        kind=of_an_argument(name),
     )
-for name in ("a set", "NaN", "text with NUL", "a datetime", "the order of keys", "a dict like a note"):
+for name in (
+    "a set",
+    "NaN",
+    "text with NUL",
+    "a datetime",
+    "the order of keys",
+    "a dict like a note",
+):
     situation(
         f"in a header: {name}",
         lambda at, name=name: echo.apply_async(
             kwargs={"at": at("a")}, headers={"x": VALUES[name]()}
         ),
+        kind="a date in headers=" if name == "a datetime" else of_an_argument(name),
     )
     situation(
         f"header of a chord returns {name}",
         lambda at, name=name: chord(
             [out.s(name, at=at("a")), echo.s(1, at=at("b"))], collect.s(at=at("c"))
         ).delay(),
+        kind=of_a_result(name),
     )
     situation(
-        f"autoretry for the result: {name}", lambda at, name=name: tasks.auto_out.delay(name, at=at("a"))
+        f"autoretry for the result: {name}",
+        lambda at, name=name: tasks.auto_out.delay(name, at=at("a")),
+        kind=of_a_result(name),
     )
 
 # Errors
 
+KIND_OF_ERROR = {
+    **dict.fromkeys(
+        ("OtherArguments", "NoArguments", "KeywordOnly", "a local class"),
+        "UnpickleableExceptionWrapper",
+    ),
+    **dict.fromkeys(("CancelledError", "a BaseException"), "BaseException"),
+    "Ignore": "Ignore",
+}
 for name in ERRORS:
-    situation(f"raises: {name}", lambda at, name=name: fail.delay(name, at=at("a")), ends=["a"])
+    situation(
+        f"raises: {name}",
+        lambda at, name=name: fail.delay(name, at=at("a")),
+        ends=["a"],
+        kind=KIND_OF_ERROR.get(name, "exception.args"),
+    )
 
 
 def places(make: Callable[[str], Any]) -> dict[str, Callable[[At], Any]]:
@@ -138,6 +193,22 @@ ENDS: dict[str, Callable[[str], Any]] = {
     "a task of a queue": lambda at: tasks.placed.si(1, at=at),
 }
 FAILS = {"an error", "an error of two arguments", "a set", "a retry, exhausted"}
+COUNTED = (
+    *("header of a chord", "group in a chain", "chain in a chord", "chord in a chain"),
+    "chord in a chord",
+)
+KIND_OF_PLACE: dict[str, dict[bool, str]] = {
+    **{place: {True: "ChordError"} for place in COUNTED},
+    "before a group": {True: "a group behind a failure"},
+    "chain is the body": {True: "chord(..., chain(...))", False: "chord(..., chain(...))"},
+}
+"""By whether the task fails."""
+KIND_OF_END = {
+    "an error of two arguments": "exception.args",
+    "a set": "EncodeError",
+    "an ignored result": "ignore_result",
+    "a base class with apply_async": "Task.apply_async",
+}
 ENDS_OF_IGNORED = {
     "first of a chain": None,
     "middle of a chain": None,
@@ -159,27 +230,37 @@ for end, make in ENDS.items():
         ends = ENDS_OF_IGNORED[place] if end == "an ignored result" else None
         if end in FAILS and place == "before a group":
             ends = ["a"]
-        situation(f"{place}: {end}", lambda at, canvas=canvas: canvas(at).delay(), ends=ends)
+        situation(
+            f"{place}: {end}",
+            lambda at, canvas=canvas: canvas(at).delay(),
+            ends=ends,
+            kind=KIND_OF_END.get(end) or KIND_OF_PLACE.get(place, {}).get(end in FAILS) or place,
+        )
 for place, canvas in places(lambda at: echo.si(1, at=at)).items():
     situation(
         f"options of the whole, {place}",
         lambda at, canvas=canvas: canvas(at).apply_async(
             queue="emails", priority=4, headers={"tenant": "t"}
         ),
+        kind="chord.apply_async" if "chord" in place or "body" in place else "apply_async",
     )
 
 # Options, by each way to send
 
 
+NOW = datetime.datetime.fromtimestamp(float(os.environ["DIFFERENTIAL_NOW"]), datetime.UTC)
+
+
 def soon(**delta: float) -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(**delta)
+    """A moment that is the same on both sides."""
+    return NOW + datetime.timedelta(**delta)
 
 
 OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "none": dict,
     "countdown": lambda: {"countdown": 0.1},
     "countdown 0": lambda: {"countdown": 0},
-    "eta": lambda: {"eta": soon(milliseconds=100).isoformat()},
+    "eta": lambda: {"eta": soon(seconds=10).isoformat()},
     "eta in the past": lambda: {"eta": soon(days=-1).isoformat()},
     "expires": lambda: {"expires": 1000},
     "expires as a date": lambda: {"expires": soon(days=1).isoformat()},
@@ -238,20 +319,17 @@ for option, options in OPTIONS.items():
         )
 situation(
     "eta as a datetime",
-    lambda at: echo.apply_async(kwargs={"at": at("a")}, eta=soon(milliseconds=100)),
+    lambda at: echo.apply_async(kwargs={"at": at("a")}, eta=soon(seconds=10)),
 )
 situation(
     "a naive eta",
-    lambda at: echo.apply_async(
-        kwargs={"at": at("a")}, eta=soon(milliseconds=100).replace(tzinfo=None)
-    ),
+    lambda at: echo.apply_async(kwargs={"at": at("a")}, eta=soon(seconds=10).replace(tzinfo=None)),
 )
 situation(
-    "expires as a datetime", lambda at: echo.apply_async(kwargs={"at": at("a")}, expires=soon(days=1))
+    "expires as a datetime",
+    lambda at: echo.apply_async(kwargs={"at": at("a")}, expires=soon(days=1)),
 )
-situation(
-    "expired", lambda at: echo.apply_async(kwargs={"at": at("a")}, expires=soon(days=-1))
-)
+situation("expired", lambda at: echo.apply_async(kwargs={"at": at("a")}, expires=soon(days=-1)))
 situation(
     "expires before its countdown",
     lambda at: echo.apply_async(kwargs={"at": at("a")}, expires=0.3, countdown=0.6),
@@ -262,27 +340,36 @@ situation(
 situation(
     "a task_id as a UUID object",
     lambda at: echo.apply_async(kwargs={"at": at("a")}, task_id=uuid.UUID(int=7)),
+    kind="task_id=UUID(...)",
 )
 situation(
     "a task_id of a step",
     lambda at: chain(
-        add.s(1, 2, at=at("a")).set(task_id="the first"), after.s(at=at("b")).set(task_id="the last")
+        add.s(1, 2, at=at("a")).set(task_id="the first"),
+        after.s(at=at("b")).set(task_id="the last"),
     ).delay(),
+    kind="task_id",
 )
 situation(
     "an exchange without a queue",
     lambda at: echo.apply_async(kwargs={"at": at("a")}, exchange="other", routing_key="nowhere"),
     ends=(),
+    kind="exchange",
 )
 situation(
     "an exchange object",
-    lambda at: echo.apply_async(kwargs={"at": at("a")}, exchange=Exchange("default"), routing_key="default"),
+    lambda at: echo.apply_async(
+        kwargs={"at": at("a")}, exchange=Exchange("default"), routing_key="default"
+    ),
 )
-for serializer in ("pickle", "yaml", "msgpack"):
+for serializer in ("pickle", "yaml"):
     situation(
-        f'serializer="{serializer}"',
-        lambda at, serializer=serializer: echo.apply_async(kwargs={"at": at("a")}, serializer=serializer),
+        f"serializer {serializer}",
+        lambda at, serializer=serializer: echo.apply_async(
+            kwargs={"at": at("a")}, serializer=serializer
+        ),
         ends=(),
+        kind='serializer="pickle"' if serializer == "pickle" else serializer,
     )
 situation(
     "link",
@@ -325,17 +412,21 @@ situation(
 )
 situation(
     "on_error of a chain",
-    lambda at: chain(fail.s("one argument", at=at("a")), after.s(at=at("c")))
-    .on_error(out.si("a text", at=at("b")))
-    .delay(),
+    lambda at: (
+        chain(fail.s("one argument", at=at("a")), after.s(at=at("c")))
+        .on_error(out.si("a text", at=at("b")))
+        .delay()
+    ),
     kind="on_error",
     ends=["b"],
 )
 situation(
     "on_error of a chord",
-    lambda at: chord([fail.s("one argument", at=at("a")), add.s(1, 2, at=at("d"))], collect.s(at=at("c")))
-    .on_error(out.si("a text", at=at("b")))
-    .delay(),
+    lambda at: (
+        chord([fail.s("one argument", at=at("a")), add.s(1, 2, at=at("d"))], collect.s(at=at("c")))
+        .on_error(out.si("a text", at=at("b")))
+        .delay()
+    ),
     kind="on_error",
     ends=["b"],
 )
@@ -364,7 +455,17 @@ def _stamped(one: Any) -> Any:
 
 # The options of a task
 
-for task in (tasks.ignored, tasks.late, tasks.placed, tasks.routed, tasks.limited, tasks.tenant, tasks.named):
+KIND_OF_TASK = {tasks.ignored: "ignore_result", tasks.tenant: "Task.apply_async"}
+
+for task in (
+    tasks.ignored,
+    tasks.late,
+    tasks.placed,
+    tasks.routed,
+    tasks.limited,
+    tasks.tenant,
+    tasks.named,
+):
     for way, send in {
         "delay": lambda at, task: task.delay(1, at=at("a")),
         "send_task": lambda at, task: app.send_task(task.name, (1,), {"at": at("a")}),
@@ -372,18 +473,33 @@ for task in (tasks.ignored, tasks.late, tasks.placed, tasks.routed, tasks.limite
         "queue=": lambda at, task: task.apply_async((1,), {"at": at("a")}, queue="strict"),
         "priority=": lambda at, task: task.apply_async((1,), {"at": at("a")}, priority=1),
         "a group": lambda at, task: group(task.s(1, at=at("a"))).delay(),
-        "from a task": lambda at, task: tasks.relay.delay(task.name, [1], {"at": at("b")}, at=at("a")),
+        "from a task": lambda at, task: tasks.relay.delay(
+            task.name, [1], {"at": at("b")}, at=at("a")
+        ),
     }.items():
         ends = ["b"] if way == "from a task" else ["a"]
         situation(
             f"{task.name.rpartition('.')[2]}, {way}",
             lambda at, send=send, task=task: send(at, task),
             ends=ends,
+            kind=KIND_OF_TASK.get(task) or way,
         )
-situation("ignore_result=True", lambda at: echo.apply_async((1,), {"at": at("a")}, ignore_result=True), ends=["a"])
-situation("an ignored failure", lambda at: fail.apply_async(("one argument",), {"at": at("a")}, ignore_result=True), ends=["a"])
-situation("store_errors_even_if_ignored", lambda at: tasks.stores_errors.delay(at=at("a")), ends=["a"])
-situation("throws", lambda at: tasks.expected.delay(at=at("a")))
+situation(
+    "ignore_result=True",
+    lambda at: echo.apply_async((1,), {"at": at("a")}, ignore_result=True),
+    ends=["a"],
+    kind="ignore_result",
+)
+situation(
+    "an ignored failure",
+    lambda at: fail.apply_async(("one argument",), {"at": at("a")}, ignore_result=True),
+    ends=["a"],
+    kind="ignore_result",
+)
+situation(
+    "store_errors_even_if_ignored", lambda at: tasks.stores_errors.delay(at=at("a")), ends=["a"]
+)
+situation("throws", lambda at: tasks.expected.delay(at=at("a")), kind="exception.args")
 
 # Arguments
 
@@ -394,7 +510,9 @@ for name, send in {
     "any": lambda at: tasks.everything.delay(1, "b", [2], at=at("a"), zz=1, b=2),
     "any, without": lambda at: tasks.everything.delay(at=at("a")),
     "any of one list": lambda at: tasks.everything.delay(["a", "b"], at=at("a")),
-    "any, named args and kwargs": lambda at: tasks.everything.delay(args=[1], kwargs={"b": 2}, at=at("a")),
+    "any, named args and kwargs": lambda at: tasks.everything.delay(
+        args=[1], kwargs={"b": 2}, at=at("a")
+    ),
     "by position only": lambda at: tasks.by_position.delay(1, 5, at=at("a")),
     "a decorated task": lambda at: tasks.decorated.delay(1, b=5, at=at("a")),
     "a bound task": lambda at: tasks.bound.delay(1, b=5, at=at("a")),
@@ -412,7 +530,9 @@ for name, send in {
     "a set as args": lambda at: echo.apply_async({1}, {"at": at("a")}),
     "a list as kwargs": lambda at: echo.apply_async((), [("at", at("a"))]),
     "a partial signature": lambda at: add.s(1).delay(2, at=at("a")),
-    "a signature with more kwargs": lambda at: tasks.everything.s(1, x=1).apply_async((0,), {"at": at("a"), "x": 2}),
+    "a signature with more kwargs": lambda at: tasks.everything.s(1, x=1).apply_async(
+        (0,), {"at": at("a"), "x": 2}
+    ),
     "an immutable signature": lambda at: add.si(1, 2, at=at("a")).delay(5),
     "a clone of a signature": lambda at: add.s(1).clone((2,), {"at": at("a")}).delay(),
     "a signature as an argument": lambda at: tasks.everything.delay(add.s(1, 2), at=at("a")),
@@ -422,85 +542,168 @@ for name, send in {
 for name, send in {
     "untyped": lambda at: tasks.untyped.delay(at=at("a")),
     "send_task": lambda at: app.send_task(tasks.defaults.name, (), {"at": at("a")}),
-    "a signature by name": lambda at: app.signature(tasks.defaults.name, (1, 2, 3), {"at": at("a")}).delay(),
-    "an untyped step": lambda at: chain(add.s(1, 2, at=at("b")), tasks.untyped.s(1, 2, 3, at=at("a"))).delay(),
-    "a step": lambda at: chain(add.s(1, 2, at=at("b")), tasks.defaults.s(1, 2, 3, at=at("a"))).delay(),
+    "a signature by name": lambda at: app.signature(
+        tasks.defaults.name, (1, 2, 3), {"at": at("a")}
+    ).delay(),
+    "an untyped step": lambda at: chain(
+        add.s(1, 2, at=at("b")), tasks.untyped.s(1, 2, 3, at=at("a"))
+    ).delay(),
+    "a step": lambda at: chain(
+        add.s(1, 2, at=at("b")), tasks.defaults.s(1, 2, 3, at=at("a"))
+    ).delay(),
     "a member": lambda at: group(add.s(1, 2, at=at("b")), tasks.defaults.s(at=at("a"))).delay(),
 }.items():
     situation(f"wrong arguments: {name}", send, kind="wrong arguments")
 situation(
-    "send_task of an unknown name", lambda at: app.send_task("no.such.task", (1,), {"at": at("a")}), ends=()
+    "send_task of an unknown name",
+    lambda at: app.send_task("no.such.task", (1,), {"at": at("a")}),
+    ends=(),
 )
 
 # Retries
 
+KIND_OF_RETRY = {
+    "exhausted with two arguments": "exception.args",
+    "then a set": "EncodeError",
+    "expires": "self.retry(expires=...)",
+    "time limit": "self.retry(time_limit=...)",
+}
 for how in (
     *("plain", "countdown", "exc", "exhausted", "exhausted with exc", "exhausted in except"),
     *("exhausted with two arguments", "exc in except", "no retries", "no retries with exc"),
     *("one retry", "kwargs", "args", "queue", "priority", "headers", "then fails", "then a set"),
     *("expires", "time limit"),
 ):
-    situation(f"retry: {how}", lambda at, how=how: again.delay(how, at=at("a")))
+    situation(
+        f"retry: {how}",
+        lambda at, how=how: again.delay(how, at=at("a")),
+        kind=KIND_OF_RETRY.get(how, "self.retry"),
+    )
     situation(
         f"retry with options: {how}",
         lambda at, how=how: again.apply_async(
             (how,), {"at": at("a")}, expires=1000, priority=2, headers={"trace": "x"}
         ),
+        kind=KIND_OF_RETRY.get(how, "self.retry"),
     )
-situation("retry: not thrown", lambda at: again.delay("not thrown", at=at("a")), ends=["a", "a", "a"])
-situation("retry by hand", lambda at: tasks.retries_by_hand.delay(at=at("a")), ends=["a on_retry"])
+situation(
+    "retry: not thrown", lambda at: again.delay("not thrown", at=at("a")), ends=["a", "a", "a"]
+)
+situation(
+    "retry by hand",
+    lambda at: tasks.retries_by_hand.delay(at=at("a")),
+    ends=["a on_retry"],
+    kind="raise Retry(...)",
+)
 for how in ("waits", "waits without exc"):
     situation(
-        f"a retry {how}", lambda at, how=how: again.delay(how, at=at("a")), ends=["a on_retry"]
+        f"a retry {how}",
+        lambda at, how=how: again.delay(how, at=at("a")),
+        ends=["a on_retry"],
+        kind="RETRY",
     )
     situation(
         f"a retry {how}, of a chain",
         lambda at, how=how: chain(again.s(how, at=at("a")), after.s(at=at("b"))).delay(),
         ends=["a on_retry"],
+        kind="RETRY",
     )
 for name, times in (("one argument", 0), ("one argument", 1), ("one argument", 5)):
-    situation(f"autoretry {times}: {name}", lambda at, name=name, times=times: tasks.auto.delay(name, times, at=at("a")))
+    situation(
+        f"autoretry {times}: {name}",
+        lambda at, name=name, times=times: tasks.auto.delay(name, times, at=at("a")),
+    )
 for name in ("KeyError", "IndexError", "OSError", "TwoArguments", "UnicodeDecodeError"):
-    situation(f"autoretry: {name}", lambda at, name=name: tasks.auto.delay(name, 5, at=at("a")))
+    situation(
+        f"autoretry: {name}",
+        lambda at, name=name: tasks.auto.delay(name, 5, at=at("a")),
+        kind="exception.args",
+    )
 situation("autoretry with backoff", lambda at: tasks.backs_off.delay(1, at=at("a")))
 situation("autoretry with backoff, exhausted", lambda at: tasks.backs_off.delay(5, at=at("a")))
-situation("retry_kwargs", lambda at: tasks.auto_kwargs.delay(at=at("a")))
+situation("retry_kwargs", lambda at: tasks.auto_kwargs.delay(at=at("a")), kind="exception.args")
 situation("retry without end", lambda at: tasks.endless.delay(4, at=at("a")))
 situation("retry of an acks_late task", lambda at: tasks.late_again.delay(at=at("a")))
-situation("retry of an ignored task", lambda at: tasks.ignored_again.delay(at=at("a")), ends=["a"])
+situation(
+    "retry of an ignored task",
+    lambda at: tasks.ignored_again.delay(at=at("a")),
+    ends=["a"],
+    kind="ignore_result",
+)
 
 # Other ends
 
 for status in (0, 2, None, "a text"):
-    situation(f"sys.exit({status!r})", lambda at, status=status: tasks.leaves.delay(status, at=at("a")), kind="sys.exit")
-situation("sys.exit in a chain", lambda at: chain(tasks.leaves.s(2, at=at("a")), after.s(at=at("b"))).delay(), kind="sys.exit")
+    situation(
+        f"sys.exit({status!r})",
+        lambda at, status=status: tasks.leaves.delay(status, at=at("a")),
+        kind="sys.exit",
+    )
+situation(
+    "sys.exit in a chain",
+    lambda at: chain(tasks.leaves.s(2, at=at("a")), after.s(at=at("b"))).delay(),
+    kind="sys.exit",
+)
 situation("Ignore", lambda at: tasks.ignores.delay(at=at("a")), ends=["a"])
-situation("Ignore in a chain", lambda at: chain(tasks.ignores.s(at=at("a")), after.s(at=at("b"))).delay(), kind="Ignore", ends=["a"])
+situation(
+    "Ignore in a chain",
+    lambda at: chain(tasks.ignores.s(at=at("a")), after.s(at=at("b"))).delay(),
+    kind="Ignore",
+    ends=["a"],
+)
 situation("Reject", lambda at: tasks.rejects.delay(at=at("a")), ends=["a"])
 situation("a soft limit that is caught", lambda at: tasks.cleans_up.delay(at=at("a")))
-situation("a soft limit", lambda at: tasks.too_long.delay(at=at("a")))
-situation("a soft limit of apply_async", lambda at: tasks.works.apply_async(kwargs={"at": at("a")}, soft_time_limit=1))
-situation("a soft limit with autoretry", lambda at: tasks.too_long_twice.delay(at=at("a")))
-situation("a soft limit in a chain", lambda at: chain(tasks.cleans_up.s(at=at("a")), after.s(at=at("b"))).delay())
-situation("a hard limit", lambda at: tasks.far_too_long.delay(at=at("a")))
-situation("a hard limit in a chain", lambda at: chain(tasks.far_too_long.s(at=at("a")), after.s(at=at("b"))).delay())
-situation("a main thread", lambda at: tasks.has_signals.delay(at=at("a")))
+situation("a soft limit", lambda at: tasks.too_long.delay(at=at("a")), kind="exception.args")
+situation(
+    "a soft limit of apply_async",
+    lambda at: tasks.works.apply_async(kwargs={"at": at("a")}, soft_time_limit=1),
+    kind="exception.args",
+)
+situation(
+    "a soft limit with autoretry",
+    lambda at: tasks.too_long_twice.delay(at=at("a")),
+    kind="exception.args",
+)
+situation(
+    "a soft limit in a chain",
+    lambda at: chain(tasks.cleans_up.s(at=at("a")), after.s(at=at("b"))).delay(),
+)
+situation("a hard limit", lambda at: tasks.far_too_long.delay(at=at("a")), kind="TimeLimitExceeded")
+situation(
+    "a hard limit in a chain",
+    lambda at: chain(tasks.far_too_long.s(at=at("a")), after.s(at=at("b"))).delay(),
+    kind="TimeLimitExceeded",
+)
+situation("a main thread", lambda at: tasks.has_signals.delay(at=at("a")), kind="signal.signal")
 
 # Tasks that send
 
 for how in ("chain", "group", "chord"):
     situation(
-        f"a task sends a {how}", lambda at, how=how: tasks.spread.delay(how, at=at("a")), ends=["a", "a-1", "a-2", "a-3"]
+        f"a task sends a {how}",
+        lambda at, how=how: tasks.spread.delay(how, at=at("a")),
+        ends=["a", "a-1", "a-2", "a-3"],
     )
-situation("a task sends itself", lambda at: tasks.itself.delay(2, at=at("a")), ends=["a", "a+", "a++"])
-situation("self.replace", lambda at: tasks.replaces.delay(at=at("a")))
-situation("self.replace in a chain", lambda at: chain(tasks.replaces.s(at=at("a")), after.s(at=at("b"))).delay(), kind="self.replace")
 situation(
-    "add_to_chord",
-    lambda at: chord([tasks.adds_to_chord.s(at=at("a")), add.s(1, 2, at=at("b"))], collect.s(at=at("c"))).delay(),
+    "a task sends itself", lambda at: tasks.itself.delay(2, at=at("a")), ends=["a", "a+", "a++"]
+)
+situation("self.replace", lambda at: tasks.replaces.delay(at=at("a")))
+situation(
+    "self.replace in a chain",
+    lambda at: chain(tasks.replaces.s(at=at("a")), after.s(at=at("b"))).delay(),
+    kind="self.replace",
 )
 situation(
-    "request.chain", lambda at: chain(tasks.reads_chain.s(at=at("a")), after.s(at=at("b")), after.s(at=at("c"))).delay()
+    "add_to_chord",
+    lambda at: chord(
+        [tasks.adds_to_chord.s(at=at("a")), add.s(1, 2, at=at("b"))], collect.s(at=at("c"))
+    ).delay(),
+)
+situation(
+    "request.chain",
+    lambda at: chain(
+        tasks.reads_chain.s(at=at("a")), after.s(at=at("b")), after.s(at=at("c"))
+    ).delay(),
 )
 situation(
     "request.chain = None",
@@ -520,12 +723,15 @@ CANVASES: dict[str, Callable[[At], Any]] = {
     "a chain of none": lambda at: chain(),
     "a chord of one": lambda at: chord([add.s(1, 2, at=at("a"))], collect.s(at=at("b"))),
     "a chord of none": lambda at: chord([], collect.s(at=at("b"))),
-    "a chain of a group of none": lambda at: chain(add.s(1, 2, at=at("a")), group([]), collect.s(at=at("b"))),
+    "a chain of a group of none": lambda at: chain(
+        add.s(1, 2, at=at("a")), group([]), collect.s(at=at("b"))
+    ),
     "a group of groups": lambda at: group(
         group(add.s(1, 2, at=at("a")), add.s(1, 2, at=at("b"))), group(add.s(1, 2, at=at("c")))
     ),
     "a chain of chains": lambda at: chain(
-        chain(add.s(1, 2, at=at("a")), add.s(3, at=at("b"))), chain(add.s(4, at=at("c")), after.s(at=at("d")))
+        chain(add.s(1, 2, at=at("a")), add.s(3, at=at("b"))),
+        chain(add.s(4, at=at("c")), after.s(at=at("d"))),
     ),
     "a chain of two groups": lambda at: chain(
         group(add.s(1, 2, at=at("a")), add.s(3, 4, at=at("b"))),
@@ -537,10 +743,12 @@ CANVASES: dict[str, Callable[[At], Any]] = {
         collect.s(at=at("e")),
     ),
     "a group is the body": lambda at: chord(
-        [add.s(1, 2, at=at("a")), add.s(3, 4, at=at("b"))], group(collect.s(at=at("c")), collect.s(at=at("d")))
+        [add.s(1, 2, at=at("a")), add.s(3, 4, at=at("b"))],
+        group(collect.s(at=at("c")), collect.s(at=at("d"))),
     ),
     "a chord is the body": lambda at: chord(
-        [add.s(1, 2, at=at("a"))], chord([after.s(at=at("b")), after.s(at=at("c"))], collect.s(at=at("d")))
+        [add.s(1, 2, at=at("a"))],
+        chord([after.s(at=at("b")), after.s(at=at("c"))], collect.s(at=at("d"))),
     ),
     "chords, three deep": lambda at: chord(
         [chord([chord([add.s(1, 2, at=at("a"))], collect.s(at=at("b")))], collect.s(at=at("c")))],
@@ -550,31 +758,54 @@ CANVASES: dict[str, Callable[[At], Any]] = {
         chord([add.s(1, 2, at=at("a"))], collect.s(at=at("b"))),
         chord([add.s(1, 2, at=at("c"))], collect.s(at=at("d"))),
     ),
-    "immutable steps": lambda at: chain(add.si(1, 2, at=at("a")), add.si(3, 4, at=at("b")), echo.si(5, at=at("c"))),
+    "immutable steps": lambda at: chain(
+        add.si(1, 2, at=at("a")), add.si(3, 4, at=at("b")), echo.si(5, at=at("c"))
+    ),
     "an immutable body": lambda at: chord([add.s(1, 2, at=at("a"))], echo.si("done", at=at("b"))),
     "the pipe": lambda at: add.s(1, 2, at=at("a")) | add.s(3, at=at("b")) | after.s(at=at("c")),
-    "the pipe to a group": lambda at: add.s(1, 2, at=at("a")) | group(add.s(3, at=at("b")), add.s(4, at=at("c"))),
-    "a group, the pipe": lambda at: group(add.s(1, 2, at=at("a")), add.s(3, 4, at=at("b"))) | collect.s(at=at("c")),
-    "a step with options": lambda at: chain(
-        add.s(1, 2, at=at("a")), after.s(at=at("b")).set(queue="emails", headers={"x": "y"}, countdown=0.1)
+    "the pipe to a group": lambda at: (
+        add.s(1, 2, at=at("a")) | group(add.s(3, at=at("b")), add.s(4, at=at("c")))
     ),
-    "a step that expires": lambda at: chain(add.s(1, 2, at=at("a")), after.s(at=at("b")).set(expires=1000)),
+    "a group, the pipe": lambda at: (
+        group(add.s(1, 2, at=at("a")), add.s(3, 4, at=at("b"))) | collect.s(at=at("c"))
+    ),
+    "a step with options": lambda at: chain(
+        add.s(1, 2, at=at("a")),
+        after.s(at=at("b")).set(queue="emails", headers={"x": "y"}, countdown=0.1),
+    ),
+    "a step that expires": lambda at: chain(
+        add.s(1, 2, at=at("a")), after.s(at=at("b")).set(expires=1000)
+    ),
     "a body with options": lambda at: chord(
         [add.s(1, 2, at=at("a"))], collect.s(at=at("b")).set(queue="emails", priority=2)
     ),
-    "a group of one signature": lambda at: group([tasks.everything.s(n, at=at("a"))for n in range(1)]),
+    "a group of one signature": lambda at: group(
+        [tasks.everything.s(n, at=at("a")) for n in range(1)]
+    ),
     "a step by name": lambda at: chain(
-        app.signature(add.name, (1, 2), {"at": at("a")}), app.signature(after.name, kwargs={"at": at("b")})
+        app.signature(add.name, (1, 2), {"at": at("a")}),
+        app.signature(after.name, kwargs={"at": at("b")}),
     ),
-    "two fail": lambda at: group(fail.s("one argument", at=at("a")), fail.s("KeyError", at=at("b"))),
+    "two fail": lambda at: group(
+        fail.s("one argument", at=at("a")), fail.s("KeyError", at=at("b"))
+    ),
     "a chord, both fail": lambda at: chord(
-        [fail.s("one argument", at=at("a")), fail.s("one argument", at=at("b"))], collect.s(at=at("c"))
+        [fail.s("one argument", at=at("a")), fail.s("one argument", at=at("b"))],
+        collect.s(at=at("c")),
     ),
-    "a body that fails": lambda at: chord([add.s(1, 2, at=at("a"))], fail.si("one argument", at=at("b"))),
+    "a body that fails": lambda at: chord(
+        [add.s(1, 2, at=at("a"))], fail.si("one argument", at=at("b"))
+    ),
     "a chain of tenants": lambda at: chain(tasks.tenant.s(at=at("a")), tasks.tenant.s(at=at("b"))),
-    "a chord of tenants": lambda at: chord([tasks.tenant.s(at=at("a"))], tasks.tenant.s(at=at("b"))),
-    "any arguments of a step": lambda at: chain(add.s(1, 2, at=at("a")), tasks.everything.s(5, at=at("b"), zz=1, b=2)),
-    "by position in a step": lambda at: chain(add.s(1, 2, at=at("a")), tasks.by_position.s(5, at=at("b"))),
+    "a chord of tenants": lambda at: chord(
+        [tasks.tenant.s(at=at("a"))], tasks.tenant.s(at=at("b"))
+    ),
+    "any arguments of a step": lambda at: chain(
+        add.s(1, 2, at=at("a")), tasks.everything.s(5, at=at("b"), zz=1, b=2)
+    ),
+    "by position in a step": lambda at: chain(
+        add.s(1, 2, at=at("a")), tasks.by_position.s(5, at=at("b"))
+    ),
     "a bound step": lambda at: chain(add.s(1, 2, at=at("a")), tasks.bound.s(at=at("b"))),
     "a decorated step": lambda at: chain(add.s(1, 2, at=at("a")), tasks.decorated.s(at=at("b"))),
     "map": lambda at: echo.map([1, 2, 3]),
@@ -585,50 +816,105 @@ CANVASES: dict[str, Callable[[At], Any]] = {
     "chunks as a group": lambda at: add.chunks([(1, 2), (3, 4)], 1).group(),
     "map of a failure": lambda at: fail.map(["one argument"]),
 }
+KIND_OF_CANVAS = {
+    "a chain of none": "chain()",
+    "a group of groups": "group(group(...))",
+    "two groups and a body": "chain(group(...), group(...))",
+    "a chord is the body": "chord(..., chord(...))",
+    "two fail": "exception.args",
+    "a chord, both fail": "ChordError",
+    "a chain of tenants": "Task.apply_async",
+    "a chord of tenants": "Task.apply_async",
+    "a chord of one": "chord.apply_async",
+    "a group, the pipe": "chord.apply_async",
+}
 for name, canvas in CANVASES.items():
-    situation(name, lambda at, canvas=canvas: canvas(at).delay(), ends=() if "none" in name else None)
-for name in ("a chain of one", "the pipe", "a group, the pipe", "a chord of one", "a group of groups"):
-    canvas = CANVASES[name]
-    situation(f"{name}, called", lambda at, canvas=canvas: canvas(at).apply_async())
     situation(
-        f"{name}, with headers", lambda at, canvas=canvas: canvas(at).apply_async(headers={"tenant": "t"})
+        name,
+        lambda at, canvas=canvas: canvas(at).delay(),
+        ends=() if "none" in name else None,
+        kind=KIND_OF_CANVAS.get(name, ""),
     )
-    situation(f"{name}, with a countdown", lambda at, canvas=canvas: canvas(at).apply_async(countdown=0.1))
-    situation(f"{name}, that expires", lambda at, canvas=canvas: canvas(at).apply_async(expires=1000))
-    situation(f"{name}, as JSON", lambda at, canvas=canvas: app.signature(dict(canvas(at))).delay())
+for name in (
+    "a chain of one",
+    "the pipe",
+    "a group, the pipe",
+    "a chord of one",
+    "a group of groups",
+):
+    canvas, kind = CANVASES[name], KIND_OF_CANVAS.get(name, "")
+    situation(f"{name}, called", lambda at, canvas=canvas: canvas(at).apply_async(), kind=kind)
+    situation(
+        f"{name}, with headers",
+        lambda at, canvas=canvas: canvas(at).apply_async(headers={"tenant": "t"}),
+        kind=kind,
+    )
+    situation(
+        f"{name}, with a countdown",
+        lambda at, canvas=canvas: canvas(at).apply_async(countdown=0.1),
+        kind=kind,
+    )
+    situation(
+        f"{name}, that expires",
+        lambda at, canvas=canvas: canvas(at).apply_async(expires=1000),
+        kind=kind,
+    )
+    situation(
+        f"{name}, as JSON",
+        lambda at, canvas=canvas: app.signature(dict(canvas(at))).delay(),
+        kind=kind,
+    )
 situation("chord(header)(body)", lambda at: chord([add.s(1, 2, at=at("a"))])(collect.s(at=at("b"))))
-situation("arguments of a chain", lambda at: chain(add.s(1, at=at("a")), after.s(at=at("b"))).delay(5))
-situation("arguments of a group", lambda at: group(add.s(1, at=at("a")), add.s(2, at=at("b"))).delay(5))
+situation(
+    "arguments of a chain", lambda at: chain(add.s(1, at=at("a")), after.s(at=at("b"))).delay(5)
+)
+situation(
+    "arguments of a group", lambda at: group(add.s(1, at=at("a")), add.s(2, at=at("b"))).delay(5)
+)
 situation(
     "keywords of a group",
     lambda at: group(tasks.everything.s(at=at("a")), tasks.everything.s(at=at("b"))).delay(5, x=1),
 )
-situation("arguments of a chord", lambda at: chord([add.s(1, at=at("a"))], collect.s(at=at("b"))).apply_async((5,)))
+situation(
+    "arguments of a chord",
+    lambda at: chord([add.s(1, at=at("a"))], collect.s(at=at("b"))).apply_async((5,)),
+)
 
 # What others do with a task that waits or runs
 
 situation(
-    "revoke before it runs", lambda at: _revoked(echo.apply_async(kwargs={"at": at("a")}, countdown=1000)), ends=()
+    "revoke before it runs",
+    lambda at: _revoked(echo.apply_async(kwargs={"at": at("a")}, countdown=1000)),
+    ends=(),
+    kind="revoke",
 )
 situation(
-    "revoke with terminate", lambda at: tasks.works.delay(at=at("a")), during=lambda result: result.revoke(terminate=True)
+    "revoke with terminate",
+    lambda at: tasks.works.delay(at=at("a")),
+    during=lambda result: result.revoke(terminate=True),
+    kind="revoke(terminate=True)",
 )
 situation(
     "abort",
     lambda at: tasks.aborts.delay(at=at("a")),
     during=lambda result: AbortableAsyncResult(result.id, app=app).abort(),
+    kind="AbortableTask",
 )
 situation(
     "update_state from outside",
     lambda at: _stored(echo.apply_async(kwargs={"at": at("a")}, countdown=1000), "PROGRESS"),
     ends=(),
+    kind="store_result",
 )
 situation("an unknown id", lambda at: AsyncResult(str(uuid.UUID(int=1)), app=app), ends=())
-situation("store_result of an id of one's own", lambda at: _stored(app.AsyncResult("stored"), "SUCCESS"), ends=())
-situation("forget", lambda at: _forgotten(echo.apply_async(kwargs={"at": at("a")}, countdown=1000)), ends=())
+situation(
+    "store_result of an id of one's own",
+    lambda at: _stored(app.AsyncResult("stored"), "SUCCESS"),
+    ends=(),
+    kind="store_result",
+)
 situation("GroupResult.save", lambda at: _saved(group(add.s(1, 2, at=at("a"))).delay()))
-situation("join_native", lambda at: tasks.works and _native(group(add.s(1, 2, at=at("a"))).delay()))
-situation("an async def task", lambda at: _coroutine().delay(), ends=())
+situation("an async def task", lambda at: _coroutine().delay(), ends=(), kind="async def")
 
 
 def _revoked(result: Any) -> Any:
@@ -641,18 +927,8 @@ def _stored(result: Any, state: str) -> Any:
     return result
 
 
-def _forgotten(result: Any) -> Any:
-    result.forget()
-    return result
-
-
 def _saved(result: Any) -> Any:
     result.save()
-    return result
-
-
-def _native(result: Any) -> Any:
-    assert result.iter_native
     return result
 
 

@@ -163,7 +163,9 @@ def limited(value: Any = None, at: str = "") -> Any:
     return value
 
 
-@hooked(serializer="json", track_started=True, store_errors_even_if_ignored=True, ignore_result=True)
+@hooked(
+    serializer="json", track_started=True, store_errors_even_if_ignored=True, ignore_result=True
+)
 def stores_errors(at: str = "") -> Any:
     raise ValueError("no")
 
@@ -347,9 +349,7 @@ def auto_out(name: str, at: str = "") -> Any:
     return VALUES[name]()
 
 
-@hooked(
-    bind=True, autoretry_for=(ValueError,), retry_backoff=1, retry_jitter=False, max_retries=1
-)
+@hooked(bind=True, autoretry_for=(ValueError,), retry_backoff=1, retry_jitter=False, max_retries=1)
 def backs_off(self: Any, times: int, at: str = "") -> Any:
     if self.request.retries < times:
         raise ValueError("no")
