@@ -4,13 +4,12 @@ stops it, and writes a record of each."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
@@ -72,19 +71,24 @@ class Sent:
             self.record["published"] = self.published
         self.record["before"] = [[one.state, shown(one.result)] for one in leaves(self.result)]
 
-    def look(self, runs: Counter[str], begun: Any) -> None:
-        """See whether it has ended."""
+    def meddle(self, begun: Any) -> None:
+        """Do what is to be done while it runs, once it does."""
         if not self.was_during and f"situation {self.number}/a" in begun:
             self.was_during = True
             self.situation.during(self.result)  # type: ignore[misc]
+
+    def has_ended(self, seen: Counter[str]) -> bool:
+        """See whether it has, by its results or by calls that were seen."""
         ends = self.situation.ends
+        if self.is_done or not self.was_during:
+            return self.is_done
         if ends is None:
             self.is_done = all(is_ready(one) for one in leaves(self.result))
         else:
-            wanted = Counter(f"situation {self.number}/{name}" for name in ends)
-            self.is_done = wanted <= runs or (
-                f"situation {self.number}/{self.situation.unless}" in runs
-            )
+            prefix = f"situation {self.number}/"
+            wanted = Counter(f"{prefix}{name}" for name in ends)
+            self.is_done = wanted <= seen or prefix + self.situation.unless in seen
+        return self.is_done
 
     def told(self, names: dict[str, str]) -> None:
         """Add what its result says."""
@@ -156,33 +160,37 @@ def got(result: Any) -> Any:
         return {"raises": shown(error)}
 
 
+def wait(all_sent: list[Sent], worker: subprocess.Popen[bytes]) -> None:
+    """Wait for all to end, as long as any does."""
+    read, at, seen = Reader(), dict[str, str](), Counter[str]()
+    left = deque(all_sent)
+    deadline = time.monotonic() + PATIENCE
+    while left and worker.poll() is None and time.monotonic() < deadline:
+        for line in read.new():
+            at |= {line["id"]: line["at"]} if line.get("at") else {}
+            name = at.get(line["id"], "")
+            seen[name if line["call"] == LAST else f"{name} {line['call']}"] += 1
+            deadline = time.monotonic() + PATIENCE
+        for one in all_sent:
+            one.meddle(at.values())
+        while left and left[0].has_ended(seen):
+            left.popleft()
+        time.sleep(0.1)
+    for one in left:
+        one.has_ended(seen)
+
+
 def main(worker: list[str]) -> None:
     django.setup()
     for folder in (MESSAGES, PROCESSED, CONTROL, RESULTS):
         folder.mkdir(parents=True, exist_ok=True)
-    only = os.environ.get("DIFFERENTIAL_ONLY", "")
-    all_sent = [Sent(n, one) for n, one in enumerate(ALL) if only in one.name]
-    begun_at = time.monotonic()
+    all_sent = [Sent(*one) for one in enumerate(ALL)]
     for one in all_sent:
         one.send()
-    sent_after = time.monotonic() - begun_at
     with Path(FOLDER, "log").open("wb") as log:
         process = subprocess.Popen(worker, stdout=log, stderr=subprocess.STDOUT)
     try:
-        read, at, runs = Reader(), {}, Counter[str]()
-        deadline = time.monotonic() + float(os.environ.get("DIFFERENTIAL_PATIENCE", PATIENCE))
-        while not all(one.is_done for one in all_sent) and time.monotonic() < deadline:
-            for line in read.new():
-                at |= {line["id"]: line["at"]} if line.get("at") else {}
-                name = at.get(line["id"], "")
-                runs[name if line["call"] == LAST else f"{name} {line['call']}"] += 1
-            for one in all_sent:
-                if not one.is_done:
-                    one.look(runs, at.values())
-            if process.poll() is not None:
-                break
-            time.sleep(0.2)
-        ran_after = time.monotonic() - begun_at
+        wait(all_sent, process)
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
     finally:
@@ -192,11 +200,10 @@ def main(worker: list[str]) -> None:
     for one in all_sent:
         one.told(names)
     records = {one.situation.name: {**one.record, "tasks": {}} for one in all_sent}
-    places = {one.number: one.situation.name for one in all_sent}
     for line in lines:
         name = names.get(line["id"], "")
-        if (match := AT.match(name)) and int(match[1]) in places:
-            tasks = records[places[int(match[1])]]["tasks"]
+        if (match := AT.match(name)) and all_sent[int(match[1])].situation.ends != ():
+            tasks = records[all_sent[int(match[1])].situation.name]["tasks"]
             task = tasks.setdefault(AT.sub("", name), {"requests": [], "calls": []})
             task["calls"].append([line["call"], *line["fields"]])
             if "request" in line:
@@ -205,10 +212,7 @@ def main(worker: list[str]) -> None:
     def name_of(match: re.Match[str]) -> str:
         return AT.sub("", f"<{names[match[0]]}>") if match[0] in names else "<an id>"
 
-    took = {"sent": sent_after, "ran": ran_after, "stopped": time.monotonic() - begun_at}
-    text = AT.sub(
-        "", UUID.sub(name_of, json.dumps({"records": records, "took": took}, default=str))
-    )
+    text = AT.sub("", UUID.sub(name_of, json.dumps(records, default=str)))
     Path(FOLDER, "records.json").write_text(text)
 
 

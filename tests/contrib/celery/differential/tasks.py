@@ -186,7 +186,7 @@ def stateful(self: Any, how: str, at: str = "") -> Any:
     self.update_state(state="PROGRESS", meta={"n": 1})
     if how == "fails":
         raise ValueError("no")
-    return self.AsyncResult(self.request.id).state
+    return "done"
 
 
 @hooked(bind=True)
@@ -239,6 +239,11 @@ def reads_chain(self: Any, at: str = "") -> Any:
 def cuts_chain(self: Any, at: str = "") -> Any:
     self.request.chain = None
     return "cut"
+
+
+@shared_task
+async def waits(at: str = "") -> Any:
+    return 1
 
 
 # How tasks end
@@ -388,7 +393,7 @@ def spin(seconds: float) -> None:
         time.sleep(0.01)
 
 
-@hooked(soft_time_limit=1, time_limit=1000)
+@hooked(soft_time_limit=2, time_limit=1000)
 def cleans_up(at: str = "") -> Any:
     try:
         spin(900)
@@ -396,13 +401,13 @@ def cleans_up(at: str = "") -> Any:
         return "cleaned up"
 
 
-@hooked(soft_time_limit=1, time_limit=1000)
+@hooked(soft_time_limit=2, time_limit=1000)
 def too_long(at: str = "") -> Any:
     spin(900)
 
 
 @hooked(
-    soft_time_limit=1,
+    soft_time_limit=2,
     time_limit=1000,
     autoretry_for=(SoftTimeLimitExceeded,),
     max_retries=1,
@@ -412,7 +417,7 @@ def too_long_twice(at: str = "") -> Any:
     spin(900)
 
 
-@hooked(time_limit=2)
+@hooked(time_limit=3)
 def far_too_long(at: str = "") -> Any:
     spin(900)
 
