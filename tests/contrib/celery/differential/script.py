@@ -15,7 +15,7 @@ from typing import Any
 
 import django
 from celery import signals
-from celery.result import AsyncResult, GroupResult
+from celery.result import AsyncResult, EagerResult, GroupResult
 from kombu.exceptions import DecodeError
 
 from tests.patience import PATIENCE
@@ -83,7 +83,7 @@ class Sent:
         if self.is_done or not self.was_during:
             return self.is_done
         if ends is None:
-            self.is_done = all(is_ready(one) for one in leaves(self.result))
+            self.is_done = all(is_ready(one) for one in all_of(self.result))
         else:
             prefix = f"situation {self.number}/"
             wanted = Counter(f"{prefix}{name}" for name in ends)
@@ -96,12 +96,24 @@ class Sent:
         if self.result is not None:
             name_all(self.result, f"situation {self.number}/result", names)
             self.record["result"] = tell(self.result)
+        if self.situation.then is not None and "raised" not in self.record:
+            try:
+                self.record["then"] = shown(self.situation.then(self.result))
+            except Exception as error:
+                self.record["then"] = shown(error)
 
 
 def leaves(result: Any) -> list[Any]:
     if isinstance(result, GroupResult):
         return [one for child in result.results for one in leaves(child)]
-    return [] if result is None else [result]
+    return [result] if isinstance(result, AsyncResult) else []
+
+
+def all_of(result: Any) -> list[Any]:
+    """Its leaves, and those of what comes before."""
+    members = getattr(result, "results", [])
+    before = [one for member in (result, *members) for one in [getattr(member, "parent", None)]]
+    return [*leaves(result), *(one for parent in before if parent for one in all_of(parent))]
 
 
 def is_ready(result: Any) -> bool:
@@ -131,7 +143,7 @@ def tell(result: Any) -> Any:
             "successful": result.successful(),
             "failed": result.failed(),
         }
-    if not isinstance(result, AsyncResult):
+    if not isinstance(result, AsyncResult) or isinstance(result, EagerResult):
         return shown(result)
     told = {
         "id": result.id,
@@ -155,7 +167,7 @@ def tell(result: Any) -> Any:
 
 def got(result: Any) -> Any:
     try:
-        return shown(result.get(timeout=10))
+        return shown(result.get(timeout=PATIENCE))
     except BaseException as error:
         return {"raises": shown(error)}
 

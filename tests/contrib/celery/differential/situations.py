@@ -11,7 +11,7 @@ from typing import Any
 
 from celery import chain, chord, chunks, group
 from celery.contrib.abortable import AbortableAsyncResult
-from celery.result import AsyncResult
+from celery.result import AsyncResult, result_from_tuple
 from django.db import transaction
 from kombu import Exchange
 
@@ -29,7 +29,8 @@ class Situation:
     """``send`` returns the result. It has ended when all of its results are there; where Celery
     stores none, when each task of ``ends`` has run so often, or the hook behind its name was
     called, or the one of ``unless``. With an empty ``ends`` no task is looked at. ``kind`` is its
-    name in docs/celery.md. ``during`` is done when the task ``a`` has begun."""
+    name in docs/celery.md. ``during`` is done when the task ``a`` has begun, and
+    ``then`` when all have ended."""
 
     name: str
     send: Callable[[At], Any]
@@ -37,6 +38,7 @@ class Situation:
     ends: Sequence[str] | None = None
     unless: str = ""
     during: Callable[[Any], Any] | None = None
+    then: Callable[[Any], Any] | None = None
 
 
 ALL: list[Situation] = []
@@ -209,16 +211,16 @@ KIND_OF_END = {
     "a base class with apply_async": "Task.apply_async",
 }
 ENDS_OF_IGNORED = {
-    "first of a chain": None,
-    "middle of a chain": None,
-    "last of a chain": ["a"],
-    "member of a group": ["a", "b", "c"],
-    "body of a chord": ["a"],
-    "group ends a chain": ["a", "c"],
-    "before a group": None,
-    "chain in a group": None,
-    "chain in a chord": None,
-    "chain is the body": None,
+    "first of a chain": "abc",
+    "middle of a chain": "abc",
+    "last of a chain": "abc",
+    "member of a group": "abc",
+    "body of a chord": "abc",
+    "group ends a chain": "abc",
+    "before a group": "abc",
+    "chain in a group": "abcd",
+    "chain in a chord": "abcd",
+    "chain is the body": "abcde",
 }
 """Where Celery waits for an ignored result for ever, this is left out."""
 
@@ -878,6 +880,106 @@ situation(
     "arguments of a chord",
     lambda at: chord([add.s(1, at=at("a"))], collect.s(at=at("b"))).apply_async((5,)),
 )
+
+# What is read of a result, once all have ended
+
+KIND_OF_READING: dict[str, str] = {}
+
+
+def pair(at: At) -> Any:
+    return group(add.s(1, 2, at=at("a")), add.s(3, 4, at=at("b"))).delay()
+
+
+def three(at: At) -> Any:
+    return chain(add.s(1, 2, at=at("a")), add.s(3, at=at("b")), add.s(4, at=at("c"))).delay()
+
+
+def chorded(at: At) -> Any:
+    header = [add.s(1, 2, at=at("a")), add.s(3, 4, at=at("b"))]
+    return chord(header, collect.s(at=at("c"))).delay()
+
+
+def failing(at: At) -> Any:
+    return group(fail.s("one argument", at=at("a")), add.s(3, 4, at=at("b"))).delay()
+
+
+def one(at: At) -> Any:
+    return add.delay(1, 2, at=at("a"))
+
+
+def failed(at: At) -> Any:
+    return fail.delay("one argument", at=at("a"))
+
+
+READ: dict[str, Callable[[Any], Any]] = {
+    "get()": lambda result: result.get(),
+    "get(propagate=False)": lambda result: result.get(propagate=False),
+    "collect()": lambda result: [(found.id, value) for found, value in result.collect()],
+    "as_tuple()": lambda result: result.as_tuple(),
+    "as_list()": lambda result: result.as_list(),
+    "from a tuple": lambda result: result_from_tuple(result.as_tuple(), app=app).get(),
+    "ready()": lambda result: result.ready(),
+    "successful()": lambda result: result.successful(),
+    "failed()": lambda result: result.failed(),
+    "maybe_throw()": lambda result: result.maybe_throw(),
+    "forget()": lambda result: result.forget(),
+    "iterdeps()": lambda result: [found and found.id for found, _ in result.iterdeps()],
+    "then get() again": lambda result: [result.get(), result.get()],
+    "again by its id": lambda result: app.AsyncResult(result.id).state,
+}
+OF_A_GROUP: dict[str, Callable[[Any], Any]] = {
+    "join()": lambda result: result.join(),
+    "join(propagate=False)": lambda result: result.join(propagate=False),
+    "iterate()": lambda result: list(result),
+    "len()": len,
+    "by place": lambda result: result[1].get(),
+    "waiting()": lambda result: result.waiting(),
+    "completed_count()": lambda result: result.completed_count(),
+}
+OF_ONE: dict[str, Callable[[Any], Any]] = {
+    "info": lambda result: result.info,
+    "status": lambda result: result.status,
+    "wait()": lambda result: result.wait(),
+    "traceback": lambda result: bool(result.traceback),
+    "is itself": lambda result: [result == app.AsyncResult(result.id), result == result.id],
+    "graph": lambda result: len(result.graph),
+    "children": lambda result: result.children,
+}
+for text, send in {"one": one, "a failure": failed, "a chain": three, "a chord": chorded}.items():
+    for way, read in {**READ, **OF_ONE}.items():
+        if (text, way) in {("one", "forget()"), ("a failure", "forget()")}:
+            continue
+        situation(f"{way} of {text}", send, then=read, kind=KIND_OF_READING.get(way, ""))
+for text, send in {"a group": pair, "a group that failed": failing}.items():
+    for way, read in {**READ, **OF_A_GROUP}.items():
+        situation(f"{way} of {text}", send, then=read, kind=KIND_OF_READING.get(way, ""))
+
+# At once, in the process that sends
+
+EAGER: dict[str, Callable[[At], Any]] = {
+    "apply()": lambda at: add.apply((1, 2), {"at": at("a")}),
+    "apply() of a failure": lambda at: fail.apply(("one argument",), {"at": at("a")}),
+    "apply(throw=True)": lambda at: fail.apply(("one argument",), {"at": at("a")}, throw=True),
+    "apply() of retries": lambda at: again.apply(("exc",), {"at": at("a")}),
+    "apply() of a retry, exhausted": lambda at: again.apply(("exhausted",), {"at": at("a")}),
+    "apply() of a set": lambda at: out.apply(("a set",), {"at": at("a")}),
+    "apply() of an Ignore": lambda at: tasks.ignores.apply(kwargs={"at": at("a")}),
+    "apply() of a chain": lambda at: chain(add.s(1, 2), add.s(3), after.s()).apply(),
+    "apply() of a group": lambda at: group(add.s(1, 2), add.s(3, 4)).apply(),
+    "apply() of a chord": lambda at: chord([add.s(1, 2), add.s(3, 4)], collect.s()).apply(),
+    "a signature, called": lambda at: add.s(1, 2)(),
+    "a chain, called": lambda at: chain(add.s(1, 2, at=at("a")), add.s(3, at=at("b")))(),
+    "a task, called": lambda at: add(1, 2),
+    "a bound task, called": lambda at: tasks.bound(1),
+    "a failing task, called": lambda at: fail("one argument"),
+}
+for name, send in EAGER.items():
+    situation(
+        f"at once: {name}",
+        send,
+        ends=None if name == "a chain, called" else (),
+        then=lambda result: [result.get(), result.state] if hasattr(result, "get") else result,
+    )
 
 # What others do with a task that waits or runs
 
