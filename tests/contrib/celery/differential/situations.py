@@ -29,8 +29,8 @@ class Situation:
     """``send`` returns the result. It has ended when all of its results are there; where Celery
     stores none, when each task of ``ends`` has run so often, or the hook behind its name was
     called, or the one of ``unless``. With an empty ``ends`` no task is looked at. ``kind`` is its
-    name in docs/celery.md. ``during`` is done when the task ``a`` has begun, and
-    ``then`` when all have ended."""
+    name in docs/celery.md, or two of them with a ``|``. ``during`` is done when the task ``a`` has
+    begun, and ``then`` when all have ended."""
 
     name: str
     send: Callable[[At], Any]
@@ -231,11 +231,12 @@ for end, make in ENDS.items():
         ends = ENDS_OF_IGNORED[place] if end == "an ignored result" else None
         if end in FAILS and place == "before a group":
             ends = ["a"]
+        kinds = KIND_OF_END.get(end), KIND_OF_PLACE.get(place, {}).get(end in FAILS)
         situation(
             f"{place}: {end}",
             lambda at, canvas=canvas: canvas(at).delay(),
             ends=ends,
-            kind=KIND_OF_END.get(end) or KIND_OF_PLACE.get(place, {}).get(end in FAILS) or place,
+            kind="|".join(filter(None, kinds)) or place,
         )
 for place, canvas in places(lambda at: echo.si(1, at=at)).items():
     situation(
@@ -243,7 +244,8 @@ for place, canvas in places(lambda at: echo.si(1, at=at)).items():
         lambda at, canvas=canvas: canvas(at).apply_async(
             queue="emails", priority=4, headers={"tenant": "t"}
         ),
-        kind="chord.apply_async" if "chord" in place or "body" in place else "apply_async",
+        kind="chord.apply_async|chord(..., chain(...))" * (place == "chain is the body")
+        or ("chord.apply_async" if "chord" in place else "apply_async"),
     )
 
 # Options, by each way to send
@@ -298,16 +300,13 @@ WAYS: dict[str, Callable[[At, dict[str, Any]], Any]] = {
     "signature": lambda at, options: echo.s(1, at=at("a")).apply_async(**options),
     "set": lambda at, options: echo.s(1, at=at("a")).set(**options).delay(),
     "app.signature": lambda at, options: app.signature(
-        echo.name, (1,), {"at": at("a")}, options=options
-    )(),
+        echo.name, (1,), {"at": at("a")}, **options
+    ).apply_async(),
     "from a task": lambda at, options: tasks.relay.delay(
         echo.name, [1], {"at": at("b")}, options, at=at("a")
     ),
     "on commit": on_commit,
 }
-WAYS["app.signature"] = lambda at, options: app.signature(
-    echo.name, (1,), {"at": at("a")}, **options
-).apply_async()
 
 for option, options in OPTIONS.items():
     for way, send in WAYS.items():
