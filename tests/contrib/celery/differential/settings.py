@@ -1,0 +1,8 @@
+"""Of the processes that send and run the situations."""
+
+from __future__ import annotations
+
+from tests.settings import *  # noqa: F403
+from tests.settings import INSTALLED_APPS
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.contrib.celery.differential"]
