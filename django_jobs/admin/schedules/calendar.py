@@ -38,7 +38,6 @@ from .display import (
     state_badge,
     what_it_does,
     why_not,
-    zone_of,
 )
 
 CALENDAR = "django_jobs_schedule_calendar"
@@ -225,7 +224,7 @@ def _add(
                     when,
                     _change(due, rule.timezone) if due.change else "",
                     _exceptions(exceptions, day, zone),
-                    _link_to_move(moving, day, zone_of(schedule)) if moving else "",
+                    _link_to_move(moving, day, zone) if moving else "",
                 ),
             )
             day.lines.append(line)

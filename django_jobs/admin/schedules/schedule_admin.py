@@ -34,10 +34,10 @@ from .calendar import CALENDAR, calendar_view
 from .columns import ScheduleColumns, readonly_reason
 from .display import why_not
 from .form import ScheduleForm, form_for, upgraded_payload
+from .ticks import deletion_summary
 from .views import (
     OCCURRENCE,
     choose_job_type,
-    deletion_summary,
     list_notes,
     occurrence_view,
     page_context,
