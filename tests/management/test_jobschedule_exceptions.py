@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import Any
 
 import pytest
@@ -113,3 +114,31 @@ def test_a_skip_by_request_is_no_failure() -> None:
             [schedule.pk, outcome],
         )
         assert listed("--failing") == failing
+
+
+TICK = (
+    "INSERT INTO django_jobs_tick (schedule_id, due_at, outcome, reason, late_seconds, created_at)"
+    " VALUES (%s, now() + make_interval(mins => %s), %s, '', 0, now() + make_interval(mins => %s))"
+)
+
+
+@pytest.mark.parametrize("ahead", [5, 60 * 24 * 30])
+def test_the_last_tick_is_the_one_that_was_written_last(ahead: int) -> None:
+    """Not that of a due time to come, which was moved to an earlier time."""
+    schedule = armed()
+
+    def last() -> tuple[str, bool]:
+        (row,) = json.loads(jobschedule("list", "--json"))["schedules"]
+        assert row["last_at"] <= dt.datetime.now(dt.UTC).isoformat()
+        return row["last"]["outcome"], listed("--failing") == ["nightly"]
+
+    run_sql(TICK, [schedule.pk, ahead, "suppressed", -9])
+    assert last() == ("suppressed", True)
+    run_sql(TICK, [schedule.pk, ahead + 1, "fired", -8])
+    assert last() == ("fired", False)
+    run_sql(TICK, [schedule.pk, -7, "skipped_late", -7])
+    assert last() == ("skipped_late", True)
+    run_sql(TICK, [schedule.pk, -6, "fired", -6])
+    assert last() == ("fired", False)
+    run_sql(TICK, [schedule.pk, ahead - 1, "skipped_overlap", -5])
+    assert last() == ("skipped_overlap", True)

@@ -8,26 +8,27 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from django.db.models import OuterRef, Q, Subquery
-from django.db.models.functions import JSONObject
+from django.db.models import Q, Subquery
+from django.db.models.functions import JSONObject, Least
 
+from ...conf import conf
 from ...domain.changes import Occurrence, utc_text
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import describe, needs_both_elsewhere
 from ...domain.durations import exactly
 from ...domain.schedules import Rule
-from ...models import Schedule, Tick
+from ...models import Schedule
 from ...models.querysets import ScheduleQuerySet
 from ...models.schedule_state import CONDITIONS, ScheduleState
-from ...models.tick import TickOutcome
+from ...models.tick import TickOutcome, last_of_schedule
 from ..base import table
 from .lookup import all_schedules
 
 HEADS = ("NAME", "WHEN", "ZONE", "NEXT (UTC)", "NEXT (LOCAL)", "LAST", "OUTCOME", "STATE")
 LONGEST_CELL = 80
 
-LAST_TICK = Tick.objects.filter(schedule=OuterRef("pk")).order_by("-due_at")
 LAST_TICK_FIELDS = JSONObject(
+    at=Least("due_at", "created_at"),
     due_at="due_at",
     outcome="outcome",
     reason="reason",
@@ -43,9 +44,10 @@ def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
     matching = all_schedules().filter(name__icontains=text) if text else all_schedules()
     if not failing:
         return matching
+    last = last_of_schedule(conf().database)
     with_last = matching.annotate(
-        last_outcome=Subquery(LAST_TICK.values("outcome")[:1]),
-        last_status=Subquery(LAST_TICK.values("job__status")[:1]),
+        last_outcome=Subquery(last.values("outcome")[:1]),
+        last_status=Subquery(last.values("job__status")[:1]),
     )
     as_asked = (TickOutcome.FIRED, TickOutcome.SKIPPED)
     skipped = Q(last_outcome__isnull=False) & ~Q(last_outcome__in=as_asked)
@@ -55,7 +57,8 @@ def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
 
 def as_rows(schedules: ScheduleQuerySet) -> list[dict[str, Any]]:
     """The fields of each schedule as plain values, for JSON or a table."""
-    with_last = schedules.annotate(last=Subquery(LAST_TICK.values(fields=LAST_TICK_FIELDS)[:1]))
+    last = last_of_schedule(conf().database)
+    with_last = schedules.annotate(last=Subquery(last.values(fields=LAST_TICK_FIELDS)[:1]))
     return [_row(schedule, vars(schedule)["last"]) for schedule in with_last]
 
 
@@ -140,6 +143,7 @@ def _row(schedule: Schedule, last: dict[str, Any] | None) -> dict[str, Any]:
         "reason": reason(schedule, state),
         "next_due_at": due and due.astimezone(UTC).isoformat(),
         "next_due_local": due and _local(due, schedule.timezone),
+        "last_at": last and last.pop("at"),
         "last": last,
     }
 
@@ -152,7 +156,7 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
         row["timezone"],
         _utc(due) if due else "-",
         row["next_due_local"] or "-",
-        _utc(last["due_at"]) if last else "-",
+        _utc(row["last_at"]) if last else "-",
         _outcome(last) if last else "-",
         _cut(with_reason(row["state"], row["reason"])),
     )

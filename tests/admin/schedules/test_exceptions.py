@@ -16,6 +16,7 @@ from django_jobs import change_occurrence, move_occurrence, skip_occurrence
 from django_jobs.models import Schedule, ScheduleException
 from tests.admin.schedules.scheduling import EVIL, in_code, new_schedule
 from tests.admin.walking import Page, change_url, list_url, message_of
+from tests.factories import run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -327,3 +328,21 @@ def test_an_interval_in_a_zone_that_is_gone_stays_in_the_calendar(page: Page) ->
     Schedule.objects.update(timezone="Moon/1")
     assert len(rows_of(page)) == 3
     assert page.client.get(url_of(schedule)).status_code == 200
+
+
+def test_the_list_shows_the_tick_that_was_written_last_and_when(page: Page) -> None:
+    schedule = nightly()
+    tick = (
+        "INSERT INTO django_jobs_tick (schedule_id, due_at, outcome, reason, late_seconds,"
+        " created_at) VALUES (%s, now() + %s::interval, %s, '', 0, now() + %s::interval)"
+    )
+
+    def shown() -> str:
+        return words_of(page.client.get(list_url(Schedule)))
+
+    run_sql(tick, [schedule.pk, "5 d", "fired", "-4 d"])
+    assert re.search(r"fired 4 d\S* ago", shown())
+    run_sql(tick, [schedule.pk, "-3 d", "suppressed", "-3 d"])
+    assert re.search(r"suppressed 3 d\S* ago", shown())
+    run_sql(tick, [schedule.pk, "-2 d", "skipped", "-2 d"])
+    assert re.search(r"by request 2 d\S* ago", shown())
