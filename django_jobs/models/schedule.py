@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from django.db import models, router, transaction
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.changes import Change
-from ..domain.cron import UnknownTimezone
+from ..domain.cron import UnknownTimezone, check_timezone
 from ..domain.missed_due_times import LIMITS
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates, in_utc
@@ -326,6 +326,14 @@ class Schedule(models.Model):
             excluded_dates=frozenset(self.excluded_dates),
             changes=_changes_of(self.changes_json) if self.changes_json else (),
         )
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone of its clock; UTC if no zone has that name any more."""
+        try:
+            return check_timezone(self.timezone)
+        except UnknownTimezone:
+            return UTC
 
     @property
     def jobs_left(self) -> int | None:

@@ -24,7 +24,7 @@ from django.utils.translation import gettext as _
 
 from ... import registry
 from ...domain.changes import Change, Occurrence
-from ...domain.cron import UnknownTimezone, check_timezone, clock_change
+from ...domain.cron import check_timezone, clock_change
 from ...domain.cron_text import MONTHS, WEEKDAYS, describe, needs_both_elsewhere
 from ...domain.due_times import due_between
 from ...domain.durations import exactly
@@ -212,14 +212,6 @@ def cron_in_words(cron: str) -> str:
     return _in_words(cron, get_language())
 
 
-def zone_of(schedule: Schedule) -> tzinfo:
-    """The zone of a schedule; UTC if no zone has that name any more."""
-    try:
-        return check_timezone(schedule.timezone)
-    except UnknownTimezone:
-        return UTC
-
-
 def on_clock(at: datetime | None, zone: tzinfo, form: _StrOrPromise = WHOLE) -> str:
     """A time in ``zone``."""
     if at is None:
@@ -259,7 +251,7 @@ def next_due(schedule: Schedule, now: datetime) -> str:
         return _("a worker is about to compute it")
     if schedule.next_due_at is None:
         return NOTHING
-    zone = zone_of(schedule)
+    zone = schedule.zone
     notes: list[str] = []
     local = on_clock(schedule.next_due_at, zone, THIS_YEAR)
     with suppress(ValueError):  # a rule that a worker will refuse

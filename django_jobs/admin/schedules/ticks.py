@@ -20,7 +20,7 @@ from ..base.paginator import CappedCount, counted
 from ..lists.filters import CreatedSinceFilter, OutcomeFilter
 from ..lists.newest_list import NewestList, Searched
 from .columns import OF_SCHEDULE, OUTCOMES, SHORT, OfSchedule
-from .display import on_clock, zone_of
+from .display import on_clock
 
 SHOWN = 20
 OF_BACKFILL = frozenset({"backfill", "backfill__exact", "backfill__id__exact"})
@@ -66,11 +66,11 @@ class TickAdmin(OfSchedule):
 
     @admin.display(description=_("due"))
     def due(self, tick: Any) -> str:
-        return on_clock(tick.due_at, zone_of(tick.schedule))
+        return on_clock(tick.due_at, tick.schedule.zone)
 
     @admin.display(description=_("due"))
     def due_line(self, tick: Any) -> str:
-        return on_clock(tick.due_at, zone_of(tick.schedule), SHORT)
+        return on_clock(tick.due_at, tick.schedule.zone, SHORT)
 
     @admin.display(description=_("outcome"))
     def result_line(self, tick: Any) -> str:

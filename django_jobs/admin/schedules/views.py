@@ -32,7 +32,7 @@ from ...api.occurrences import (
     skip_occurrence,
 )
 from ...conf import conf
-from ...domain.changes import utc_text
+from ...domain.changes import zone_text
 from ...domain.schedules import INSTANT, in_utc
 from ...exceptions import JobsError
 from ...models import Backfill, Schedule, ScheduleException, Tick, Worker
@@ -56,7 +56,7 @@ from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
 from .backfills import last_backfills
 from .columns import readonly_reason
-from .display import local_text, on_clock, preview, what_it_does, zone_of
+from .display import local_text, on_clock, preview, what_it_does
 from .form import Choices, RuleForm, upgraded_payload
 from .ticks import last_ticks
 
@@ -185,7 +185,7 @@ def occurrence_view(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
         raise Http404
     back = change_url(page.admin_site, Schedule, pk)
     begin = _begin(request, schedule.read_at)
-    with timezone.override(zone_of(schedule)):
+    with timezone.override(schedule.zone):
         given = request.POST if request.method == "POST" else None
         may_read = request.user.has_perm("django_jobs.view_job_payload")
         choices, due, note = _coming(schedule, begin, request.GET.get("due", ""))
@@ -224,24 +224,24 @@ def _carry_out(schedule: Schedule, given: dict[str, Any], actor: Any) -> tuple[s
     due = parse_datetime(given["due"])
     assert due is not None
     asked: dict[str, Any] = {"actor": actor, "reason": given["reason"]}
-    name, zone = schedule.name, zone_of(schedule)
-    shown = {"time": local_text(due, zone)}
+    name, zone = schedule.name, schedule.zone
+    shown, named = {"time": local_text(due, zone)}, zone_text(due, zone)
     match given["does"]:
         case "skip":
             skip_occurrence(name, due, **asked)
-            return f"skipped {utc_text(due)}", _("%(time)s is skipped.") % shown
+            return f"skipped {named}", _("%(time)s is skipped.") % shown
         case "to":
             move_occurrence(name, due, given["to"], **asked)
             shown["to"] = local_text(given["to"], zone)
-            history = f"moved {utc_text(due)} to {utc_text(given['to'])}"
+            history = f"moved {named} to {zone_text(given['to'], zone)}"
             return history, _("%(time)s is moved to %(to)s.") % shown
         case "payload":
             change_occurrence(name, due, given["payload"], **asked)
-            history = f"changed the arguments of {utc_text(due)}"
+            history = f"changed the arguments of {named}"
             return history, _("%(time)s is given other arguments.") % shown
         case _:
             restore_occurrence(name, due, actor=actor)
-            return f"restored {utc_text(due)}", _("%(time)s is as its rule says again.") % shown
+            return f"restored {named}", _("%(time)s is as its rule says again.") % shown
 
 
 def _begin(request: HttpRequest, now: datetime) -> datetime:
@@ -258,7 +258,7 @@ def _coming(schedule: Any, begin: datetime, named: str) -> tuple[Choices, dateti
     """The next due times behind ``begin``, and those with an exception that are not among them,
     each by its time according to the rule. Which one is chosen: the ``named`` one, or else the
     first one behind ``begin``; and why the named one is not."""
-    now, zone = schedule.read_at, zone_of(schedule)
+    now, zone = schedule.read_at, schedule.zone
     found: dict[datetime, str] = {}
     first: list[tuple[datetime, datetime]] = []
     wanted = None
@@ -310,7 +310,7 @@ def _now_of(schedule: Any, due: datetime, may_read: bool) -> dict[str, Any]:
 
 def exceptions_of(schedule: Any, may_move: bool, site: Any) -> list[dict[str, Any]]:
     """The newest exceptions of a schedule, as its page shows them."""
-    now, zone = schedule.read_at, zone_of(schedule)
+    now, zone = schedule.read_at, schedule.zone
     url = reverse(f"admin:{OCCURRENCE}", args=[schedule.pk], current_app=site.name)
     strays = set()
     with suppress(ValueError, OverflowError):  # a rule that a worker will refuse
@@ -344,7 +344,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     if schedule is None:
         return context
     context["preview_url"] += f"?{urlencode({'jobs_made': schedule.jobs_made})}"
-    zone = zone_of(schedule)
+    zone = schedule.zone
     mine = {"schedule__id__exact": schedule.pk}
     job_type = registry.find(schedule.job_type)
     if page.has_add_permission(request) and job_type is not None and job_type.schedulable:

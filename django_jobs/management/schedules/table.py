@@ -12,7 +12,7 @@ from django.db.models import Q, Subquery
 from django.db.models.functions import JSONObject, Least
 
 from ...conf import conf
-from ...domain.changes import Occurrence, utc_text
+from ...domain.changes import Occurrence, zone_text
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import describe, needs_both_elsewhere
 from ...domain.durations import exactly
@@ -87,9 +87,9 @@ def reason(schedule: Schedule, state: ScheduleState) -> str:
         case ScheduleState.ON if schedule.next_due_at is not None:
             with suppress(ValueError):  # a rule that a worker will refuse
                 return "; ".join(
-                    f"its next due time is {one.note}"
+                    f"its next due time is {one.note(schedule.zone)}"
                     for one in schedule.rule.occurrences([schedule.next_due_at])
-                    if one.note
+                    if one.change is not None
                 )
             return ""
         case _:
@@ -113,13 +113,16 @@ def coming(rule: Rule, after: datetime, count: int) -> str:
     if needs_both_elsewhere(rule.cron):
         text += "\nA day that matches either day field is due; Debian's cron and pg_cron need both."
     if strays := rule.strays(after):
-        listed = ", ".join(utc_text(change.due) for change in strays)
+        zone = check_timezone(rule.timezone)
+        listed = ", ".join(zone_text(change.due, zone) for change in strays)
         text += f"\nNo longer a due time, so that its exception does nothing: {listed}."
     return text
 
 
 def _notes(one: Occurrence, timezone: str) -> str:
-    return "; ".join(filter(None, (clock_change(one.at, timezone), one.note)))
+    return "; ".join(
+        filter(None, (clock_change(one.at, timezone), one.note(check_timezone(timezone))))
+    )
 
 
 def span(begin: datetime, end: datetime, timezone: str) -> str:
@@ -179,7 +182,7 @@ def _utc(text: str) -> str:
 
 def _local(moment: datetime, timezone: str) -> str:
     try:
-        return f"{moment.astimezone(check_timezone(timezone)):%Y-%m-%d %H:%M:%S %Z}"
+        return zone_text(moment, check_timezone(timezone))
     except UnknownTimezone:
         return "-"
 

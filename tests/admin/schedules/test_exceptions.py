@@ -59,7 +59,7 @@ def test_a_due_time_is_skipped_from_the_page_of_its_schedule(page: Page) -> None
     assert (row.due_at, row.skipped, row.requested_by) == (DUE, True, "ada")
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.change_message) == (
-        *(str(schedule.pk), "skipped 2099-10-24 00:30:00 UTC"),
+        *(str(schedule.pk), "skipped 2099-10-24 02:30:00 CEST"),
     )
     shown = page.text(change_url(Schedule, schedule.pk))
     assert EVIL not in shown
@@ -80,8 +80,8 @@ def test_a_due_time_is_moved_and_restored_in_the_time_zone_of_its_schedule(page:
     assert not ScheduleException.objects.exists()
     messages = list(LogEntry.objects.order_by("pk").values_list("change_message", flat=True))
     assert messages == [
-        "moved 2099-10-24 00:30:00 UTC to 2099-10-23 21:00:00 UTC",
-        "restored 2099-10-24 00:30:00 UTC",
+        "moved 2099-10-24 02:30:00 CEST to 2099-10-23 23:00:00 CEST",
+        "restored 2099-10-24 02:30:00 CEST",
     ]
 
 
