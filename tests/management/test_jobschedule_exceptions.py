@@ -91,6 +91,14 @@ def test_each_refusal_is_in_the_time_zone_of_the_schedule() -> None:
         jobschedule("skip", "nightly", due)
 
 
+def test_a_time_that_the_clock_skips_is_refused() -> None:
+    in_paris()
+    for due, to in (("2099-10-24T02:30", "2099-03-29T02:30"), ("2100-03-28T02:30", "2100-01-01")):
+        with pytest.raises(CommandError, match="02:30:00 does not exist in Europe/Paris"):
+            jobschedule("move", "nightly", due, to)
+    assert not ScheduleException.objects.exists()
+
+
 def test_a_move_by_half_a_second_says_so() -> None:
     armed(cron="", every=3600.0)
     text = jobschedule("move", "nightly", "2099-10-24T03:00", "2099-10-24 03:00:00.5 UTC")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -135,12 +135,21 @@ def _locked(schedule: int, due: datetime) -> tuple[Schedule, datetime]:
     return row, due
 
 
-def _instant(at: datetime) -> datetime:
+def _instant(at: object) -> datetime:
+    if not isinstance(at, datetime):
+        raise TypeError(f"a due time is a datetime with a time zone, not {at!r}")
     if at.utcoffset() is None:
         raise OperationRefused(gettext_noop("a due time needs a time zone"))
     if not EPOCH.year <= at.year < 9999:
         raise OperationRefused(gettext_noop("the time is not between the years 1970 and 9998"))
-    return in_utc(at)
+    due = in_utc(at)
+    local = at.replace(tzinfo=None)
+    if (there := due.astimezone(at.tzinfo)).replace(tzinfo=None) != local:
+        raise OperationRefused(
+            f"{local:%Y-%m-%d %H:%M:%S} does not exist in {at.tzinfo}, because the clock goes"
+            f" forward; {zone_text(there, there.tzinfo or UTC)} does"
+        )
+    return due
 
 
 def _exception_of(row: Schedule, due: datetime) -> ScheduleException | None:
