@@ -98,7 +98,7 @@ def restore(schedule: int, due: datetime, *, actor: Actor = None) -> None:
 def _change(
     schedule: int, due: datetime, actor: Actor, by: str, reason: str, **does: Any
 ) -> ScheduleException:
-    demand(actor, PERMISSION)
+    demand(actor, PERMISSION, reason)
     with transaction.atomic(using=conf().database):
         row, due = _locked(schedule, due)
         _refuse_unknown(row, due)
@@ -109,8 +109,8 @@ def _change(
             if coming >= MOST_COMING:
                 raise OperationRefused(f"at most {MOST_COMING} exceptions can be to come")
             exception = ScheduleException(schedule=row, due_at=due)
-        if (to := does.get("moved_to")) is not None:
-            does["moved_to"] = _moved_to(row, due, to)
+        if "moved_to" in does and not does["skipped"]:
+            does["moved_to"] = _moved_to(row, due, does["moved_to"])
         written = {"requested_by": (name_of(actor) or by)[:200], "reason": reason[:300], **does}
         for name, value in written.items():
             setattr(exception, name, value)
