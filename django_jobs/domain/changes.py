@@ -43,10 +43,12 @@ class Change:
 
     def text_in(self, zone: tzinfo, *, there: bool = False) -> str:
         """The text with times in ``zone``; ``there`` for :attr:`text_there`."""
-        what = "skipped" if self.skipped else "with another payload"
+        what = "skipped" if self.skipped else ""
         if self.moved_to is not None:
             way, at = ("from", self.due) if there else ("to", self.moved_to)
             what = f"moved {way} {zone_text(at, zone)}"
+        if self.payload_json is not None:
+            what = f"{what} with another payload".strip()
         by = f" by {self.by}" if self.by else ""
         return f"{what}{by}: {self.reason}" if self.reason else f"{what}{by}"
 

@@ -165,6 +165,15 @@ def test_the_list_says_that_the_next_due_time_is_an_exception() -> None:
     assert "on: its next due time is moved from" in row
 
 
+def test_one_that_is_moved_and_changed_says_both() -> None:
+    in_paris()
+    jobschedule("change", "nightly", "2099-10-24T02:30", "{}")
+    jobschedule("move", "nightly", "2099-10-24T02:30", "2099-10-24T03:30", "--reason", "late")
+    text = f"moved from 2099-10-24 02:30:00 CEST with another payload by {operator()}: late"
+    assert text in jobschedule("next", "nightly")
+    assert f"its next due time is {text}"[:75] in row_of("nightly", jobschedule("list"))
+
+
 def test_what_is_no_longer_a_due_time_is_named() -> None:
     schedule = in_paris()
     jobschedule("skip", "nightly", "2099-10-24T02:30")

@@ -267,19 +267,18 @@ def next_due(schedule: Schedule, now: datetime) -> str:
 
 def exception_of(one: Occurrence, zone: tzinfo) -> str:
     """The exception of what comes, as it is seen from the time at which it comes."""
-    if one.change is None:
-        return ""
-    if one.change.moved_to is not None:
-        return _("moved from %(time)s") % {"time": local_text(one.due, zone)}
-    return what_it_does(one.change, zone)
+    return "" if one.change is None else what_it_does(one.change, zone, there=True)
 
 
-def what_it_does(change: Change, zone: tzinfo) -> str:
-    """The exception of a due time: ``skipped``."""
+def what_it_does(change: Change, zone: tzinfo, *, there: bool = False) -> str:
+    """The exception of a due time: ``skipped``. If it is moved, from which time with ``there``,
+    else to which one."""
     if change.skipped:
         return _("skipped")
     texts = []
-    if change.moved_to is not None:
+    if change.moved_to is not None and there:
+        texts.append(_("moved from %(time)s") % {"time": local_text(change.due, zone)})
+    elif change.moved_to is not None:
         texts.append(_("moved to %(time)s") % {"time": local_text(change.moved_to, zone)})
     if change.payload_json is not None:
         texts.append(_("with other arguments"))

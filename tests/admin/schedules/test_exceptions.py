@@ -346,3 +346,14 @@ def test_the_list_shows_the_tick_that_was_written_last_and_when(page: Page) -> N
     assert re.search(r"suppressed 3 d\S* ago", shown())
     run_sql(tick, [schedule.pk, "-2 d", "skipped", "-2 d"])
     assert re.search(r"by request 2 d\S* ago", shown())
+
+
+def test_a_due_time_that_is_moved_and_changed_shows_both(page: Page) -> None:
+    schedule = nightly(job_type="app.add", payload={"first": 1})
+    change_occurrence("nightly", DUE, {"first": 2})
+    move_occurrence("nightly", DUE, DUE + timedelta(hours=1))
+    there = "moved from Sat 24 Oct 2099, 02:30:00 CEST, with other arguments"
+    for url in (change_url(Schedule, schedule.pk), list_url(Schedule)):
+        assert there in page.read(url)
+    away = "moved to Sat 24 Oct 2099, 03:30:00 CEST, with other arguments"
+    assert f"02:30:00 CEST: {away}" in page.read(url_of(schedule))
