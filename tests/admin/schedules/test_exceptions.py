@@ -357,3 +357,21 @@ def test_a_due_time_that_is_moved_and_changed_shows_both(page: Page) -> None:
         assert there in page.read(url)
     away = "moved to Sat 24 Oct 2099, 03:30:00 CEST, with other arguments"
     assert f"02:30:00 CEST: {away}" in page.read(url_of(schedule))
+
+
+def test_the_calendar_counts_each_of_two_due_times_at_one_moment(page: Page) -> None:
+    nightly(cron="30 2,3,4 * * *", timezone="UTC")
+    first = START + timedelta(hours=2.5)
+    move_occurrence("nightly", first, first + timedelta(hours=1))
+    move_occurrence("nightly", first + DAY, first + 2 * DAY)
+    days = [row.partition(" nightly")[0] for row in rows_of(page)]
+    assert days == [
+        "03:30, 03:30, 04:30 3",
+        "03:30, 04:30 2",
+        "02:30, 02:30, 03:30, 04:30 4",
+    ]
+    skip_occurrence("nightly", first + timedelta(hours=1))
+    assert rows_of(page)[0].startswith("03:30, 04:30 2 nightly")
+    Schedule.objects.update(max_jobs=4)
+    days = [row.partition(" nightly")[0] for row in rows_of(page)]
+    assert days == ["03:30, 04:30 2", "03:30, 04:30 2", "not due 0"]
