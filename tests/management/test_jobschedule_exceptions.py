@@ -222,3 +222,14 @@ def test_the_last_tick_is_the_one_that_was_written_last(ahead: int) -> None:
     assert last() == ("fired", False)
     run_sql(TICK, [schedule.pk, ahead - 1, "skipped_overlap", -5])
     assert last() == ("skipped_overlap", True)
+
+
+def test_the_list_says_of_a_skipped_due_time_what_its_tick_says() -> None:
+    schedule = armed()
+    run_sql(TICK, [schedule.pk, -1, "skipped", -1])
+    assert "skipped: by request" in row_of("nightly", jobschedule("list"))
+    for reason in ("skipped", f"skipped by {operator()}", "skipped by ann: the bank is closed"):
+        Tick.objects.update(reason=reason)
+        row = row_of("nightly", jobschedule("list"))
+        assert f"  {reason}  " in row
+        assert "by request" not in row

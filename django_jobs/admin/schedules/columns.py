@@ -168,7 +168,7 @@ def readonly_reason(schedule: Schedule) -> str:
     if is_in_code(schedule):
         return gettext(
             "This schedule is declared in code and can be changed only there. Here it can be "
-            "paused, resumed, run now and backfilled."
+            "paused, resumed, run now and backfilled, and its due times skipped and moved."
         )
     if schedule.declared:
         return gettext(

@@ -166,6 +166,8 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
 
 
 def _outcome(last: dict[str, Any]) -> str:
+    if last["outcome"] == TickOutcome.SKIPPED and last["reason"]:  # by whom, and why
+        return _cut(last["reason"])
     label = str(TickOutcome(last["outcome"]).label)
     if last["job"] is None:
         return label

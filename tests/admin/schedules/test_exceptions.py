@@ -162,6 +162,8 @@ def test_it_needs_a_permission_of_its_own(page_of: Callable[..., Page]) -> None:
 
 def test_a_declared_schedule_can_have_exceptions(page: Page) -> None:
     with in_code("nightly", starts_at=START, every=86_400.0) as schedule:
+        shown = page.read(change_url(Schedule, schedule.pk))
+        assert "run now and backfilled, and its due times skipped and moved." in shown
         page.client.post(url_of(schedule), sent(START))
         assert ScheduleException.objects.get().skipped
 
