@@ -106,7 +106,8 @@ def with_changes(
     rule: Rule, due: DueTimes, begin: datetime, end: datetime, most: int, limit: int | None = None
 ) -> tuple[DueTimes, list[Occurrence]]:
     """The same for a rule with exceptions, without those that are skipped, and each of two at one
-    moment; and the exceptions in the span. Visits each due time of a span that has one: it is to be a day."""
+    moment; and the exceptions in the span. Visits each due time of a span that has one: it is to
+    be a day."""
     changes = [
         change
         for change in rule.changes

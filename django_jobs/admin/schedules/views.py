@@ -301,8 +301,8 @@ def _now_of(schedule: Any, due: datetime, may_read: bool) -> dict[str, Any]:
     job_type = registry.find(schedule.job_type)
     if may_read and job_type is not None:
         with suppress(ValueError, RecursionError):  # JSON that Python cannot read
-            own = row is not None and row.payload is not None
-            payload = upgraded_payload(job_type, row if own else schedule)
+            own = schedule if row is None or row.payload is None else row
+            payload = upgraded_payload(job_type, own)
             if masked(payload) == payload:  # else a secret would be shown
                 initial["payload"] = payload
     return initial
