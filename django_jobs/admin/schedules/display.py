@@ -30,6 +30,7 @@ from ...domain.due_times import due_between
 from ...domain.durations import exactly
 from ...domain.schedules import DAY, INSTANT, Rule
 from ...models import Schedule
+from ...models.schedule import rule_problem
 from ...models.timestamps import DistantTime
 from ...separators import localized, number_text
 from ..base.formatting import NOTHING, ago, badge
@@ -82,7 +83,7 @@ def preview(rule: Rule, now: datetime, jobs_left: int | None = None) -> Preview:
         rule.check()
         due = list(islice(rule.due_times(now), min(PREVIEWED, jobs_left or PREVIEWED)))
     except (ValueError, OverflowError) as error:
-        return Preview(error=str(error))
+        return Preview(error=rule_problem(error))
     zone = check_timezone(rule.timezone)
     if jobs_left == 0:
         due, note = [], _("Made all of its jobs. A larger maximum starts it again.")
