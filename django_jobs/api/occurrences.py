@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import registry
 from ..conf import conf
+from ..domain.errors import UNSTORABLE
 from ..domain.hints import did_you_mean
 from ..exceptions import OperationRefused, PayloadError
 from ..lifecycle.editing import occurrences
@@ -28,7 +29,7 @@ def skip_occurrence(
 
     With an ``actor``, a user, checks the permission ``move_schedule``; else ``by`` is who asked.
     Raises :class:`OperationRefused` for an unknown schedule, for what is no due time of it, and for
-    one that has come.
+    one that has come, ``TypeError`` for what is no name, no time or no text.
     """
     with needing_tables:
         pk = _named(schedule).pk
@@ -83,9 +84,13 @@ def restore_occurrence(schedule: str, due_at: datetime, *, actor: Actor = None) 
         occurrences.restore(_named(schedule).pk, due_at, actor=actor)
 
 
-def _named(name: str) -> Schedule:
+def _named(name: object) -> Schedule:
+    if not isinstance(name, str):
+        hint = "; pass its name" if isinstance(name, Schedule) else ""
+        raise TypeError(f"a schedule is given by its name, not {name!r}{hint}")
     rows = Schedule.objects.using(conf().database)
-    row = rows.filter(name=name).only("id", "job_type").first()
+    storable = rows.none() if UNSTORABLE.search(name) else rows.filter(name=name)
+    row = storable.only("id", "job_type").first()
     if row is None:
         names = rows.order_by("name").values_list("name", flat=True)[:MOST_COMPARED]
         hint = did_you_mean(name, names, most=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from heapq import merge
 from itertools import groupby
 from typing import NamedTuple
@@ -34,15 +34,21 @@ class Change:
     @property
     def text(self) -> str:
         """``moved to 2026-11-30 09:00:00 UTC by ann: the bank is closed``."""
-        return self._by_whom(f"moved to {utc_text(self.moved_to)}" if self.moved_to else "")
+        return self.text_in(UTC)
 
     @property
     def text_there(self) -> str:
         """The same at the time to which it is moved, with that from which it is."""
-        return self._by_whom(f"moved from {utc_text(self.due)}" if self.moved_to else "")
+        return self.text_in(UTC, there=True)
 
-    def _by_whom(self, moved: str) -> str:
-        what = "skipped" if self.skipped else moved or "with another payload"
+    def text_in(self, zone: tzinfo, *, there: bool = False) -> str:
+        """The text with times in ``zone``; ``there`` for :attr:`text_there`."""
+        what = "skipped" if self.skipped else ""
+        if self.moved_to is not None:
+            way, at = ("from", self.due) if there else ("to", self.moved_to)
+            what = f"moved {way} {zone_text(at, zone)}"
+        if self.payload_json is not None:
+            what = f"{what} with another payload".strip()
         by = f" by {self.by}" if self.by else ""
         return f"{what}{by}: {self.reason}" if self.reason else f"{what}{by}"
 
@@ -58,10 +64,9 @@ class Occurrence(NamedTuple):
     def is_skipped(self) -> bool:
         return self.change is not None and self.change.skipped
 
-    @property
-    def note(self) -> str:
-        """Its exception in words; empty without one."""
-        return "" if self.change is None else self.change.text_there
+    def note(self, zone: tzinfo) -> str:
+        """Its exception in words, with times in ``zone``; empty without one."""
+        return "" if self.change is None else self.change.text_in(zone, there=True)
 
 
 def changed(
@@ -97,6 +102,8 @@ def occurrences(
     return found
 
 
-def utc_text(at: datetime) -> str:
-    """``2026-11-30 09:00:00 UTC``."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def zone_text(at: datetime, zone: tzinfo) -> str:
+    """``2026-11-30 09:00:00 CET``, with the fraction of a second if there is one."""
+    local = at.astimezone(zone)
+    fraction = f".{local.microsecond:06}".rstrip("0") if local.microsecond else ""
+    return f"{local:%Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"

@@ -25,6 +25,7 @@ HORIZON = 50
 40 years away."""
 DST_POLICIES = ("once", "skip", "twice")
 
+EXAMPLE = "Europe/Paris"
 BEGINNING = datetime(2000, 1, 1)
 COMMON_YEAR = 2001
 ZONE_NAME = re.compile(r"[A-Z][\w+-]*(?:/[\w+-]+)*", re.ASCII)
@@ -32,6 +33,22 @@ ZONE_NAME = re.compile(r"[A-Z][\w+-]*(?:/[\w+-]+)*", re.ASCII)
 
 class BrokenCron(ValueError):
     """The cron expression is invalid; the message says why."""
+
+
+class ZonePrefix(BrokenCron):
+    """The line begins with a time zone, which a schedule has apart from its expression."""
+
+    def __init__(self, prefix: str, zone: str) -> None:
+        self.prefix, self.zone = prefix, zone
+        super().__init__(self.said("write timezone='{}'"))
+
+    def said(self, form: str) -> str:
+        """The message, with where the zone belongs: ``form``, for one that exists."""
+        try:
+            advice = form.format(check_timezone(self.zone))
+        except UnknownTimezone:
+            advice = f"{form.format(EXAMPLE)} or the like; no time zone is called {self.zone!r}"
+        return f"{self.prefix}= is no part of the expression: {advice}"
 
 
 class UnknownTimezone(ValueError):
@@ -245,8 +262,12 @@ def check_cron(cron: object, hash_id: str | None = None) -> None:
     """
     if not isinstance(cron, str):
         raise BrokenCron(f"a cron expression is text, not {type(cron).__name__}")
+    if prefix := cron_text.ZONE_PREFIX.match(cron.strip()):
+        raise ZonePrefix(prefix[1], prefix[2][:LONGEST_TIMEZONE])
     if len(cron) > LONGEST_CRON:
-        raise BrokenCron(f"a cron expression has at most {LONGEST_CRON} characters")
+        raise BrokenCron(
+            f"a cron expression has at most {LONGEST_CRON} characters; {cron_text.NO_COMMAND}"
+        )
     _check(cron, hash_id or "")
 
 

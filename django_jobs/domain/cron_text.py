@@ -24,6 +24,7 @@ ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+NO_COMMAND = "the user and the command of a line of a crontab are left out"
 MOST_TIMES = 6
 """Times of day that a description lists. For more it describes minutes and hours separately."""
 
@@ -79,15 +80,17 @@ def split(cron: str) -> list[str]:
     """
     text = cron.strip().lower()
     if prefix := ZONE_PREFIX.match(cron.strip()):
-        raise ValueError(f"{prefix[1]}= is no part of the expression: write timezone={prefix[2]!r}")
+        raise ValueError(f"{prefix[1]}= is no part of the expression")
     if text.startswith("@") and text not in ALIASES:
-        raise ValueError(f"{cron!r} is not one of {', '.join(ALIASES)}")
+        hint = f"; {NO_COMMAND}" if text.split()[0] in ALIASES else ""
+        raise ValueError(f"{cron!r} is not one of {', '.join(ALIASES)}{hint}")
     fields = ALIASES.get(text, text).split()
     if not fields:
         raise ValueError("the cron expression is empty")
     if len(fields) != len(FIELDS):
         names = ", ".join(field.name for field in FIELDS)
-        raise ValueError(f"{cron!r} has {len(fields)} fields, not five: {names}")
+        hint = f"; {NO_COMMAND}" if len(fields) > len(FIELDS) else ""
+        raise ValueError(f"{cron!r} has {len(fields)} fields, not five: {names}{hint}")
     for place in (2, 4):
         fields[place] = "*" if fields[place] == "?" else fields[place]
     return ["*" if re.fullmatch(r"\*/0*1", field) else field for field in fields]

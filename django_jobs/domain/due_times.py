@@ -105,8 +105,9 @@ def due_between(
 def with_changes(
     rule: Rule, due: DueTimes, begin: datetime, end: datetime, most: int, limit: int | None = None
 ) -> tuple[DueTimes, list[Occurrence]]:
-    """The same for a rule with exceptions, without those that are skipped; and the exceptions in
-    the span. Visits each due time of a span that has one: it is to be a day."""
+    """The same for a rule with exceptions, without those that are skipped, and each of two at one
+    moment; and the exceptions in the span. Visits each due time of a span that has one: it is to
+    be a day."""
     changes = [
         change
         for change in rule.changes
@@ -115,7 +116,7 @@ def with_changes(
     if not changes:
         return due, []
     coming = rule.occurrences(takewhile(lambda at: at < end, rule.due_times(begin - INSTANT)))
-    times = sorted({one.at for one in coming if not one.is_skipped})[:limit]
+    times = [one.at for one in coming if not one.is_skipped][:limit]
     last = times[-1] if times else None
     due = replace(due, count=len(times), first=tuple(times[:most]), last=last)
     away = [

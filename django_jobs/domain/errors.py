@@ -100,6 +100,17 @@ def clean(text: str) -> str:
     return UNSTORABLE.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
+def reason_problem(reason: object) -> str | None:
+    """Why a reason that a person gives cannot be stored, or None. Raises ``TypeError`` for what is
+    no text."""
+    if not isinstance(reason, str):
+        raise TypeError(f"a reason is text, not {reason!r}")
+    if not (found := UNSTORABLE.search(reason)):
+        return None
+    what = "a NUL character" if found.group() == "\0" else "a lone surrogate"
+    return f"the reason has {what}, which PostgreSQL cannot store"
+
+
 def cut(text: str, limit: int) -> str:
     """At most ``limit`` characters of ``text``: its head, how many are left out, and its tail."""
     if len(text) <= limit:

@@ -240,7 +240,7 @@ def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch)
         late = timedelta(seconds=round((schedule.now - one.at).total_seconds()))
         outcome, reason = TickState.SKIPPED_LATE, f"seen {late} late"
         if one.change is not None and one.is_skipped:
-            outcome, reason = TickState.SKIPPED, one.change.text
+            outcome, reason = TickState.SKIPPED, one.change.text_in(schedule.zone)
         ticks.append(_not_fired(schedule, one, outcome, reason))
     try:
         fire = _admitted(schedule, coming, live, batch)
@@ -283,7 +283,7 @@ def _admitted(
             NewTick(
                 schedule=schedule.pk,
                 due=one.due,
-                reason="" if one.change is None else one.change.text,
+                reason="" if one.change is None else one.change.text_in(schedule.zone),
                 moved_to=_moved(one),
                 request=batch.requests.of(schedule, one.change),
                 delay=_jitter(schedule, one.due),

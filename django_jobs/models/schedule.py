@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from django.db import models, router, transaction
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.changes import Change
-from ..domain.cron import UnknownTimezone
+from ..domain.cron import UnknownTimezone, ZonePrefix, check_timezone
 from ..domain.missed_due_times import LIMITS
 from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates, in_utc
@@ -272,7 +272,7 @@ class Schedule(models.Model):
             field = "cron" if self.cron or self.every is None else "every"
             field = "timezone" if isinstance(error, UnknownTimezone) else field
             field = "excluded_dates" if isinstance(error, TooManyDates) else field
-            raise ValidationError({field: str(error)}) from None
+            raise ValidationError({field: rule_problem(error)}) from None
         for field in ("jitter_seconds", "catch_up_limit"):
             if not isfinite(getattr(self, field) or 0.0):
                 raise ValidationError({field: _("Enter a finite number.")})
@@ -330,6 +330,14 @@ class Schedule(models.Model):
         )
 
     @property
+    def zone(self) -> tzinfo:
+        """The zone of its clock; UTC if no zone has that name any more."""
+        try:
+            return check_timezone(self.timezone)
+        except UnknownTimezone:
+            return UTC
+
+    @property
     def jobs_left(self) -> int | None:
         """The number of jobs that its due times may still make; None is any number."""
         return None if self.max_jobs is None else max(self.max_jobs - self.jobs_made, 0)
@@ -354,3 +362,10 @@ def _changes_of(text: str) -> tuple[Change, ...]:
                 row[name] = row[name] and in_utc(datetime.fromisoformat(row[name]))
             changes.append(Change(**row))
     return tuple(changes)
+
+
+def rule_problem(error: Exception) -> str:
+    """Why a rule is refused, for a person with the form of its schedule."""
+    if isinstance(error, ZonePrefix):
+        return error.said("choose {} in the field Time zone")
+    return str(error)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import F, OuterRef, Subquery, Value
+from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
-from ..domain.schedules import TickState
+from ..domain.schedules import EPOCH, TickState
 from .job import Job
 from .schedule import Schedule
 from .timestamps import FloatField, TimestampField
@@ -101,3 +103,15 @@ class Tick(models.Model):
 
     def __str__(self) -> str:
         return f"{self.due_at:%Y-%m-%d %H:%M:%S} {self.get_outcome_display()}"
+
+
+def last_of_schedule(alias: str) -> models.QuerySet[Tick]:
+    """The ticks of a schedule of the outer query, of which the first is the last that was written.
+    A due time that was moved to an earlier one has its tick before it has come. So only the last
+    one that had come is looked up in the index of due times, with those behind it."""
+    ticks = Tick.objects.using(alias)
+    come = ticks.filter(schedule=OuterRef(OuterRef("pk")), due_at__lte=F("created_at"))
+    last = Subquery(come.order_by("-due_at").values("due_at")[:1])
+    since = Coalesce(last, Value(EPOCH), output_field=TimestampField())
+    behind = ticks.filter(schedule=OuterRef("pk"), due_at__gte=since)
+    return behind.order_by("-created_at", "-due_at")

@@ -520,6 +520,17 @@ def test_h_on_a_day_that_never_comes_is_refused_for_the_names_that_it_hits() -> 
         ("CRON_TZ='Europe/Paris' 0 7 * * *", "write timezone='Europe/Paris'"),
         ('cron_tz="UTC"', "write timezone='UTC'"),
         (
+            "CRON_TZ=Mars/X 0 3 * * *",
+            "write timezone='Europe/Paris' or the like; no time zone is called 'Mars/X'$",
+        ),
+        ("TZ=utc 0 3 * * *", "no time zone is called 'utc'"),
+        ("CRON_TZ=" + 300 * "x" + " 0 3 * * *", "no time zone is called 'xxx"),
+        ("0 3 * * * /usr/bin/backup", "6 fields, not five: .*; the user and the command of a line"),
+        ("0 3 * * * root /usr/bin/backup -q", "8 fields, .* command of a line of a crontab are"),
+        ("@daily /usr/bin/backup", "is not one of .*command of a line of a crontab are left out"),
+        ("0 3 * * * " + "x" * 100, "at most 100 characters; .* command of a line of a crontab"),
+        ("0 3 * *", "4 fields, not five: minute, hour, day, month, day of the week$"),
+        (
             "0 0 31W 2,4 *",
             "day '31w': there is never a day 31 in February, April; list the months that have it",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from itertools import islice
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -121,9 +122,18 @@ def test_a_skipped_due_time_takes_no_place_of_one_that_fires(at_most: int) -> No
 
 def test_the_words_of_an_exception() -> None:
     skipped = Change(due=at(1), skipped=True, by="ann", reason="closed")
-    moved = Change(due=at(1), moved_to=at(2), payload_json="{}")
+    moved = Change(due=at(1), moved_to=at(2))
+    both = Change(due=at(1), moved_to=at(2), payload_json="", by="ann", reason="late")
     payload = Change(due=at(1), payload_json="{}", reason="once")
     assert skipped.text == skipped.text_there == "skipped by ann: closed"
     assert moved.text == "moved to 2026-11-30 02:00:00 UTC"
     assert moved.text_there == "moved from 2026-11-30 01:00:00 UTC"
     assert payload.text == payload.text_there == "with another payload: once"
+    assert both.text == "moved to 2026-11-30 02:00:00 UTC with another payload by ann: late"
+    assert both.text_there == (
+        "moved from 2026-11-30 01:00:00 UTC with another payload by ann: late"
+    )
+    paris = ZoneInfo("Europe/Paris")
+    assert both.text_in(paris) == (
+        "moved to 2026-11-30 03:00:00 CET with another payload by ann: late"
+    )

@@ -183,6 +183,19 @@ def test_two_due_times_at_one_moment_leave_a_tick_each() -> None:
     assert outcomes(schedule) == [(0, "fired"), (1, "fired"), (2, "fired")]
 
 
+@pytest.mark.parametrize(
+    ("overlap", "first_of", "second_of"),
+    [("skip", "fired", "skipped_overlap"), ("allow", "fired", "fired")],
+)
+def test_of_two_due_times_at_one_moment_the_policy_decides_about_the_second(
+    overlap: str, first_of: str, second_of: str
+) -> None:
+    schedule, first = ahead(overlap=overlap)
+    move_occurrence("tick", first, first + HOUR)
+    pass_by(2 * HOUR)
+    assert outcomes(schedule) == [(0, first_of), (1, second_of)]
+
+
 def test_a_due_time_that_is_moved_to_a_skipped_one_fires() -> None:
     schedule, first = ahead()
     skip_occurrence("tick", first + HOUR)

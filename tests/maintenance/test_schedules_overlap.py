@@ -196,6 +196,31 @@ def test_a_success_in_between_ends_a_row_of_dead_jobs(between: str) -> None:
     assert outcomes(schedule)[-1] == "fired ready"
 
 
+@pytest.mark.parametrize(
+    ("early", "others", "paused"),
+    [
+        ("succeeded", ("dead", "dead"), True),
+        ("dead", ("succeeded", "dead"), False),
+        ("dead", ("dead",), True),
+        ("succeeded", ("dead",), False),
+    ],
+)
+def test_a_due_time_that_was_moved_to_an_earlier_one_ended_when_it_was_made(
+    early: str, others: tuple[str, ...], paused: bool
+) -> None:
+    schedule = due_schedule(pause_after_dead=2)
+    look()
+    finish(schedule, early)
+    run_sql("UPDATE django_jobs_tick SET due_at = now() + interval '30 d'")
+    for how in others:
+        come_due(schedule)
+        finish(schedule, how)
+    run_sql("UPDATE django_jobs_tick SET due_at = now() + interval '9 d' WHERE due_at > now()")
+    come_due(schedule)
+    schedule.refresh_from_db()
+    assert (schedule.paused_at is not None) is paused
+
+
 def test_the_dead_of_a_backfill_do_not_pause() -> None:
     schedule = overdue(3.1, pause_after_dead=1)
     now = run_sql("SELECT now()")[0][0]

@@ -355,3 +355,20 @@ def test_a_pasted_rule_that_needs_both_day_fields_elsewhere_is_noted(
     ):
         last = shown.splitlines()[-1]
         assert (last == EITHER) is noted
+
+
+@pytest.mark.parametrize(
+    ("cron", "advice"),
+    [
+        ("CRON_TZ=UTC 0 3 * * *", "write --timezone UTC"),
+        ("TZ='Asia/Tokyo' 0 3 * * *", "write --timezone Asia/Tokyo"),
+        (
+            "CRON_TZ=Mars/X 0 3 * * *",
+            "write --timezone Europe/Paris or the like; no time zone is called 'Mars/X'",
+        ),
+    ],
+)
+def test_a_line_with_a_zone_is_refused_with_the_option_for_it(cron: str, advice: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        jobschedule("next", "--cron", cron)
+    assert str(refused.value).endswith(f"= is no part of the expression: {advice}")

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from ...models import Backfill, Job, Schedule, Tick
 from ..access.visible import Visible
 from ..base.formatting import moment_in_zone
-from ..schedules.display import on_clock, zone_of
+from ..schedules.display import on_clock
 
 KEY = re.compile(r"schedule/(\d{1,18})/")
 """The prefix of a scheduled job's idempotency key."""
@@ -27,7 +27,7 @@ def origin(job: Job, visible: Visible) -> str:
         return _due_text(name, moment_in_zone(job.scheduled_for))
     due_text = _due_text(
         visible.link(Schedule, schedule.pk, schedule.name),
-        on_clock(job.scheduled_for, zone_of(schedule)),
+        on_clock(job.scheduled_for, schedule.zone),
     )
     if tick is None or tick.backfill_id is None:
         return due_text

@@ -40,7 +40,7 @@ from ..base.model_admin import allowed_by, section
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
 from .columns import SHORT, OfSchedule
-from .display import on_clock, zone_of
+from .display import on_clock
 
 SHOWN = 5
 LABELS = dict(JobStatus.choices)
@@ -134,19 +134,19 @@ class BackfillAdmin(OfSchedule):
 
     @admin.display(description=_("from"))
     def begins(self, backfill: Any) -> str:
-        return on_clock(backfill.begins_at, zone_of(backfill.schedule))
+        return on_clock(backfill.begins_at, backfill.schedule.zone)
 
     @admin.display(description=_("to"))
     def ends(self, backfill: Any) -> str:
-        return on_clock(backfill.ends_at, zone_of(backfill.schedule))
+        return on_clock(backfill.ends_at, backfill.schedule.zone)
 
     @admin.display(description=_("from"))
     def begins_line(self, backfill: Any) -> str:
-        return on_clock(backfill.begins_at, zone_of(backfill.schedule), SHORT)
+        return on_clock(backfill.begins_at, backfill.schedule.zone, SHORT)
 
     @admin.display(description=_("to"))
     def ends_line(self, backfill: Any) -> str:
-        return on_clock(backfill.ends_at, zone_of(backfill.schedule), SHORT)
+        return on_clock(backfill.ends_at, backfill.schedule.zone, SHORT)
 
     @admin.display(description=_("state"))
     def state(self, backfill: Any) -> str:
@@ -192,7 +192,7 @@ def backfill_view(page: ModelAdmin, request: HttpRequest, pk: int) -> HttpRespon
     schedule = page.get_queryset(request).filter(pk=pk).first()
     if schedule is None:
         raise Http404
-    zone = zone_of(schedule)
+    zone = schedule.zone
     with timezone.override(zone):
         form = RangeForm(request.POST if request.method == "POST" else None)
         due: list[datetime] = []
@@ -232,7 +232,7 @@ def _page(
     form: forms.Form,
     due: list[datetime],
 ) -> TemplateResponse:
-    zone = zone_of(schedule)
+    zone = schedule.zone
     first = [on_clock(moment, zone) for moment in due[:NAMED]]
     back = change_url(page.admin_site, Schedule, schedule.pk)
     return console_page(

@@ -23,6 +23,7 @@ from ...domain.cron import check_timezone
 from ...domain.due_times import DueTimes, due_between, with_changes
 from ...models import Schedule
 from ...models.database import database_time
+from ...models.schedule import rule_problem
 from ...models.schedule_exception import with_changes as annotated
 from ...models.schedule_state import ScheduleState
 from ...separators import number_text
@@ -38,7 +39,6 @@ from .display import (
     state_badge,
     what_it_does,
     why_not,
-    zone_of,
 )
 
 CALENDAR = "django_jobs_schedule_calendar"
@@ -163,7 +163,7 @@ def calendar_of(
                 _add(days, schedule, name, now, zone, moving)
                 continue
             except (ValueError, OverflowError) as error:  # the row was not written by a form
-                why = str(error)
+                why = rule_problem(error)
             status: str = badge("error", ScheduleState.ERROR.label)
         else:
             status, why = state_badge(schedule, now), PLACE.sub("", why_not(schedule))
@@ -225,7 +225,7 @@ def _add(
                     when,
                     _change(due, rule.timezone) if due.change else "",
                     _exceptions(exceptions, day, zone),
-                    _link_to_move(moving, day, zone_of(schedule)) if moving else "",
+                    _link_to_move(moving, day, zone) if moving else "",
                 ),
             )
             day.lines.append(line)

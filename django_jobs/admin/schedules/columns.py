@@ -37,7 +37,6 @@ from .display import (
     preview,
     state_badge,
     why_not,
-    zone_of,
 )
 
 OUTCOMES = {**dict(TickOutcome.choices), TickOutcome.SKIPPED_OVERLAP: _("skipped: overlap")}
@@ -120,7 +119,7 @@ class ScheduleColumns(ModelAdmin):
     def last_due_text(self, schedule: Any) -> str:
         if schedule.last_due_at is None:
             return NOTHING
-        local = on_clock(schedule.last_due_at, zone_of(schedule))
+        local = on_clock(schedule.last_due_at, schedule.zone)
         return format_html("{} ({})", local, ago(schedule.last_due_at, schedule.read_at))
 
     created_text = moment_column("created_at", _("created"))
@@ -169,7 +168,7 @@ def readonly_reason(schedule: Schedule) -> str:
     if is_in_code(schedule):
         return gettext(
             "This schedule is declared in code and can be changed only there. Here it can be "
-            "paused, resumed, run now and backfilled."
+            "paused, resumed, run now and backfilled, and its due times skipped and moved."
         )
     if schedule.declared:
         return gettext(

@@ -24,12 +24,13 @@ from django.utils.translation import gettext as _
 
 from ... import registry
 from ...domain.changes import Change, Occurrence
-from ...domain.cron import UnknownTimezone, check_timezone, clock_change
+from ...domain.cron import check_timezone, clock_change
 from ...domain.cron_text import MONTHS, WEEKDAYS, describe, needs_both_elsewhere
 from ...domain.due_times import due_between
 from ...domain.durations import exactly
 from ...domain.schedules import DAY, INSTANT, Rule
 from ...models import Schedule
+from ...models.schedule import rule_problem
 from ...models.timestamps import DistantTime
 from ...separators import localized, number_text
 from ..base.formatting import NOTHING, ago, badge
@@ -82,7 +83,7 @@ def preview(rule: Rule, now: datetime, jobs_left: int | None = None) -> Preview:
         rule.check()
         due = list(islice(rule.due_times(now), min(PREVIEWED, jobs_left or PREVIEWED)))
     except (ValueError, OverflowError) as error:
-        return Preview(error=str(error))
+        return Preview(error=rule_problem(error))
     zone = check_timezone(rule.timezone)
     if jobs_left == 0:
         due, note = [], _("Made all of its jobs. A larger maximum starts it again.")
@@ -212,14 +213,6 @@ def cron_in_words(cron: str) -> str:
     return _in_words(cron, get_language())
 
 
-def zone_of(schedule: Schedule) -> tzinfo:
-    """The zone of a schedule; UTC if no zone has that name any more."""
-    try:
-        return check_timezone(schedule.timezone)
-    except UnknownTimezone:
-        return UTC
-
-
 def on_clock(at: datetime | None, zone: tzinfo, form: _StrOrPromise = WHOLE) -> str:
     """A time in ``zone``."""
     if at is None:
@@ -259,7 +252,7 @@ def next_due(schedule: Schedule, now: datetime) -> str:
         return _("a worker is about to compute it")
     if schedule.next_due_at is None:
         return NOTHING
-    zone = zone_of(schedule)
+    zone = schedule.zone
     notes: list[str] = []
     local = on_clock(schedule.next_due_at, zone, THIS_YEAR)
     with suppress(ValueError):  # a rule that a worker will refuse
@@ -275,19 +268,18 @@ def next_due(schedule: Schedule, now: datetime) -> str:
 
 def exception_of(one: Occurrence, zone: tzinfo) -> str:
     """The exception of what comes, as it is seen from the time at which it comes."""
-    if one.change is None:
-        return ""
-    if one.change.moved_to is not None:
-        return _("moved from %(time)s") % {"time": local_text(one.due, zone)}
-    return what_it_does(one.change, zone)
+    return "" if one.change is None else what_it_does(one.change, zone, there=True)
 
 
-def what_it_does(change: Change, zone: tzinfo) -> str:
-    """The exception of a due time: ``skipped``."""
+def what_it_does(change: Change, zone: tzinfo, *, there: bool = False) -> str:
+    """The exception of a due time: ``skipped``. If it is moved, from which time with ``there``,
+    else to which one."""
     if change.skipped:
         return _("skipped")
     texts = []
-    if change.moved_to is not None:
+    if change.moved_to is not None and there:
+        texts.append(_("moved from %(time)s") % {"time": local_text(change.due, zone)})
+    elif change.moved_to is not None:
         texts.append(_("moved to %(time)s") % {"time": local_text(change.moved_to, zone)})
     if change.payload_json is not None:
         texts.append(_("with other arguments"))

@@ -23,7 +23,7 @@ from ...api.schedule_requests import request_of
 from ...domain.cron import UnknownTimezone, check_timezone
 from ...domain.schedules import Rule
 from ...exceptions import JobsError, PayloadError, QueueFull
-from ...models import Queue, Schedule
+from ...models import Queue, Schedule, ScheduleException
 from ..forms.arguments import (
     MORE,
     arguments_of,
@@ -213,7 +213,9 @@ class ScheduleForm(EditForm):
             self.add_error(None, str(error))
 
 
-def upgraded_payload(job_type: JobType[..., Any], schedule: Schedule) -> dict[str, Any]:
+def upgraded_payload(
+    job_type: JobType[..., Any], schedule: Schedule | ScheduleException
+) -> dict[str, Any]:
     """The payload upgraded for the current handler; as stored if it cannot be upgraded."""
     try:
         return job_type.upgraded(schedule.payload, schedule.payload_version)

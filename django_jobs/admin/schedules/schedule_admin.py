@@ -7,7 +7,8 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import DateTimeField, OuterRef, QuerySet, Subquery
+from django.db.models import DateTimeField, QuerySet, Subquery
+from django.db.models.functions import Least
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -18,9 +19,10 @@ from ...api.job_type import JobType
 from ...api.schedules import FIELDS
 from ...conf import conf
 from ...lifecycle.operations import schedules as schedule_operations
-from ...models import Schedule, Tick
+from ...models import Schedule
 from ...models.schedule import LONGEST_NAME
 from ...models.schedule_exception import with_changes
+from ...models.tick import last_of_schedule
 from ...models.timestamps import TimestampSubquery
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..forms.arguments import MORE, arguments_of, takes_more
@@ -34,10 +36,10 @@ from .calendar import CALENDAR, calendar_view
 from .columns import ScheduleColumns, readonly_reason
 from .display import why_not
 from .form import ScheduleForm, form_for, upgraded_payload
+from .ticks import deletion_summary
 from .views import (
     OCCURRENCE,
     choose_job_type,
-    deletion_summary,
     list_notes,
     occurrence_view,
     page_context,
@@ -78,11 +80,10 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         js = ("django_jobs/schedule_preview.js",)
 
     def annotations(self) -> dict[str, Any]:
-        ticks = Tick.objects.using(conf().database).filter(schedule=OuterRef("pk"))
-        last = ticks.order_by("-due_at")
+        last = last_of_schedule(conf().database)
         return {
             "last_outcome": Subquery(last.values("outcome")[:1]),
-            "last_tick_at": TimestampSubquery(last.values("due_at")[:1]),
+            "last_tick_at": TimestampSubquery(last.values(at=Least("due_at", "created_at"))[:1]),
             **with_changes(payloads=False),
         }
 

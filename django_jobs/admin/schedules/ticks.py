@@ -12,13 +12,15 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from ...models import Backfill, Schedule, Tick
+from ...conf import conf
+from ...models import Backfill, Schedule, ScheduleException, Tick
 from ..base.formatting import NOTHING, badge, duration, moment, one_line, text_column
 from ..base.model_admin import section
+from ..base.paginator import CappedCount, counted
 from ..lists.filters import CreatedSinceFilter, OutcomeFilter
 from ..lists.newest_list import NewestList, Searched
 from .columns import OF_SCHEDULE, OUTCOMES, SHORT, OfSchedule
-from .display import on_clock, zone_of
+from .display import on_clock
 
 SHOWN = 20
 OF_BACKFILL = frozenset({"backfill", "backfill__exact", "backfill__id__exact"})
@@ -64,11 +66,11 @@ class TickAdmin(OfSchedule):
 
     @admin.display(description=_("due"))
     def due(self, tick: Any) -> str:
-        return on_clock(tick.due_at, zone_of(tick.schedule))
+        return on_clock(tick.due_at, tick.schedule.zone)
 
     @admin.display(description=_("due"))
     def due_line(self, tick: Any) -> str:
-        return on_clock(tick.due_at, zone_of(tick.schedule), SHORT)
+        return on_clock(tick.due_at, tick.schedule.zone, SHORT)
 
     @admin.display(description=_("outcome"))
     def result_line(self, tick: Any) -> str:
@@ -106,3 +108,29 @@ def last_ticks(schedule: Schedule) -> list[Tick]:
     """The latest due times of a schedule, newest first."""
     rows = Tick.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-due_at")
     return list(rows[:SHOWN])
+
+
+def deletion_summary(schedules: Any) -> tuple[list[str], dict[str, Any], set[str], list[str]]:
+    """The objects deleted with these schedules, as Django's deletion page expects them."""
+    alias = conf().database
+    ticks = Tick.objects.using(alias).filter(schedule__in=schedules)
+    backfills = Backfill.objects.using(alias).filter(schedule__in=schedules)
+    exceptions = ScheduleException.objects.using(alias).filter(schedule__in=schedules)
+    first = Schedule.objects.using(alias).filter(pk=schedules[0].pk)
+    counts = first.annotate(
+        ticks_=CappedCount(ticks),
+        backfills_=CappedCount(backfills),
+        exceptions_=CappedCount(exceptions),
+    )
+    row: Any = counts.values("ticks_", "backfills_", "exceptions_").first() or {}
+    names = [str(schedule) for schedule in schedules]
+    numbers = {
+        Schedule: str(len(names)),
+        Tick: counted(row.get("ticks_", 0)),
+        Backfill: counted(row.get("backfills_", 0)),
+        ScheduleException: counted(row.get("exceptions_", 0)),
+    }
+    counts_by_name = {
+        str(model._meta.verbose_name_plural): count for model, count in numbers.items()
+    }
+    return names, counts_by_name, set(), []

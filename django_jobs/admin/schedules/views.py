@@ -15,6 +15,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.forms.fields import InvalidJSONInput
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -31,8 +32,8 @@ from ...api.occurrences import (
     skip_occurrence,
 )
 from ...conf import conf
-from ...domain.changes import utc_text
-from ...domain.schedules import INSTANT
+from ...domain.changes import zone_text
+from ...domain.schedules import INSTANT, in_utc
 from ...exceptions import JobsError
 from ...models import Backfill, Schedule, ScheduleException, Tick, Worker
 from ...models.database import database_time
@@ -49,14 +50,14 @@ from ..base.formatting import (
     moment,
     refusal_text,
 )
-from ..base.paginator import CappedCount, counted
+from ..base.json_display import masked
 from ..forms.moments import MomentField
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
 from .backfills import last_backfills
 from .columns import readonly_reason
-from .display import local_text, on_clock, preview, what_it_does, zone_of
-from .form import Choices, RuleForm
+from .display import local_text, on_clock, preview, what_it_does
+from .form import Choices, RuleForm, upgraded_payload
 from .ticks import last_ticks
 
 UNSEEN = timedelta(seconds=60)
@@ -150,15 +151,23 @@ class OccurrenceForm(forms.Form):
         fields["due"].choices = due
         # A due time that has come meanwhile is no choice any more: the refusal says why.
         fields["due"].valid_value = _is_time
+        if self.initial.get("payload") is None:  # it would be shown as null
+            self.initial["payload"] = InvalidJSONInput("")
         if not may_read:
             del fields["payload"]
             fields["does"].choices = [choice for choice in DOES if choice[0] != "payload"]
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
+        does, names = given.get("does"), dict(DOES)
         for field in ("to", "payload"):
-            if given.get("does") == field and given.get(field) is None and field not in self.errors:
+            if field in self.errors or does is None:
+                continue
+            if does == field and given.get(field) is None:
                 self.add_error(field, _("This field is required."))
+            elif does != field and given.get(field) is not None and field in self.changed_data:
+                text = _("This is for a due time that is %(choice)s.")
+                self.add_error(field, text % {"choice": names[field]})
         return given
 
 
@@ -175,21 +184,23 @@ def occurrence_view(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
     if schedule is None:
         raise Http404
     back = change_url(page.admin_site, Schedule, pk)
-    with timezone.override(zone_of(schedule)):
+    begin = _begin(request, schedule.read_at)
+    with timezone.override(schedule.zone):
         given = request.POST if request.method == "POST" else None
         may_read = request.user.has_perm("django_jobs.view_job_payload")
-        initial = {"due": request.GET.get("due"), "does": "skip"}
-        form = OccurrenceForm(_coming(schedule, request), may_read, given, initial=initial)
+        choices, due, note = _coming(schedule, begin, request.GET.get("due", ""))
+        initial = _now_of(schedule, due, may_read) if due else {}
+        form = OccurrenceForm(choices, may_read, given, initial=initial)
         if form.is_valid():
             try:
-                message = _carry_out(schedule, form.cleaned_data, request.user)
+                history, done = _carry_out(schedule, form.cleaned_data, request.user)
             except (JobsError, ValueError, OverflowError) as error:
                 form.add_error(None, refusal_text(error))
             else:
                 user = request.user.pk
                 assert user is not None
-                LogEntry.objects.log_actions(user, [schedule], CHANGE, message, single_object=True)
-                page.message_user(request, _("The due time was changed."), messages.SUCCESS)
+                LogEntry.objects.log_actions(user, [schedule], CHANGE, history, single_object=True)
+                page.message_user(request, done, messages.SUCCESS)
                 return HttpResponseRedirect(back)
         response = console_page(
             page,
@@ -201,59 +212,105 @@ def occurrence_view(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
             subtitle=str(schedule),
             zone=schedule.timezone,
             form=form,
+            note=note,
             back=back,
         )
         response.render()
     return response
 
 
-def _carry_out(schedule: Schedule, given: dict[str, Any], actor: Any) -> str:
-    """Do what the form was given; return what the history says."""
+def _carry_out(schedule: Schedule, given: dict[str, Any], actor: Any) -> tuple[str, str]:
+    """Do what the form was given; return what the history says, and what the user is told."""
     due = parse_datetime(given["due"])
     assert due is not None
     asked: dict[str, Any] = {"actor": actor, "reason": given["reason"]}
-    name = schedule.name
+    name, zone = schedule.name, schedule.zone
+    shown, named = {"time": local_text(due, zone)}, zone_text(due, zone)
     match given["does"]:
         case "skip":
             skip_occurrence(name, due, **asked)
-            return f"skipped {utc_text(due)}"
+            return f"skipped {named}", _("%(time)s is skipped.") % shown
         case "to":
             move_occurrence(name, due, given["to"], **asked)
-            return f"moved {utc_text(due)} to {utc_text(given['to'])}"
+            shown["to"] = local_text(given["to"], zone)
+            history = f"moved {named} to {zone_text(given['to'], zone)}"
+            return history, _("%(time)s is moved to %(to)s.") % shown
         case "payload":
             change_occurrence(name, due, given["payload"], **asked)
-            return f"changed the arguments of {utc_text(due)}"
+            history = f"changed the arguments of {named}"
+            return history, _("%(time)s is given other arguments.") % shown
         case _:
             restore_occurrence(name, due, actor=actor)
-            return f"restored {utc_text(due)}"
+            return f"restored {named}", _("%(time)s is as its rule says again.") % shown
 
 
-def _coming(schedule: Any, request: HttpRequest) -> Choices:
-    """The next due times, from the day that the address names; and those with an exception that are
-    not among them. Each by its time according to the rule."""
-    now, zone = schedule.read_at, zone_of(schedule)
-    begin = now
+def _begin(request: HttpRequest, now: datetime) -> datetime:
+    """The begin of the day that the address names, which is one of the calendar: of the clock of
+    the page."""
     with suppress(ValueError, OverflowError):
         day = date.fromisoformat(request.GET.get("from", ""))
-        begin = max(datetime.combine(day, time(), zone).astimezone(UTC) - INSTANT, now)
+        midnight = datetime.combine(day, time(), timezone.get_current_timezone())
+        return max(midnight.astimezone(UTC) - INSTANT, now)
+    return now
+
+
+def _coming(schedule: Any, begin: datetime, named: str) -> tuple[Choices, datetime | None, str]:
+    """The next due times behind ``begin``, and those with an exception that are not among them,
+    each by its time according to the rule. Which one is chosen: the ``named`` one, or else the
+    first one behind ``begin``; and why the named one is not."""
+    now, zone = schedule.read_at, schedule.zone
     found: dict[datetime, str] = {}
+    first: list[tuple[datetime, datetime]] = []
+    wanted = None
+    with suppress(ValueError, OverflowError):
+        wanted = parse_datetime(named)
+        wanted = wanted and in_utc(wanted if wanted.tzinfo else wanted.replace(tzinfo=zone))
     with suppress(ValueError, OverflowError):  # a broken rule, which the refusal names
         rule = schedule.rule
         for one in rule.occurrences(islice(rule.due_times(begin), COMING)):
             found[one.due] = what_it_does(one.change, zone) if one.change else ""
+            first.append((one.at, one.due))
         for change in rule.changes:
-            if max(change.due, change.moved_to or change.due) > now:
+            if change.last > now:
                 found[change.due] = what_it_does(change, zone)
-    choices = []
+                if change.due > begin and rule.has(change.due):
+                    first.append((change.due, change.due))
+        if wanted is not None and wanted > now and rule.has(wanted):
+            found.setdefault(wanted, "")
+    choices: Choices = []
     for due in sorted(found):
         text = local_text(due, zone)
         choices.append((due.isoformat(), f"{text}: {found[due]}" if found[due] else text))
-    return choices
+    if not named:
+        return choices, min(first)[1] if first else None, ""
+    if wanted in found:
+        return choices, wanted, ""
+    shown = named[:40] if wanted is None else local_text(wanted, zone)
+    note = _("%(time)s is no due time that is to come.") % {"time": shown}
+    return [("", "---------"), *choices], None, note
+
+
+def _now_of(schedule: Any, due: datetime, may_read: bool) -> dict[str, Any]:
+    """What a due time does now, as the form shows it."""
+    rows = ScheduleException.objects.using(schedule._state.db).filter(schedule=schedule)
+    row = rows.filter(due_at=due).defer("payload").first()
+    initial: dict[str, Any] = {"due": due.isoformat()}
+    if row is not None:
+        does = "skip" if row.skipped else "to" if row.moved_to else "payload"
+        initial |= {"does": does, "to": row.moved_to, "reason": row.reason}
+    job_type = registry.find(schedule.job_type)
+    if may_read and job_type is not None:
+        with suppress(ValueError, RecursionError):  # JSON that Python cannot read
+            own = schedule if row is None or row.payload is None else row
+            payload = upgraded_payload(job_type, own)
+            if masked(payload) == payload:  # else a secret would be shown
+                initial["payload"] = payload
+    return initial
 
 
 def exceptions_of(schedule: Any, may_move: bool, site: Any) -> list[dict[str, Any]]:
     """The newest exceptions of a schedule, as its page shows them."""
-    now, zone = schedule.read_at, zone_of(schedule)
+    now, zone = schedule.read_at, schedule.zone
     url = reverse(f"admin:{OCCURRENCE}", args=[schedule.pk], current_app=site.name)
     strays = set()
     with suppress(ValueError, OverflowError):  # a rule that a worker will refuse
@@ -287,7 +344,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     if schedule is None:
         return context
     context["preview_url"] += f"?{urlencode({'jobs_made': schedule.jobs_made})}"
-    zone = zone_of(schedule)
+    zone = schedule.zone
     mine = {"schedule__id__exact": schedule.pk}
     job_type = registry.find(schedule.job_type)
     if page.has_add_permission(request) and job_type is not None and job_type.schedulable:
@@ -330,29 +387,3 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
         "backfills_url": list_url(site, Backfill, **mine),
         "backfill_list": list_url(site, Backfill),
     }
-
-
-def deletion_summary(schedules: Any) -> tuple[list[str], dict[str, Any], set[str], list[str]]:
-    """The objects deleted with these schedules, as Django's deletion page expects them."""
-    alias = conf().database
-    ticks = Tick.objects.using(alias).filter(schedule__in=schedules)
-    backfills = Backfill.objects.using(alias).filter(schedule__in=schedules)
-    exceptions = ScheduleException.objects.using(alias).filter(schedule__in=schedules)
-    first = Schedule.objects.using(alias).filter(pk=schedules[0].pk)
-    counts = first.annotate(
-        ticks_=CappedCount(ticks),
-        backfills_=CappedCount(backfills),
-        exceptions_=CappedCount(exceptions),
-    )
-    row: Any = counts.values("ticks_", "backfills_", "exceptions_").first() or {}
-    names = [str(schedule) for schedule in schedules]
-    numbers = {
-        Schedule: str(len(names)),
-        Tick: counted(row.get("ticks_", 0)),
-        Backfill: counted(row.get("backfills_", 0)),
-        ScheduleException: counted(row.get("exceptions_", 0)),
-    }
-    counts_by_name = {
-        str(model._meta.verbose_name_plural): count for model, count in numbers.items()
-    }
-    return names, counts_by_name, set(), []

@@ -173,7 +173,7 @@ def edit(
     Raises ``PermissionDenied`` if ``actor`` may not edit the job, replay it if it is dead, see the
     payload that it would change, or signal the ``wait`` step whose payload that is.
     """
-    demand(actor, "django_jobs.edit_job")
+    demand(actor, "django_jobs.edit_job", reason)
     who = name_of(actor) or by
     try:
         _edit(id_, prepare, check, actor, who, reason, state)

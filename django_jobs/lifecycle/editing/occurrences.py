@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -12,7 +13,8 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from ...conf import conf
-from ...domain.changes import Change, utc_text
+from ...domain.changes import Change, zone_text
+from ...domain.durations import LONGEST_AGE
 from ...domain.schedules import EPOCH, INSTANT, TickState, in_utc
 from ...exceptions import OperationRefused
 from ...models import Schedule, ScheduleException, Tick
@@ -24,6 +26,8 @@ from ..schedules.firing import NewTick, advance, write_ticks
 PERMISSION = "django_jobs.move_schedule"
 MOST_COMING = 366
 """Exceptions of a schedule that are to come, at most: each look at a due schedule reads them."""
+FARTHEST = timedelta(seconds=LONGEST_AGE)
+"""How far ahead a new time may be: as that of a job."""
 NAMED = 3
 """Due times that the refusal of another one names."""
 
@@ -80,12 +84,12 @@ def restore(schedule: int, due: datetime, *, actor: Actor = None) -> None:
         row, due = _locked(schedule, due)
         exception = _exception_of(row, due)
         if exception is None:
-            raise OperationRefused(f"{utc_text(due)} has no exception")
+            raise OperationRefused(f"{zone_text(due, row.zone)} has no exception")
         if _has(row, due):
             _refuse_passed(row, due, exception)
             if due <= row.now:
                 raise OperationRefused(
-                    f"{utc_text(due)} has passed; it can be moved again, or skipped"
+                    f"{zone_text(due, row.zone)} has passed; it can be moved again, or skipped"
                 )
         exception.delete(using=conf().database)
         _go_on(row, due)
@@ -94,7 +98,7 @@ def restore(schedule: int, due: datetime, *, actor: Actor = None) -> None:
 def _change(
     schedule: int, due: datetime, actor: Actor, by: str, reason: str, **does: Any
 ) -> ScheduleException:
-    demand(actor, PERMISSION)
+    demand(actor, PERMISSION, reason)
     with transaction.atomic(using=conf().database):
         row, due = _locked(schedule, due)
         _refuse_unknown(row, due)
@@ -105,8 +109,8 @@ def _change(
             if coming >= MOST_COMING:
                 raise OperationRefused(f"at most {MOST_COMING} exceptions can be to come")
             exception = ScheduleException(schedule=row, due_at=due)
-        if (to := does.get("moved_to")) is not None:
-            does["moved_to"] = _moved_to(row, due, to)
+        if "moved_to" in does and not does["skipped"]:
+            does["moved_to"] = _moved_to(row, due, does["moved_to"])
         written = {"requested_by": (name_of(actor) or by)[:200], "reason": reason[:300], **does}
         for name, value in written.items():
             setattr(exception, name, value)
@@ -115,7 +119,9 @@ def _change(
             change = Change(
                 due=due, skipped=True, by=exception.requested_by, reason=exception.reason
             )
-            tick = NewTick(schedule=row.pk, due=due, outcome=TickState.SKIPPED, reason=change.text)
+            tick = NewTick(
+                schedule=row.pk, due=due, outcome=TickState.SKIPPED, reason=change.text_in(row.zone)
+            )
             write_ticks([tick])
         _go_on(row, due)
     return exception
@@ -129,12 +135,21 @@ def _locked(schedule: int, due: datetime) -> tuple[Schedule, datetime]:
     return row, due
 
 
-def _instant(at: datetime) -> datetime:
+def _instant(at: object) -> datetime:
+    if not isinstance(at, datetime):
+        raise TypeError(f"a due time is a datetime with a time zone, not {at!r}")
     if at.utcoffset() is None:
         raise OperationRefused(gettext_noop("a due time needs a time zone"))
     if not EPOCH.year <= at.year < 9999:
         raise OperationRefused(gettext_noop("the time is not between the years 1970 and 9998"))
-    return in_utc(at)
+    due = in_utc(at)
+    local = at.replace(tzinfo=None)
+    if (there := due.astimezone(at.tzinfo)).replace(tzinfo=None) != local:
+        raise OperationRefused(
+            f"{local:%Y-%m-%d %H:%M:%S} does not exist in {at.tzinfo}, because the clock goes"
+            f" forward; {zone_text(there, there.tzinfo or UTC)} does"
+        )
+    return due
 
 
 def _exception_of(row: Schedule, due: datetime) -> ScheduleException | None:
@@ -153,20 +168,27 @@ def _refuse_unknown(row: Schedule, due: datetime) -> None:
     try:
         if row.rule.has(due):
             return
-        coming = ", ".join(map(utc_text, islice(row.rule.due_times(due), NAMED)))
+        coming = ", ".join(zone_text(at, row.zone) for at in islice(_to_come(row, due), NAMED))
     except (ValueError, OverflowError) as error:
         raise OperationRefused(f"the rule of the schedule cannot be read: {error}") from None
     after = f"; after it come {coming}" if coming else ""
-    raise OperationRefused(f"{utc_text(due)} is no due time of the schedule{after}")
+    raise OperationRefused(f"{zone_text(due, row.zone)} is no due time of the schedule{after}")
+
+
+def _to_come(row: Schedule, after: datetime) -> Iterator[datetime]:
+    """The due times by the rule behind ``after`` that can be changed."""
+    come = {one.due for one in row.rule.changes if one.moved_to and one.moved_to <= row.now}
+    by_rule = replace(row.rule, changes=()).due_times(max(after, row.now))
+    return (due for due in by_rule if due not in come)
 
 
 def _refuse_passed(row: Schedule, due: datetime, exception: ScheduleException | None) -> None:
     at = due if exception is None else exception.moved_to or due
     if at <= row.now:
-        raise OperationRefused(f"{utc_text(due)} has come already")
+        raise OperationRefused(f"{zone_text(due, row.zone)} has come already")
     ticks = Tick.objects.using(conf().database).filter(schedule=row, due_at=due)
     if ticks.exists():  # a backfill, or the database's clock was ahead
-        raise OperationRefused(f"{utc_text(due)} has a tick already")
+        raise OperationRefused(f"{zone_text(due, row.zone)} has a tick already")
     if row.jobs_left == 0:
         raise OperationRefused(gettext_noop("the schedule has made all of its jobs"))
 
@@ -174,7 +196,11 @@ def _refuse_passed(row: Schedule, due: datetime, exception: ScheduleException | 
 def _moved_to(row: Schedule, due: datetime, to: datetime) -> datetime:
     to = _instant(to)
     if to <= row.now:
-        raise OperationRefused(f"the new time {utc_text(to)} has passed")
+        raise OperationRefused(f"the new time {zone_text(to, row.zone)} has passed")
+    if to > row.now + FARTHEST:
+        raise OperationRefused(
+            f"the new time {zone_text(to, row.zone)} is more than a century ahead"
+        )
     if to == due:
         raise OperationRefused(gettext_noop("the new time is the due time itself"))
     return to

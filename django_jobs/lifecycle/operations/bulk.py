@@ -157,7 +157,7 @@ def start(
     """
     if action not in PERMISSIONS:
         raise OperationRefused(f"an operation is one of {', '.join(PERMISSIONS)}, not {action!r}")
-    demand(actor, PERMISSIONS[action], for_all=True)
+    demand(actor, PERMISSIONS[action], reason, for_all=True)
     given = dict(arguments or {})
     try:
         checked = checked_terms(terms)

@@ -77,7 +77,7 @@ def dismiss(
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
-    demand(actor, "django_jobs.dismiss_job")
+    demand(actor, "django_jobs.dismiss_job", reason)
     who = f"dismissed by {by}" if by else done_by("dismissed", actor)
     return _dismiss(list(ids), f"{who}: {reason}" if reason else who)
 

@@ -16,7 +16,7 @@ from django.db import DataError, IntegrityError, transaction
 from django.db.models import CharField, Func
 from django.utils.translation import gettext_noop
 
-from ...domain.errors import MAX_MESSAGE, ErrorReport
+from ...domain.errors import MAX_MESSAGE, ErrorReport, reason_problem
 from ...domain.ranking import is_priority
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
@@ -135,7 +135,7 @@ def cancel(
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
-    demand(actor, "django_jobs.cancel_job")
+    demand(actor, "django_jobs.cancel_job", reason)
     why = reason or done_by("cancelled", actor)
     return _cancel(list(ids), why, wait, asked="" if why == "cancelled" else why)
 
@@ -149,7 +149,7 @@ def stop(
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
-    demand(actor, "django_jobs.stop_job")
+    demand(actor, "django_jobs.stop_job", reason)
     by = name_of(actor) or by
     forced = signed("stopped by force", by, reason)
     return _cancel(list(ids), signed("cancelled", by, reason), True, asked=forced, force=True)
@@ -218,7 +218,7 @@ def replay(
 
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
-    demand(actor, "django_jobs.replay_job")
+    demand(actor, "django_jobs.replay_job", reason)
     alias = jobs_connection().alias
     result, scope = OperationResult(), scope_of(actor) or Scope()
     wanted = list(ids)
@@ -243,7 +243,7 @@ def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> lis
     """Stop workers from claiming from these queues. Jobs that run are not affected, and those that
     are ready give up the slots of their gates. Returns the names of the queues it paused. Raises
     ``PermissionDenied`` if ``actor`` may not."""
-    demand(actor, "django_jobs.pause_queue")
+    demand(actor, "django_jobs.pause_queue", reason)
     names = _inside(names, actor)
     why, by = (reason or done_by("paused", actor))[:300], name_of(actor)[:150]
     with transaction.atomic(using=jobs_connection().alias):
@@ -358,8 +358,6 @@ def result_of(
 ) -> OperationResult:
     """The result of an operation that changed ``done``."""
     missed = set(wanted) - set(done)
-    if not missed:
-        return OperationResult(done=sorted(done))
     return OperationResult(done=sorted(done), refused=_why_not(missed, model))
 
 
@@ -372,13 +370,16 @@ def _why_not(missed: Collection[int], model: type[Job | Worker] = Job) -> dict[i
     return {id_: f"it is {statuses[id_]}" if id_ in statuses else nothing for id_ in sorted(missed)}
 
 
-def demand(actor: Actor, permission: str, *, for_all: bool = False) -> None:
+def demand(actor: Actor, permission: str, reason: str = "", *, for_all: bool = False) -> None:
     """Raise ``PermissionDenied`` if ``actor`` lacks ``permission``, or needs it for jobs outside of
-    the actor's scope: ``for_all`` of them, or by an operation that does not look at it."""
+    the actor's scope: ``for_all`` of them, or by an operation that does not look at it. Raises
+    ``OperationRefused`` or ``TypeError`` for a ``reason`` that cannot be stored."""
     if actor is not None and not actor.has_perm(permission):
         raise PermissionDenied(f"{name_of(actor)} lacks the permission {permission}")
     if (for_all or permission not in LIMITED) and scope_of(actor) is not None:
         raise PermissionDenied(f"{name_of(actor)} may act on some queues and job types only")
+    if problem := reason_problem(reason):
+        raise OperationRefused(problem)
 
 
 def name_of(actor: Actor) -> str:

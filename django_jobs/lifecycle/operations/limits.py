@@ -76,7 +76,7 @@ def pause_resources(
     """Start no job that uses these resources. Jobs that are ready or running are not affected.
     Returns the names of the resources it paused. Without an actor, ``by`` is who asked. Raises
     ``PermissionDenied`` if ``actor`` may not."""
-    demand(actor, "django_jobs.pause_resource")
+    demand(actor, "django_jobs.pause_resource", reason)
     why, who = _why(reason, "paused", actor), _who(actor, by)
     return _change(PAUSE_RESOURCES, names, reason=why, by=who)
 
@@ -98,7 +98,7 @@ def pause_tenants(
     Raises ``OperationRefused`` for what cannot be a name, ``PermissionDenied`` if ``actor`` may
     not.
     """
-    demand(actor, "django_jobs.pause_tenant")
+    demand(actor, "django_jobs.pause_tenant", reason)
     wanted = sorted(set(names))
     for name in wanted:
         if problem := name_problem(name, LONGEST_TENANT):
@@ -121,8 +121,7 @@ def open_breaker(
     """Open the breakers of these resources: no job that uses one starts. Returns the names of those
     that were not open. Without an actor, ``by`` is who asked. Raises ``PermissionDenied`` if
     ``actor`` may not."""
-    why = _why(reason, "opened", actor)
-    changed, fields = _set_breaker(names, BreakerState.OPEN, actor, why, by)
+    changed, fields = _set_breaker(names, BreakerState.OPEN, actor, reason, by)
     for name in changed:
         worker_event.send_robust(
             "breaker_opened", level=logging.WARNING, fields={"resource": name, **fields}
@@ -136,8 +135,7 @@ def close_breaker(
     """Close the breakers of these resources. Returns the names of those that were open or half
     open. Without an actor, ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may
     not."""
-    why = _why(reason, "closed", actor)
-    changed, fields = _set_breaker(names, BreakerState.CLOSED, actor, why, by)
+    changed, fields = _set_breaker(names, BreakerState.CLOSED, actor, reason, by)
     for name in changed:
         worker_event.send_robust(
             "breaker_closed", level=logging.INFO, fields={"resource": name, **fields}
@@ -149,9 +147,10 @@ def _set_breaker(
     names: Iterable[str], state: BreakerState, actor: Actor, reason: str, by: str
 ) -> tuple[list[str], dict[str, Any]]:
     """The resources that were changed, and the fields of their events."""
-    demand(actor, "django_jobs.change_resource")
-    changed = _change(SET_BREAKER, names, state=state.value, reason=reason)
-    return changed, {"reason": reason, "by": name_of(actor) or by}
+    demand(actor, "django_jobs.change_resource", reason)
+    why = _why(reason, "opened" if state == BreakerState.OPEN else "closed", actor)
+    changed = _change(SET_BREAKER, names, state=state.value, reason=why)
+    return changed, {"reason": why, "by": name_of(actor) or by}
 
 
 def _why(reason: str, operation: str, actor: Actor) -> str:

@@ -168,7 +168,7 @@ def quarantine(
     quarantine was lifted after that is left alone. Raises ``PermissionDenied`` if ``actor`` may
     not.
     """
-    demand(actor, "django_jobs.quarantine_job_type")
+    demand(actor, "django_jobs.quarantine_job_type", reason)
     parameters = {
         "names": family(job_type),
         "reason": reason[:300],

@@ -68,7 +68,7 @@ def changed() -> None:
 def pause(ids: Iterable[int], *, actor: Actor = None, reason: str = "") -> list[str]:
     """Stop firing these schedules until they are resumed. Jobs that exist are not affected. Returns
     the names of those it paused. Raises ``PermissionDenied`` if ``actor`` may not."""
-    demand(actor, "django_jobs.pause_schedule")
+    demand(actor, "django_jobs.pause_schedule", reason)
     by = name_of(actor)
     why = (reason or (f"paused by {by}" if by else "paused"))[:300]
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids), paused_at=None)

@@ -88,7 +88,7 @@ def signal(
     ``data`` is not JSON or too large, alone or with the signals that the job has,
     ``PermissionDenied`` if ``actor`` may not; a ``wait`` step can demand a permission besides.
     """
-    demand(actor, "django_jobs.signal_workflowrun")
+    demand(actor, "django_jobs.signal_workflowrun", reason)
     demand_of_step(actor, id_, name)
     if problem := key_problem(name, "the name of a signal", "name"):
         raise ValueError(problem)

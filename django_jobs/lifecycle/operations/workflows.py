@@ -110,7 +110,7 @@ def cancel(
     running step, which may be at once. If it is cut short, maintenance finishes it. Without an
     actor, ``by`` is who. Raises ``PermissionDenied`` if ``actor`` may not.
     """
-    demand(actor, "django_jobs.cancel_workflowrun")
+    demand(actor, "django_jobs.cancel_workflowrun", reason)
     why = signed("cancelled", name_of(actor) or by, reason)
     result = OperationResult()
     for run in dict.fromkeys(runs):
@@ -156,7 +156,7 @@ def retry(
     ``check`` is that of :func:`~django_jobs.lifecycle.operations.jobs.replay`; a run with a step
     that it refuses stays as it is. Raises ``PermissionDenied`` if ``actor`` may not.
     """
-    demand(actor, "django_jobs.retry_workflowrun")
+    demand(actor, "django_jobs.retry_workflowrun", reason)
     result = OperationResult()
     for run in dict.fromkeys(runs):
         problem = _retry_one(run, check, name_of(actor) or by, reason)
@@ -177,7 +177,7 @@ def skip(
     Raises ``PermissionDenied`` if ``actor`` may not; a ``wait`` step can demand a permission
     besides, as for its signal.
     """
-    demand(actor, "django_jobs.skip_workflowstep")
+    demand(actor, "django_jobs.skip_workflowstep", reason)
     problem = _skip_one(run, step, signed("skipped", name_of(actor) or by, reason), actor)
     return (
         OperationResult(done=[run]) if problem is None else OperationResult(refused={run: problem})
@@ -201,7 +201,7 @@ def signal(
     and no ``name`` is given; ``PermissionDenied`` if ``actor`` may not; and what
     :func:`~django_jobs.lifecycle.operations.signals.signal` raises.
     """
-    demand(actor, "django_jobs.signal_workflowrun")
+    demand(actor, "django_jobs.signal_workflowrun", reason)
     with transaction.atomic(using=jobs_connection().alias):
         columns = "pk", "job_type", "awaits", "status", "signals"
         jobs = list(_steps_named(run, step).values_list(*columns))

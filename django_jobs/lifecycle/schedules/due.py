@@ -42,20 +42,30 @@ WHERE schedule_id = ANY(%(schedules)s::bigint[])
 ORDER BY id
 """
 
+_ENDED = """
+FROM django_jobs_tick AS tick LEFT JOIN django_jobs_job AS job ON job.id = tick.job_id
+WHERE tick.schedule_id = input.schedule
+  AND tick.outcome = 'fired' AND tick.backfill_id IS NULL
+  AND (job.id IS NULL OR job.status IN ('succeeded', 'dead', 'cancelled'))
+  AND tick.created_at > coalesce(input.since, '-infinity')
+"""
 # The status of the last ``count`` ended jobs of each schedule, newest first. Leaves out jobs from
 # before the operator's resume, and backfills, which do not show how the schedule fares today. A job
-# that its retention has deleted may have succeeded, so it ends a series of dead ones.
-LAST_ENDS = """
+# that its retention has deleted may have succeeded, so it ends a series of dead ones. A due time
+# that was moved to an earlier one has its tick before it comes; at most 366 are to come.
+LAST_ENDS = f"""
 SELECT input.schedule, ended.status
 FROM json_to_recordset(%(rows)s::json) AS input (schedule bigint, since timestamptz, count bigint),
     LATERAL (
-        SELECT coalesce(job.status, 'deleted') AS status
-        FROM django_jobs_tick AS tick LEFT JOIN django_jobs_job AS job ON job.id = tick.job_id
-        WHERE tick.schedule_id = input.schedule
-          AND tick.outcome = 'fired' AND tick.backfill_id IS NULL
-          AND (job.id IS NULL OR job.status IN ('succeeded', 'dead', 'cancelled'))
-          AND tick.created_at > coalesce(input.since, '-infinity')
-        ORDER BY tick.due_at DESC
+        SELECT coalesce(status, 'deleted') AS status FROM (
+            (SELECT job.status, tick.created_at, tick.due_at {_ENDED}
+             AND tick.due_at <= statement_timestamp()
+             ORDER BY tick.due_at DESC LIMIT input.count)
+            UNION ALL
+            (SELECT job.status, tick.created_at, tick.due_at {_ENDED}
+             AND tick.due_at > statement_timestamp())
+        ) AS made
+        ORDER BY created_at DESC, due_at DESC
         LIMIT input.count
     ) AS ended
 """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, time
+from contextlib import suppress
+from datetime import UTC, datetime, time, tzinfo
 
 from django.core.management.base import CommandError
 
@@ -51,8 +52,8 @@ def backfill_of(number: int) -> Backfill:
 
 
 def moment(text: str, timezone: str, *, end: bool = False) -> datetime:
-    """Parse an ISO date or time. Without an offset it is local time in ``timezone``. A date alone
-    means the start of the day, or its end if ``end``.
+    """Parse an ISO date or time, or a time as :func:`zone_text` writes it. Without an offset it is
+    local time in ``timezone``. A date alone means the start of the day, or its end if ``end``.
 
     Raises ``CommandError`` for anything else.
     """
@@ -61,7 +62,7 @@ def moment(text: str, timezone: str, *, end: bool = False) -> datetime:
     except UnknownTimezone as error:
         raise CommandError(str(error)) from None
     try:
-        parsed = datetime.fromisoformat(text)
+        parsed = _printed(text, zone) or datetime.fromisoformat(text)
         if len(text) <= len("2026-10-25"):
             parsed = datetime.combine(parsed, time.max if end else time.min)
     except ValueError:
@@ -71,3 +72,15 @@ def moment(text: str, timezone: str, *, end: bool = False) -> datetime:
     if not 1970 <= parsed.year < 9999:
         raise CommandError(f"{text!r} is not between the years 1970 and 9998")
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=zone)
+
+
+def _printed(text: str, zone: tzinfo) -> datetime | None:
+    """A time with the name of its zone, which is UTC or ``zone``."""
+    local, _, name = text.rpartition(" ")
+    with suppress(ValueError):
+        if (parsed := datetime.fromisoformat(local)).tzinfo is None:
+            for at in (parsed.replace(tzinfo=UTC), parsed.replace(tzinfo=zone)):
+                for fold in (0, 1):
+                    if (read := at.replace(fold=fold)).tzname() == name:
+                        return read
+    return None

@@ -14,6 +14,7 @@ from django.utils import timezone as clock
 from ...api.occurrences import change_occurrence
 from ...api.schedule_requests import request_of
 from ...conf import conf
+from ...domain.cron import ZonePrefix
 from ...domain.schedules import Rule
 from ...lifecycle.editing import occurrences
 from ...lifecycle.operations import schedules as schedule_operations
@@ -180,5 +181,7 @@ def _checked(call: Callable[[], T]) -> T:
     """The result of ``call``. Raises ``CommandError`` for a rule that is invalid."""
     try:
         return call()
+    except ZonePrefix as error:
+        raise CommandError(error.said("write --timezone {}")) from None
     except ValueError as error:  # such as a time zone that no longer exists
         raise CommandError(str(error)) from None

@@ -8,26 +8,27 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from django.db.models import OuterRef, Q, Subquery
-from django.db.models.functions import JSONObject
+from django.db.models import Q, Subquery
+from django.db.models.functions import JSONObject, Least
 
-from ...domain.changes import Occurrence, utc_text
+from ...conf import conf
+from ...domain.changes import Occurrence, zone_text
 from ...domain.cron import UnknownTimezone, check_timezone, clock_change
 from ...domain.cron_text import describe, needs_both_elsewhere
 from ...domain.durations import exactly
 from ...domain.schedules import Rule
-from ...models import Schedule, Tick
+from ...models import Schedule
 from ...models.querysets import ScheduleQuerySet
 from ...models.schedule_state import CONDITIONS, ScheduleState
-from ...models.tick import TickOutcome
+from ...models.tick import TickOutcome, last_of_schedule
 from ..base import table
 from .lookup import all_schedules
 
 HEADS = ("NAME", "WHEN", "ZONE", "NEXT (UTC)", "NEXT (LOCAL)", "LAST", "OUTCOME", "STATE")
 LONGEST_CELL = 80
 
-LAST_TICK = Tick.objects.filter(schedule=OuterRef("pk")).order_by("-due_at")
 LAST_TICK_FIELDS = JSONObject(
+    at=Least("due_at", "created_at"),
     due_at="due_at",
     outcome="outcome",
     reason="reason",
@@ -43,9 +44,10 @@ def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
     matching = all_schedules().filter(name__icontains=text) if text else all_schedules()
     if not failing:
         return matching
+    last = last_of_schedule(conf().database)
     with_last = matching.annotate(
-        last_outcome=Subquery(LAST_TICK.values("outcome")[:1]),
-        last_status=Subquery(LAST_TICK.values("job__status")[:1]),
+        last_outcome=Subquery(last.values("outcome")[:1]),
+        last_status=Subquery(last.values("job__status")[:1]),
     )
     as_asked = (TickOutcome.FIRED, TickOutcome.SKIPPED)
     skipped = Q(last_outcome__isnull=False) & ~Q(last_outcome__in=as_asked)
@@ -55,7 +57,8 @@ def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
 
 def as_rows(schedules: ScheduleQuerySet) -> list[dict[str, Any]]:
     """The fields of each schedule as plain values, for JSON or a table."""
-    with_last = schedules.annotate(last=Subquery(LAST_TICK.values(fields=LAST_TICK_FIELDS)[:1]))
+    last = last_of_schedule(conf().database)
+    with_last = schedules.annotate(last=Subquery(last.values(fields=LAST_TICK_FIELDS)[:1]))
     return [_row(schedule, vars(schedule)["last"]) for schedule in with_last]
 
 
@@ -84,9 +87,9 @@ def reason(schedule: Schedule, state: ScheduleState) -> str:
         case ScheduleState.ON if schedule.next_due_at is not None:
             with suppress(ValueError):  # a rule that a worker will refuse
                 return "; ".join(
-                    f"its next due time is {one.note}"
+                    f"its next due time is {one.note(schedule.zone)}"
                     for one in schedule.rule.occurrences([schedule.next_due_at])
-                    if one.note
+                    if one.change is not None
                 )
             return ""
         case _:
@@ -110,13 +113,16 @@ def coming(rule: Rule, after: datetime, count: int) -> str:
     if needs_both_elsewhere(rule.cron):
         text += "\nA day that matches either day field is due; Debian's cron and pg_cron need both."
     if strays := rule.strays(after):
-        listed = ", ".join(utc_text(change.due) for change in strays)
+        zone = check_timezone(rule.timezone)
+        listed = ", ".join(zone_text(change.due, zone) for change in strays)
         text += f"\nNo longer a due time, so that its exception does nothing: {listed}."
     return text
 
 
 def _notes(one: Occurrence, timezone: str) -> str:
-    return "; ".join(filter(None, (clock_change(one.at, timezone), one.note)))
+    return "; ".join(
+        filter(None, (clock_change(one.at, timezone), one.note(check_timezone(timezone))))
+    )
 
 
 def span(begin: datetime, end: datetime, timezone: str) -> str:
@@ -140,6 +146,7 @@ def _row(schedule: Schedule, last: dict[str, Any] | None) -> dict[str, Any]:
         "reason": reason(schedule, state),
         "next_due_at": due and due.astimezone(UTC).isoformat(),
         "next_due_local": due and _local(due, schedule.timezone),
+        "last_at": last and last.pop("at"),
         "last": last,
     }
 
@@ -152,13 +159,15 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
         row["timezone"],
         _utc(due) if due else "-",
         row["next_due_local"] or "-",
-        _utc(last["due_at"]) if last else "-",
+        _utc(row["last_at"]) if last else "-",
         _outcome(last) if last else "-",
         _cut(with_reason(row["state"], row["reason"])),
     )
 
 
 def _outcome(last: dict[str, Any]) -> str:
+    if last["outcome"] == TickOutcome.SKIPPED and last["reason"]:  # by whom, and why
+        return _cut(last["reason"])
     label = str(TickOutcome(last["outcome"]).label)
     if last["job"] is None:
         return label
@@ -175,7 +184,7 @@ def _utc(text: str) -> str:
 
 def _local(moment: datetime, timezone: str) -> str:
     try:
-        return f"{moment.astimezone(check_timezone(timezone)):%Y-%m-%d %H:%M:%S %Z}"
+        return zone_text(moment, check_timezone(timezone))
     except UnknownTimezone:
         return "-"
 

@@ -175,6 +175,20 @@ def test_input_that_would_fail_in_a_worker_is_refused_with_the_reason(
     assert where in errors or "nested deeper" in str(errors["__all__"])
 
 
+@pytest.mark.parametrize(
+    ("zone", "advice"),
+    [
+        ("UTC", "choose UTC in the field Time zone"),
+        ("Mars/X", "choose Europe/Paris in the field Time zone or the like; no time zone is"),
+    ],
+)
+def test_a_line_with_a_zone_is_refused_with_the_field_for_it(
+    page: Page, zone: str, advice: str
+) -> None:
+    (error,) = refused(page, cron=f"CRON_TZ={zone} 0 3 * * *")["cron"]
+    assert f"CRON_TZ= is no part of the expression: {advice}" in error
+
+
 def test_a_policy_without_its_limit_and_a_duplicate_name_are_refused(page: Page) -> None:
     assert "catch_up_limit" in refused(page, catch_up="at_most")
     new_schedule(name="nightly")

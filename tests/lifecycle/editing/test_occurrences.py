@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.exceptions import PermissionDenied
@@ -129,6 +130,33 @@ def test_a_move_to_an_impossible_time_is_refused(
     with pytest.raises(OperationRefused, match=text):
         move_occurrence("tick", first, to(first))
     assert not ScheduleException.objects.exists()
+
+
+@pytest.mark.parametrize("fold", [0, 1])
+@pytest.mark.parametrize(
+    ("zone", "gap"),
+    [
+        ("Europe/Paris", dt.datetime(2099, 3, 29, 2, 30)),
+        ("America/New_York", dt.datetime(2099, 3, 8, 2, 0)),
+        ("Australia/Lord_Howe", dt.datetime(2099, 10, 4, 2, 15)),
+        ("Asia/Beirut", dt.datetime(2099, 3, 29, 0, 59, 59)),
+    ],
+)
+def test_a_time_that_a_clock_skips_is_refused_also_as_a_due_time(
+    zone: str, gap: dt.datetime, fold: int
+) -> None:
+    _, first = ahead()
+    to = gap.replace(tzinfo=ZoneInfo(zone), fold=fold)
+    for call in (
+        lambda: move_occurrence("tick", first, to),
+        lambda: skip_occurrence("tick", to),
+        lambda: restore_occurrence("tick", to),
+    ):
+        with pytest.raises(OperationRefused, match=f"does not exist in {zone}, .*; 2099-.* does"):
+            call()
+    move_occurrence("tick", first, to.astimezone(dt.UTC))  # an instant is in no gap
+    for hours in (-2, 2):
+        move_occurrence("tick", first, to + hours * HOUR)
 
 
 def test_one_that_was_moved_and_whose_due_time_has_passed_cannot_be_restored() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import Subquery
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
@@ -15,6 +16,7 @@ from pytest_django import DjangoDbBlocker
 from django_jobs.lifecycle import pruning
 from django_jobs.lifecycle.schedules import due, firing, waiting
 from django_jobs.models import Schedule
+from django_jobs.models.tick import last_of_schedule
 from tests.factories import analyze, explain, leaves, run_sql
 
 SCHEDULES = 100_000
@@ -182,6 +184,19 @@ def test_how_the_last_jobs_ended_is_found_by_the_ticks_of_each_schedule() -> Non
     history = {f"{name}_pkey" for name in leaves("django_jobs_job_history")}
     assert "django_jobs_tick_due" in indexes(plan)
     assert indexes(plan) & history  # those without rows are not worth an index
+    assert not whole_tables(plan)
+    assert rows_read(plan) <= 500
+
+
+def test_the_last_tick_of_a_schedule_is_found_in_the_index_of_its_due_times() -> None:
+    first = schedules("true ORDER BY id LIMIT 1")[0]
+    some = Schedule.objects.filter(pk__range=(first + 1, first + 100))
+    last = last_of_schedule("default").values("outcome")[:1]
+    with CaptureQueriesContext(connection) as captured:
+        rows = list(some.annotate(last=Subquery(last)).values_list("last", flat=True))
+    assert rows == ["fired"] * 100
+    plan = explain(captured.captured_queries[0]["sql"], {})
+    assert "django_jobs_tick_due" in indexes(plan)
     assert not whole_tables(plan)
     assert rows_read(plan) <= 500
 

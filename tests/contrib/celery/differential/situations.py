@@ -339,7 +339,7 @@ situation(
 )
 situation(
     "a task_id as a UUID object",
-    lambda at: echo.apply_async(kwargs={"at": at("a")}, task_id=uuid.UUID(int=7)),
+    lambda at: echo.apply_async(kwargs={"at": at("a")}, task_id=uuid.UUID(int=2**127 + 9)),
     kind="task_id=UUID(...)",
 )
 situation(
@@ -1006,7 +1006,7 @@ situation(
     ends=(),
     kind="store_result",
 )
-situation("an unknown id", lambda at: AsyncResult(str(uuid.UUID(int=1)), app=app), ends=())
+situation("an unknown id", lambda at: AsyncResult(str(uuid.UUID(int=2**127 + 1)), app=app), ends=())
 situation(
     "store_result of an id of one's own",
     lambda at: _stored(app.AsyncResult("stored"), "SUCCESS"),
