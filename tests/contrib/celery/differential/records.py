@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from typing import Any
 
@@ -92,7 +93,8 @@ def request_of(request: Any) -> dict[str, Any]:
 
 def note(task_id: Any, call: str, *fields: Any, **more: Any) -> None:
     """Append a line: a hook or a signal of a task, and what it was called with."""
-    line = {"id": task_id, "call": call, "fields": [shown(one) for one in fields], **more}
+    told = [shown(one) for one in fields]
+    line = {"id": task_id, "call": call, "fields": told, "pid": os.getpid(), **more}
     with EVENTS.open("ab", buffering=0) as file:
         file.write(json.dumps(line).encode() + b"\n")
 

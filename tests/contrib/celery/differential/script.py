@@ -192,6 +192,20 @@ def wait(all_sent: list[Sent], worker: subprocess.Popen[bytes]) -> None:
         one.has_ended(seen)
 
 
+def in_order_of_runs(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of each run of a task together: a retry may begin in another process before what it
+    repeats has ended."""
+    count, runs, places = Counter[str](), dict[tuple[str, int], int](), []
+    for line in lines:
+        task, place = line["id"], (line["id"], line["pid"])
+        if line["call"] == "task_prerun":
+            count[task] += 1
+            runs[place] = count[task]
+        places.append(runs.get(place, count[task]))
+    order = sorted(range(len(lines)), key=places.__getitem__)
+    return [lines[at] for at in order]
+
+
 def main(worker: list[str]) -> None:
     django.setup()
     for folder in (MESSAGES, PROCESSED, CONTROL, RESULTS):
@@ -212,7 +226,7 @@ def main(worker: list[str]) -> None:
     for one in all_sent:
         one.told(names)
     records = {one.situation.name: {**one.record, "tasks": {}} for one in all_sent}
-    for line in lines:
+    for line in in_order_of_runs(lines):
         name = names.get(line["id"], "")
         if (match := AT.match(name)) and all_sent[int(match[1])].situation.ends != ():
             tasks = records[all_sent[int(match[1])].situation.name]["tasks"]
