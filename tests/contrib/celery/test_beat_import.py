@@ -358,7 +358,7 @@ def test_a_row_that_a_task_cannot_have_is_refused(
 
 
 @pytest.mark.skipif(find_spec("celery") is None, reason="Celery is not installed")
-@pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Celery, which may not be there
 @pytest.mark.usefixtures("_tables")
 def test_the_default_queue_and_the_priority_are_those_of_the_app(
     declare: Callable[..., Any],

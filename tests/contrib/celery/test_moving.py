@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
@@ -367,12 +366,10 @@ def test_all_modules_of_the_projects_apps_are_read(tmp_path: Path) -> None:
     assert "note  shop/broken.py" in printed
 
 
-def test_five_hundred_files_are_read_in_seconds_without_a_false_alarm(app: Celery) -> None:
+def test_five_hundred_files_are_read_without_a_false_alarm(app: Celery) -> None:
     """Django's own, which took 1.5 s."""
     files = sorted(Path(django.__path__[0]).rglob("*.py"))[:500]
-    begun = time.process_time()
     assert not list(findings_in_files(files, app))
-    assert time.process_time() - begun < 20
 
 
 @pytest.mark.usefixtures("project")

@@ -366,7 +366,7 @@ class TestAsync:
         run_all()
 
         async def read() -> Any:
-            for ask in (lambda: result.state, lambda: result.get(timeout=1), result.ready):
+            for ask in (lambda: result.state, lambda: result.get(timeout=PATIENCE), result.ready):
                 with pytest.raises(SynchronousOnlyOperation, match=r"await sync_to_async\("):
                     ask()
             value = await sync_to_async(result.get)(timeout=PATIENCE)

@@ -86,8 +86,8 @@ class ImportResult:
             self.not_schedulable.add(schedule.job_type)
         zone = "" if schedule.every is not None else f" {schedule.timezone}"
         off = "" if schedule.enabled else ", disabled"
-        told = f"{schedule.name}: {schedule.job_type} {when(schedule)}{zone}{off}"
-        self.lines.append(f"{verb}  {told}")
+        shown = f"{schedule.name}: {schedule.job_type} {when(schedule)}{zone}{off}"
+        self.lines.append(f"{verb}  {shown}")
         self.lines += [f"          note: {note}" for note in notes]
 
 

@@ -66,15 +66,15 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         job = job_of(task_id)
         if job is None:
             return {"status": states.PENDING, "result": None}
-        return self._meta_of(job, task_id) | self._told_of(task_id)
+        return self._meta_of(job, task_id) | self._of_running(task_id)
 
-    def _told_of(self, task_id: str) -> dict[str, Any]:
+    def _of_running(self, task_id: str) -> dict[str, Any]:
         """What Celery's trace has given of the task that runs here, which its hooks may read."""
         request = getattr(self.app.current_worker_task, "request", None)
         outcome = getattr(request, "_outcome", None) if task_id == getattr(request, "id", 0) else {}
         if outcome and (stored := outcome.get(STORED)):
-            told = {"status": stored["status"], "result": revived(stored["result"])}
-            return dict(self.meta_from_decoded(told))
+            meta = {"status": stored["status"], "result": revived(stored["result"])}
+            return dict(self.meta_from_decoded(meta))
         if outcome:
             return {"status": states.SUCCESS, "result": revived(outcome["result"])}
         return {}
@@ -132,11 +132,11 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         """The exception of the last attempt, and its traceback as text; for a step that was
         skipped, those of the step that failed, of which the body of a chord tells as in Celery."""
         if job.skipped and (failed := failed_before(job)) is not None:
-            told = self._error(failed)
+            meta = self._error(failed)
             if is_after_several(job):
-                reason = f"Dependency {task_id_of(failed.pk)} raised {told['result']!r}"
-                told["result"] = ChordError(reason)
-            return told
+                reason = f"Dependency {task_id_of(failed.pk)} raised {meta['result']!r}"
+                meta["result"] = ChordError(reason)
+            return meta
         if (run := last_run(job)) is None:
             return {"result": Exception(job.reason)}
         return {"result": error_of(job, run, self.exception_to_python), "traceback": run.traceback}
@@ -272,8 +272,8 @@ def _holds(job: Job, stored: dict[str, Any], status: str) -> bool:
     """Whether what was given is newer than what the job itself says, by which it has ``status``."""
     if job.status in FINAL and status != states.IGNORED:
         return "ended" in stored and stored["ended"] == end_of(job)
-    told = stored.get("failures") == job.failures and "status" in stored
-    return told and stored["status"] != states.RETRY  # the job says that too
+    is_of_run = stored.get("failures") == job.failures and "status" in stored
+    return is_of_run and stored["status"] != states.RETRY  # the job says that too
 
 
 def _store_for_another(task_id: str, value: dict[str, Any], attempt: RunContext | None) -> bool:

@@ -159,8 +159,8 @@ def error_of(job: Job, run: Run, made: Callable[[Any], Any]) -> Exception | None
     class and its text; ``made`` makes it. A ``BaseException`` is not raised in who reads it, which
     it would end too."""
     stored = stored_of(job)
-    told = stored.get("failures") == job.failures and stored.get("status") in OF_AN_ATTEMPT
-    if told and run.outcome != RunState.TIMED_OUT:  # our own exception has ended the task then
+    is_of_run = stored.get("failures") == job.failures and stored.get("status") in OF_AN_ATTEMPT
+    if is_of_run and run.outcome != RunState.TIMED_OUT:  # our own exception has ended the task then
         error = made(revived(stored["result"]))
     elif run.error_type in ENDED:
         error = ENDED[run.error_type](job, run.error_message)
