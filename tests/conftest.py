@@ -60,11 +60,12 @@ ONCE = (
     *SLOW,
     *("doctor/", "documents/", "domain/", "lifecycle/", "maintenance/", "metrics/", "why/"),
     *("test_docs", "test_chance.py", "test_mutants.py", "test_release.py"),
-    "admin/access/test_visible.py",
+    *("admin/access/test_visible.py", "contrib/celery/test_differential.py"),
 )
 """What no version of Python and Django decides once one pair has run it: slow tests, pure rules,
 statements that PostgreSQL alone reads, the documentation, rules for the tests themselves, a walk
-through all pages for each permission, and most worker processes. tox.ini has the pairs."""
+through all pages for each permission, the situations that Celery runs too, and most worker
+processes. tox.ini has the pairs."""
 
 MOST_CASES = 2
 """How many cases of a parametrized test each pair runs. What a version decides, it decides for all
