@@ -28,6 +28,7 @@ EVERY_JOB = {
     "lifecycle.compensating.NOTE_FAILED": "the steps of a run, however they ended",
     "lifecycle.opening.SKIP": "names the step that is the cause, which has ended",
     "lifecycle.operations.dead_letters.FORGET_FAILED": "compensations, however they ended",
+    "lifecycle.progress.ADD_TO_CHECKPOINT": "set from outside, on a job that may have ended",
     "lifecycle.pruning.PRUNE_WORKFLOWS": "the steps of a run, however they ended",
     "lifecycle.schedules.due.LAST_ENDS": "asks how jobs ended",
     "lifecycle.workflows.results.NAMES": "the steps of a run, however they ended",
