@@ -60,11 +60,11 @@ ONCE = (
     *SLOW,
     *("doctor/", "documents/", "domain/", "lifecycle/", "maintenance/", "metrics/", "why/"),
     *("test_docs", "test_chance.py", "test_mutants.py", "test_release.py"),
-    *("admin/access/test_visible.py", "contrib/celery/test_differential.py"),
+    *("admin/access/test_visible.py", "contrib/celery/"),
 )
 """What no version of Python and Django decides once one pair has run it: slow tests, pure rules,
 statements that PostgreSQL alone reads, the documentation, rules for the tests themselves, a walk
-through all pages for each permission, the situations that Celery runs too, and most worker
+through all pages for each permission, what the bridge to Celery does in detail, and most worker
 processes. tox.ini has the pairs."""
 
 MOST_CASES = 2
@@ -77,6 +77,11 @@ WHOLE = ("backend/", "browser/", "contrib/")
 EVERYWHERE = (
     *("worker/process/test_worker_process.py", "management/test_burst.py"),
     *("backend/", "documents/test_blocks.py"),
+    *(f"contrib/celery/test_{name}.py" for name in ("tasks", "canvas", "options", "results")),
+    *(
+        f"contrib/celery/test_{name}.py"
+        for name in ("retries_sent", "worker", "packages", "suites")
+    ),
 )
 """Of the tests with worker processes, two thirds of the time, those that every pair runs: start,
 claim, failure, time-out, isolated child, drain; Django's Tasks, Wagtail, and the quick start."""

@@ -76,7 +76,7 @@ def test_sentry_has_one_event_for_a_failure(
         for event in events_in(path)
         if "process_died" not in json.dumps(event)  # of the worker, and not of the task
     ]
-    assert seen == kinds
+    assert seen == kinds, (path.read_text(), watched.worker.text())
 
 
 TRACE = """
