@@ -12,7 +12,7 @@ from typing import Any
 
 from celery import canvas, signals
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import transaction
+from django.db import InternalError, transaction
 
 from ...signals import attempt_failed, process_ended, process_started
 
@@ -67,12 +67,19 @@ def _where_a_row_can_be_written(name: str) -> Iterator[None]:
             "a canvas, or a task of a base class without them, with "
             "`await sync_to_async(it.delay)(...)`"
         ) from None
-    except transaction.TransactionManagementError as error:
+    except (transaction.TransactionManagementError, InternalError) as error:
+        # After a failed statement of which Django does not know, PostgreSQL refuses the next one.
+        if isinstance(error, InternalError) and not _is_of_aborted_transaction(error):
+            raise
         raise transaction.TransactionManagementError(
             f"{name}: a statement of this transaction failed, so it will be rolled back, with the "
             "rows of tasks too. Have the statement that may fail in a `with transaction.atomic():` "
             "of its own, inside the try, or send the task after the transaction"
         ) from error
+
+
+def _is_of_aborted_transaction(error: Exception) -> bool:
+    return getattr(error.__cause__, "sqlstate", None) == "25P02"
 
 
 def _started(app: Any) -> Callable[..., None]:

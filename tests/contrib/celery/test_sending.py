@@ -24,7 +24,7 @@ from django_jobs.models import Job, Queue
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import celery_app, tasks
 from tests.contrib.celery.running import run_all
-from tests.factories import due_schedule, look
+from tests.factories import due_schedule, look, run_sql
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
@@ -199,9 +199,15 @@ def test_async_code_sends_a_task() -> None:
 @pytest.mark.parametrize(
     "send", [lambda: tasks.add.delay(1), lambda: chain(tasks.add.s(1), tasks.add.s(1)).delay()]
 )
-def test_a_transaction_that_is_broken_says_what_to_write(send: Any) -> None:
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_transaction_that_is_broken_says_what_to_write(send: Any, knows: bool) -> None:
+    """Whether Django ``knows`` it, or PostgreSQL alone."""
+
     def create() -> None:
-        Queue.objects.bulk_create([Queue(name="default")])
+        if knows:
+            Queue.objects.bulk_create([Queue(name="default")])
+        else:
+            run_sql("INSERT INTO django_jobs_queue SELECT * FROM django_jobs_queue")
 
     @transaction.atomic
     def send_after_an_error() -> None:
