@@ -31,7 +31,9 @@ def tell(name: str, sender: Any = None, **fields: Any) -> None:
         hostname = getattr(sender, "hostname", "").partition("@")[0]
         write_effect(f"{name} {hostname}".strip())
         return
-    request = fields.get("request")
+    request = fields.get("request") or getattr(sender, "request", None)
+    if not str(getattr(sender, "name", "told.")).startswith("told."):
+        return  # a schedule of the project runs each second
     task = sender if isinstance(sender, Task) else None
     told = {
         "task": request.task_name if task is None else task.name,
