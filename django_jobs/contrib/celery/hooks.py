@@ -68,18 +68,13 @@ def _where_a_row_can_be_written(name: str) -> Iterator[None]:
             "`await sync_to_async(it.delay)(...)`"
         ) from None
     except (transaction.TransactionManagementError, InternalError) as error:
-        # After a failed statement of which Django does not know, PostgreSQL refuses the next one.
-        if isinstance(error, InternalError) and not _is_of_aborted_transaction(error):
-            raise
+        if type(error) is InternalError and getattr(error.__cause__, "sqlstate", "") != "25P02":
+            raise  # it is not of a transaction that PostgreSQL alone knows to be aborted
         raise transaction.TransactionManagementError(
             f"{name}: a statement of this transaction failed, so it will be rolled back, with the "
             "rows of tasks too. Have the statement that may fail in a `with transaction.atomic():` "
             "of its own, inside the try, or send the task after the transaction"
         ) from error
-
-
-def _is_of_aborted_transaction(error: Exception) -> bool:
-    return getattr(error.__cause__, "sqlstate", None) == "25P02"
 
 
 def _started(app: Any) -> Callable[..., None]:

@@ -238,12 +238,9 @@ def arguments_of(
     if orders := more.get("orders"):
         values = in_order(values, {frozenset(keys): keys for keys in orders})
     names = more.get("by_position", ())
-    pair = (
-        values.keys() <= AS_A_PAIR.parameters.keys()
-        if job_type.signature is AS_A_PAIR
-        else (values.keys() == AS_A_PAIR.parameters.keys())
-    )
-    if pair and not names:
+    keys = AS_A_PAIR.parameters.keys()
+    is_pair = values.keys() <= keys if job_type.signature is AS_A_PAIR else values.keys() == keys
+    if is_pair and not names:
         return list(values.get("args") or ()), dict(values.get("kwargs") or {})
     given = takewhile(values.__contains__, names)
     return [values.pop(name) for name in list(given)], values
