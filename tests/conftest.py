@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from django.apps import apps
 from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker, Settings
 from pytest_django.plugin import blocking_manager_key
@@ -253,6 +254,20 @@ def _events_are_in_the_table() -> Iterator[None]:
     yield
     worker_event.disconnect(look)
     assert not any(problems), problems
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_left_declared() -> Iterator[None]:
+    """A schedule or an app that a module leaves in its process is found by the tests behind it, or
+    sent by the workers that they start: three times a test elsewhere failed by chance."""
+
+    def declared() -> tuple[set[str], set[str]]:
+        with_models = {label for label, models in apps.all_models.items() if models}
+        return set(registry.schedules()), with_models
+
+    before = declared()
+    yield
+    assert declared() == before
 
 
 @pytest.fixture(autouse=True)

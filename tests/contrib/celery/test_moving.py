@@ -19,6 +19,7 @@ pytest.importorskip("celery")
 
 from celery import Celery, Task, signals
 from celery.schedules import crontab, schedule
+from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.db import connection
 from kombu import Queue
@@ -126,9 +127,11 @@ def test_a_receiver_that_is_never_called_is_an_error(app: Celery, name: str) -> 
     getattr(signals, name).disconnect(receive)
 
 
-def test_tables_of_results_that_stay_empty_are_an_error(app: Celery, settings: Any) -> None:
-    pytest.importorskip("django_celery_results")
-    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_celery_results"]
+def test_tables_of_results_that_stay_empty_are_an_error(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The app is not installed in earnest: its models and signals would stay in this process."""
+    monkeypatch.setattr(apps, "is_installed", "django_celery_results".__eq__)
     assert "TaskResult" in found(app, "error django_celery_results")
 
 

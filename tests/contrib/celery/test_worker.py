@@ -19,7 +19,7 @@ from django_jobs import registry
 from django_jobs.api import schedules
 from django_jobs.api.waiting.listener import listener
 from django_jobs.contrib.celery.beat.declared import declare
-from tests.contrib.celery.project import celery_app, script, tasks
+from tests.contrib.celery.project import celery_app, celery_settings, script, tasks
 from tests.patience import PATIENCE
 from tests.worker.processes import JobWorker, until
 
@@ -56,12 +56,14 @@ def test_get_is_woken_by_the_worker(start_worker: Callable[..., JobWorker]) -> N
 
 
 @pytest.fixture
-def beat(transactional_db: None) -> Iterator[None]:
+def beat(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The entries of beat are schedules, as after ``migrate``."""
+    monkeypatch.setenv("PROJECT_BEAT", "1")
+    monkeypatch.setitem(celery_app.conf.changes, "beat_schedule", celery_settings.EVERY_SECOND)
     declare(celery_app)
     schedules.synchronise("default")
     yield
-    for name in celery_app.conf.beat_schedule:
+    for name in celery_settings.EVERY_SECOND:
         registry.forget_schedule(name)
 
 
@@ -80,7 +82,12 @@ def test_the_project_does_the_same_with_the_one_line_and_without_it(
         [sys.executable, "-m", "tests.contrib.celery.project.script"],
         capture_output=True,
         text=True,
-        env={"TASK_CLS": "celery.app.task:Task", "PROJECT_EFFECTS": str(back), "PATH": ""},
+        env={
+            "TASK_CLS": "celery.app.task:Task",
+            "PROJECT_BEAT": "1",
+            "PROJECT_EFFECTS": str(back),
+            "PATH": "",
+        },
     )
     assert there.returncode == 0, there.stderr
     assert json.loads(there.stdout) == json.loads(json.dumps(here))
