@@ -18,8 +18,11 @@ from celery.result import AsyncResult
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import IntegrityError, transaction
 from django.db.transaction import TransactionManagementError
+from django.utils import timezone
 
+from django_jobs.api.job_type import JobType
 from django_jobs.contrib.celery.beat.declared import schedule_of
+from django_jobs.contrib.celery.messages.task_ids import task_id_of
 from django_jobs.models import Job, Queue
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import celery_app, tasks
@@ -122,6 +125,76 @@ def test_a_receiver_may_change_arguments_and_headers(seen: Callable[..., Any]) -
         {"more": "x"},
         {"trace": "t"},
     )
+
+
+def test_a_receiver_after_it_reads_the_same_headers(seen: Callable[..., Any]) -> None:
+    heard: list[dict[str, Any]] = []
+
+    def published(headers: dict[str, Any], **_: Any) -> None:
+        heard.append(headers)
+
+    signals.after_task_publish.connect(published)
+    try:
+        request = seen(([1],), {})
+    finally:
+        signals.after_task_publish.disconnect(published)
+    assert (heard[0]["argsrepr"], heard[0]["id"]) == ("([1],)", request.id)
+    assert "@" in heard[0]["origin"]
+
+
+def test_what_follows_from_the_options_is_kept_for_the_next_message(
+    declare: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for one with other options, of any kind."""
+
+    def kept(x: Any = None, y: Any = None) -> None: ...
+
+    task = declare(kept)
+    using, copies = JobType.using, []
+
+    def counted(self: Any, **options: Any) -> Any:
+        copies.append(options)
+        return using(self, **options)
+
+    monkeypatch.setattr(JobType, "using", counted)
+    for number in range(3):
+        task.delay(number)
+    assert len(copies) == 1
+    due = timezone.now() + timedelta(hours=1)
+    others: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((1, 2), {}),
+        ((1, {"b": 1, "a": 2}), {}),
+        ((1,), {"queue": "emails"}),
+        ((1,), {"priority": 3}),
+        ((1,), {"countdown": 60}),
+        ((1,), {"eta": due}),
+        ((1,), {"headers": {"trace": "1"}}),
+        ((1,), {"headers": {"trace": "2"}}),
+        ((1,), {"task_id": "chosen"}),
+        ((1,), {"expires": 60}),
+        ((1,), {"shadow": "another"}),
+        ((), {}),
+    ]
+    sent = [task.apply_async(args, **options).id for args, options in others]
+    jobs = {task_id_of(job.pk): job for job in Job.objects.order_by("pk")[3:]}
+    made = [jobs.get(one) or Job.objects.get(idempotency_key=one) for one in sent]
+    assert [job.payload for job in made[:2]] == [
+        {"x": 1, "y": 2},
+        {"x": 1, "y": {"b": 1, "a": 2}},
+    ]
+    assert made[1].headers["celery"]["orders"] == [["b", "a"]]
+    assert "orders" not in made[2].headers["celery"]
+    assert [(job.queue, job.priority) for job in made[2:5]] == [
+        ("emails", 0),
+        ("default", 3),
+        ("default", 0),
+    ]
+    assert [job.status for job in made[4:7]] == ["scheduled", "scheduled", "ready"]
+    assert [job.headers.get("trace") for job in made[5:9]] == [None, "1", "2", None]
+    assert [job.idempotency_key for job in made[7:10]] == [None, "chosen", None]
+    assert [job.expires_at is None for job in made[8:11]] == [True, False, True]
+    assert made[10].headers["celery"]["shadow"] == "another"
+    assert made[11].headers == {}
 
 
 @pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")

@@ -16,9 +16,9 @@ LOWEST_OF_REDIS = 9
 
 def queue_of(app: Any, name: str, options: Mapping[str, Any]) -> str:
     """The queue of a job. Celery's default queue is ours, unless a queue of that name exists."""
-    chosen = routed_to(app, name, options)
-    is_default = chosen == app.conf.task_default_queue
-    if is_default and Queue.objects.recent(chosen, conf().database, or_none=True) is None:
+    default = app.conf.task_default_queue  # once: to read a setting of an app takes 9 µs
+    chosen = routed_to(app, name, {"queue": default, **options})
+    if chosen == default and Queue.objects.recent(chosen, conf().database, or_none=True) is None:
         return DEFAULT_QUEUE
     return chosen
 

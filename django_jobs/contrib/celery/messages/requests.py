@@ -29,8 +29,11 @@ OF_THE_ROW = {
 }
 """Those that its row has in other columns, or that nobody reads. All others were given by the
 caller, or by a receiver of ``before_task_publish``."""
+OF_CELERY = OF_A_REQUEST | OF_THE_ROW
 SHOWN = {"argsrepr", "kwargsrepr"}
 """How the caller wants the arguments to be shown."""
+UNREAD = {**dict.fromkeys(SHOWN, ""), "origin": "-"}
+"""Of a message that no receiver reads. To make them takes longer than all its rest."""
 PROPERTIES = {
     *("correlation_id", "reply_to", "app_id", "message_id", "user_id", "type", "timestamp"),
 }
@@ -60,9 +63,9 @@ def message_in_celery(
     options: Mapping[str, Any],
 ) -> Any:
     """The message that Celery would send: its headers, properties and body."""
-    # To show the arguments takes longer than all else, and only receivers read it here.
-    shown = {} if signals.before_task_publish.receivers else {"argsrepr": "", "kwargsrepr": ""}
-    message = app.amqp.as_task_v2(task_id, name, args, kwargs, **{**shown, **options})
+    is_read = signals.before_task_publish.receivers or signals.after_task_publish.receivers
+    unread = {} if is_read else UNREAD
+    message = app.amqp.as_task_v2(task_id, name, args, kwargs, **{**unread, **options})
     message.headers.update(options.get("headers") or {})
     message.properties.update({key: options[key] for key in PROPERTIES & options.keys()})
     return message
@@ -77,14 +80,14 @@ def stored(message: Any, options: Mapping[str, Any], **more: Any) -> dict[str, A
     - ``after``: the places in the run of the steps that are the root and the parent
     """
     headers = message.headers
-    properties = {key: options[key] for key in PROPERTIES if options.get(key)}
+    properties = {key: options[key] for key in PROPERTIES & options.keys() if options[key]}
     given = {key: value for key, value in headers.items() if key in OF_A_REQUEST}
     more |= {key: options[key] for key in SHOWN & options.keys()}
     own = {**given, **more, "properties": properties, "chord": message.body[2]["chord"]}
     own = {key: value for key, value in own.items() if _says_more(key, value)}
     if own.get("root_id") == headers["id"]:
         own.pop("root_id", None)
-    others = {key: value for key, value in headers.items() if key not in OF_A_REQUEST | OF_THE_ROW}
+    others = {key: value for key, value in headers.items() if key not in OF_CELERY}
     return {**others, HEADER: own} if own else others
 
 
