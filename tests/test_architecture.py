@@ -53,7 +53,7 @@ BUDGETS = {
     "api": 4_424,
     "backend": 1_120,
     "checks": 929,
-    "contrib": 4_578,
+    "contrib": 4_527,
     "doctor": 2_338,
     "domain": 5_101,
     "lifecycle": 12_344,
@@ -77,7 +77,7 @@ MAY_IMPORT_ITS_NEIGHBOUR = {("registry", "exceptions"): "an unknown name is one 
 
 
 MAY_READ_THE_ENVIRONMENT = {
-    "contrib.celery.moving.patterns": "does not, but finds tasks that change it",
+    "contrib.celery.checking.patterns": "does not, but finds tasks that change it",
     "management.commands.jobworker": "faults on purpose, for drills",
     "management.worker.beside_runserver": "how runserver marks its child process",
 }

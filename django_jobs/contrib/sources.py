@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 MODULES = {
-    "celery": "celery.moving.source",
+    "celery": "celery.checking.source",
     "django-tasks-db": "django_tasks_db.waiting_tasks",
 }
 """The module of each source in this room, by the name of its subcommand. It is imported when the

@@ -18,7 +18,7 @@ from ...signals import attempt_failed, process_ended, process_started
 
 RESULTS = "django_jobs.contrib.celery.results.backend:RowsBackend"
 LONGEST_REPR = 200
-REMOTE = "django_jobs.contrib.celery.results.revoking:RowsControl"
+REMOTE = "django_jobs.contrib.celery.results.jobs:RowsControl"
 
 
 def connect(app: Any) -> None:

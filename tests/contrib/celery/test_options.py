@@ -29,7 +29,7 @@ from django_jobs import (
 )
 from django_jobs.api import sql_defaults
 from django_jobs.apps import seed
-from django_jobs.contrib.celery.messages.places import queue_of
+from django_jobs.contrib.celery.messages.options import queue_of
 from django_jobs.contrib.celery.running.job_types import job_type_of, register
 from django_jobs.doctor.configuration import examine_rows
 from django_jobs.models import Job, Queue, Resource, named_row

@@ -15,7 +15,7 @@ from ....api.schedules import columns_of
 from ....conf import conf
 from ....domain.schedules import Overlap
 from ..messages.arguments import scheduled_payload_of
-from ..messages.places import DEFAULT_QUEUE, priority_of, routed_to
+from ..messages.options import DEFAULT_QUEUE, priority_of, routed_to
 from ..running.job_types import expires_of, job_type_of
 from ..sending.enqueueing import routed
 from .crontabs import COLUMNS, cron_of_values

@@ -1,4 +1,4 @@
-"""The headers of a message in the headers of a job, and the request of an attempt."""
+"""The headers and the id of a message as those of a job, and the request of an attempt."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 from celery import signals
 from celery.worker.request import Request
@@ -110,3 +111,23 @@ def read(headers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     others = revived(dict(headers))
     own = others.pop(HEADER, None)
     return others, own if isinstance(own, dict) else {}
+
+
+PREFIX = int.from_bytes(b"djob", "big") << 96 | 0x8000 << 64 | 0x8 << 60
+"""Of a UUID of version 8, whose bits have no meaning but ours. The last 60 are the job's id."""
+LARGEST = (1 << 60) - 1
+
+
+def task_id_of(job_id: int) -> str:
+    """The id of the task that is the job with this id. Columns of packages that store ids of tasks
+    take it, because it is a UUID."""
+    return str(UUID(int=PREFIX | job_id))
+
+
+def job_id_of(task_id: str) -> int | None:
+    """The id of the job, or None for an id that the caller has chosen."""
+    try:
+        number = UUID(task_id).int
+    except ValueError:
+        return None
+    return number & LARGEST if number & ~LARGEST == PREFIX else None

@@ -25,9 +25,8 @@ from ....models import Job
 from ....models.database import jobs_connection
 from ....worker.context.run_context import RunContext, current_run
 from ..messages.arguments import as_result, revived
-from ..messages.task_ids import task_id_of
-from ..running.attempts import IGNORED, hostname, task_id_of_run
-from ..running.checkpoints import STORED, keep
+from ..messages.requests import task_id_of
+from ..running.attempts import IGNORED, STORED, hostname, keep, task_id_of_run
 from .jobs import (
     end_of,
     error_of,

@@ -1,26 +1,26 @@
-"""Finds the job of a task, and reads what its rows say."""
+"""Finds the job of a task, reads what its rows say, and cancels it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Never
 
-from celery import states
+from celery import signals, states
 from celery.exceptions import Retry, TaskRevokedError, TimeLimitExceeded, WorkerLostError
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db.models import Exists, OuterRef
 
 from .... import registry
+from ....api.shortcuts import cancel
 from ....conf import conf
 from ....domain.states import LIVE, JobState, RunState
 from ....models import Dependency, Job, Queue, Run
 from ....models.database import jobs_connection
 from ..messages.arguments import arguments_of, revived
-from ..messages.requests import ALL, read
-from ..messages.task_ids import job_id_of, task_id_of
-from ..running.attempts import hostname
-from ..running.checkpoints import ARGUMENTS, STORED
+from ..messages.requests import ALL, job_id_of, read, task_id_of
+from ..running.around import task_revoked
+from ..running.attempts import ARGUMENTS, STORED, hostname
 
 ENDED: dict[str, Callable[[Job, str], Any]] = {
     "Expired": lambda job, message: TaskRevokedError("expired"),
@@ -186,3 +186,38 @@ def _module_of(path: str) -> tuple[str, str]:
             return module, path.removeprefix(f"{module}.")
     module, _, name = path.rpartition(".")
     return module or "builtins", name
+
+
+INSTEAD = {
+    "inspect": "manage.py jobstatus",
+    "ping": "manage.py jobstatus",
+    "rate_limit": "manage.py joblimit",
+    "time_limit": "the task's time_limit",
+    "shutdown": "a SIGTERM to jobworker",
+    "purge": "manage.py jobprune",
+}
+
+
+class RowsControl:
+    """``app.control``. A revoked task is a cancelled job."""
+
+    def __init__(self, app: Any = None) -> None:
+        self.app = app
+
+    def revoke(self, task_id: str | Iterable[str], terminate: bool = False, **more: Any) -> None:
+        """Cancel the job of a task, or of several. One that runs is asked to stop, and with
+        ``terminate`` stopped by force. ``signal`` makes no difference: no process is sent one."""
+        for one in [task_id] if isinstance(task_id, str) else task_id:
+            job = job_of(one)
+            if job is None or not cancel(job.pk, force=bool(terminate)):
+                continue
+            if job.status != JobState.RUNNING and signals.task_revoked.receivers:
+                task_revoked(self.app, job)
+
+    def terminate(self, task_id: str | Iterable[str], signal: Any = None, **more: Any) -> None:
+        """:meth:`revoke`, by force."""
+        self.revoke(task_id, terminate=True)
+
+    def __getattr__(self, name: str) -> Never:
+        hint = f"; use {INSTEAD[name]}" if name in INSTEAD else ""
+        raise AttributeError(f"app.control.{name} asks workers of Celery, and there are none{hint}")

@@ -1,31 +1,96 @@
-"""One attempt of a Celery task: the handler of its job type."""
+"""One attempt of a Celery task: the handler of its job type, what it keeps for the next attempt,
+and its soft time limit."""
 
 from __future__ import annotations
 
 import socket
+import time
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from functools import wraps
+from typing import Any, NoReturn, cast
 
 from celery import signals, states
 from celery.app import trace
+from celery.exceptions import SoftTimeLimitExceeded
 from celery.result import denied_join_result
 from celery.utils.saferepr import saferepr
 
 from .... import registry
 from ....conf import conf
+from ....domain.durations import NEVER
 from ....exceptions import Cancel, Discard, PayloadError, Retry, Snooze
 from ....models import Job
 from ....worker.context.run_context import RunContext, current_run
-from ..messages.arguments import (
-    arguments_of,
-    payload_of,
-    revived,
-)
-from ..messages.places import priority_in_celery
-from ..messages.requests import ALL, RetryAsked, in_worker, read
-from ..messages.task_ids import task_id_of
-from .checkpoints import ARGUMENTS, HEADERS, STORED, keep, kept
-from .soft_limits import limit
+from ....worker.timeouts.limits import TimeLimit
+from ....worker.timeouts.threads import ThreadTimeouts
+from ..messages.arguments import arguments_of, payload_of, revived
+from ..messages.options import priority_in_celery
+from ..messages.requests import ALL, RetryAsked, in_worker, read, task_id_of
+
+_timeouts = ThreadTimeouts()
+
+
+class SoftLimit:
+    """A time after which the exception is raised once. Unlike a :class:`TimeLimit` it does not
+    decide how the attempt ends: the task may catch it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.ended: bool | None = None
+        self._deadline = time.monotonic() + seconds
+
+    def due(self) -> float:
+        """When the exception is to be raised; never, once it was."""
+        return NEVER if self.ended else self._deadline
+
+    def expire(self, now: float) -> type[BaseException]:
+        """The exception to raise now."""
+        self.ended = True
+        return cast(type[BaseException], SoftTimeLimitExceeded)
+
+
+def limit(task: Any) -> None:
+    """Let the body of ``task`` end with its soft time limit, if its request has one. Only the body:
+    the exception must not arrive in Celery's code around it."""
+    body = task.run
+    if getattr(body, "has_soft_limit", False):
+        return
+
+    @wraps(body)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _, seconds = task.request.timelimit or (None, None)
+        if not seconds or task.request.called_directly or task.request.is_eager:
+            return body(*args, **kwargs)
+        soft = cast(TimeLimit, SoftLimit(seconds))
+        try:
+            _timeouts.arm(soft)
+            return body(*args, **kwargs)
+        finally:
+            _timeouts.disarm(soft)
+
+    run.has_soft_limit = True  # type: ignore[attr-defined]
+    task.run = run
+
+
+ARGUMENTS = "arguments"
+"""``{"payload": ..., "more": ...}`` of the next attempt, as of ``payload_of``."""
+HEADERS = "headers"
+"""The headers of the next attempt."""
+STORED = "stored"
+"""What the result backend was given last: ``status``, ``result``, ``traceback``, ``children``. It
+holds while the job has as many ``failures``, or for one that had ``ended`` at this time."""
+
+
+def kept(attempt: RunContext) -> dict[str, Any]:
+    """What the failed attempts before have kept; nothing of those before a replay."""
+    saved = attempt.saved_checkpoint if attempt._attempt.job.failures else None
+    return saved if isinstance(saved, dict) else {}
+
+
+def keep(attempt: RunContext, *, at_once: bool = False, **values: Any) -> None:
+    """Keep more, in the checkpoint of the job; with ``at_once`` also outside of the open
+    transaction. Of two calls in one attempt the second prevails."""
+    attempt._keep({**kept(attempt), **values}, at_once=at_once)
+
 
 WITHOUT_END = 2**31 - 1
 """Attempts of a job whose retries Celery counts itself."""

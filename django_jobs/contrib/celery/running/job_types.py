@@ -14,7 +14,7 @@ from ....domain.states import RunState
 from ....logs.receivers import reported_by
 from ....models import Resource
 from ..messages.arguments import CODING, TaskType, signature_of
-from ..messages.places import DEFAULT_QUEUE, priority_of, routed_to
+from ..messages.options import DEFAULT_QUEUE, priority_of, routed_to
 from .attempts import WITHOUT_END, run
 
 OF_CELERY = ("celery.map", "celery.starmap")

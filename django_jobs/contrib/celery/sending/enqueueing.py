@@ -18,11 +18,9 @@ from ....exceptions import EnqueueError
 from ....models import Resource
 from ....models.database import needing_tables
 from ..messages.arguments import AS_A_PAIR, as_json, check_kinds, payload_of
-from ..messages.places import priority_of, queue_of
-from ..messages.requests import RetryAsked, message_in_celery, stored
-from ..messages.task_ids import task_id_of
+from ..messages.options import check, delay_of, due_of, moment_of, priority_of, queue_of
+from ..messages.requests import RetryAsked, message_in_celery, stored, task_id_of
 from ..running.job_types import register, seed
-from .options import check, delay_of, due_of, moment_of
 
 OF_THE_JOB = ("expires", "time_limit", "soft_time_limit")
 """Options that all attempts have in common."""

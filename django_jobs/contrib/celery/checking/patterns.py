@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....exceptions import EnqueueError
-from ..messages.places import routed_to
-from ..sending.options import INSTEAD
+from ..messages.options import INSTEAD, routed_to
 from .finding import Level
 
 SENDING = {"apply_async", "send_task"}

@@ -25,10 +25,10 @@ from django.db import connection
 from kombu import Queue
 
 from django_jobs import registry
-from django_jobs.contrib.celery.moving import findings
-from django_jobs.contrib.celery.moving.code import findings_in_files, findings_in_source
-from django_jobs.contrib.celery.moving.findings import Level, findings_of
-from django_jobs.contrib.celery.moving.patterns import PATTERNS
+from django_jobs.contrib.celery.checking import findings
+from django_jobs.contrib.celery.checking.code import findings_in_files, findings_in_source
+from django_jobs.contrib.celery.checking.findings import Level, findings_of
+from django_jobs.contrib.celery.checking.patterns import PATTERNS
 
 pytestmark = pytest.mark.django_db
 

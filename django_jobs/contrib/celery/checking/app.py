@@ -1,15 +1,19 @@
-"""What the settings of an app say that jobs do otherwise."""
+"""What an app asks for that jobs do otherwise: in its settings, its tasks, its worker and beat."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from celery import Task, signals
 from django.apps import apps
 
+from ....api.validation import LONGEST_NAME
 from ....conf import conf
 from ....models import Queue
-from ..running.job_types import job_type_of
+from ..beat.declared import NotASchedule, schedule_of
+from ..running.job_types import is_acked_on_timeout, job_type_of
 from .finding import Finding, error, note
 
 JSON = "json"
@@ -32,6 +36,14 @@ NOTES = {
 }
 """What there is to say of a setting that differs from Celery's default."""
 
+NEVER_SENT = (
+    *("celeryd_init", "celeryd_after_setup", "user_preload_options"),
+    *("worker_before_create_process", "worker_shutting_down", "heartbeat_sent"),
+    *("task_unknown", "task_rejected", "beat_init", "beat_embedded_init"),
+)
+"""Signals of Celery's commands."""
+OF_LOGGING = "setup_logging", "after_setup_logger", "after_setup_task_logger"
+"""Signals with which Celery's worker sets up its log."""
 
 MISSING = '{!r} is missing in DJANGO_JOBS["QUEUES"]'
 
@@ -112,3 +124,92 @@ def _routed_to(settings: Any) -> Iterator[str]:
             queue = route.get("queue") if isinstance(route, Mapping) else route
             if queue is not None:
                 yield str(getattr(queue, "name", queue))
+
+
+def findings_in_beat(app: Any) -> Iterator[Finding]:
+    """Entries of ``beat_schedule`` that no schedule can express, and what to do with the others."""
+    for name, entry in sorted((app.conf.beat_schedule or {}).items()):
+        where = f"beat_schedule {name!r}"
+        try:
+            columns = schedule_of(app, name, entry)
+        except NotASchedule as problem:
+            yield error(where, f"will not be a schedule: {problem}")
+            continue
+        if columns["queue"] and columns["queue"] not in known_queues():
+            yield error(where, MISSING.format(columns["queue"]))
+        else:
+            yield note(where, "becomes a schedule with the next migrate; beat is not needed")
+    scheduler = str(app.conf.beat_scheduler)
+    if "django_celery_beat" in scheduler or apps.is_installed("django_celery_beat"):
+        yield note(
+            "beat_scheduler", "`manage.py jobimport celery` has to take the tables of beat over"
+        )
+    elif "PersistentScheduler" not in scheduler:
+        yield error("beat_scheduler", f"{scheduler} is not used; declare its schedules")
+
+
+OF_A_WORKER = ("Request", "Strategy", "start_strategy")
+"""Attributes of a task that only a worker of Celery uses."""
+
+
+def findings_in_tasks(app: Any) -> Iterator[Finding]:
+    """Options of each task that mean something else, or cannot be kept."""
+    for name, task in sorted(app.tasks.items()):
+        if not name.startswith("celery."):
+            yield from _of(name, task)
+
+
+def _of(name: str, task: Any) -> Iterator[Finding]:
+    if task.serializer != "json":
+        yield error(name, f"serializer={task.serializer!r}: a payload is JSON")
+    if inspect.iscoroutinefunction(task.run):
+        yield error(name, "is async: use asgiref.sync.async_to_sync, or declare it with @job")
+    if len(name) > LONGEST_NAME:
+        yield error(name, f"its name is longer than {LONGEST_NAME} characters")
+    for attribute in OF_A_WORKER:
+        if getattr(type(task), attribute) != getattr(Task, attribute):
+            yield error(name, f"its base class changes {attribute}, which no worker calls")
+    if task.acks_late:
+        timed_out = (
+            "" if is_acked_on_timeout(task) else ", and after a time-out while retries are left"
+        )
+        yield note(
+            name,
+            "acks_late: delivered at least once. It runs again after a crash, at most three times "
+            f"in a row{timed_out}",
+        )
+    else:
+        yield note(
+            name,
+            "no acks_late: delivered at most once. A lost or interrupted task is a dead letter, "
+            "which may be replayed",
+        )
+    if task.time_limit:
+        yield note(
+            name,
+            f"time_limit={task.time_limit:g}: SystemExit is raised in it; its process is killed a "
+            "second later, and with --threads the other tasks of that process are interrupted",
+        )
+    if task.soft_time_limit:
+        yield note(
+            name,
+            f"soft_time_limit={task.soft_time_limit:g}: it is raised at the next step of Python "
+            "code, with --prefork also during a sleep or a wait",
+        )
+    if task.rate_limit:
+        yield note(
+            name, f"rate_limit={task.rate_limit!r}: of all workers together, not of each one"
+        )
+
+
+def findings_in_worker(app: Any) -> Iterator[Finding]:
+    """What was added to Celery's worker, and is not called without it."""
+    for name in NEVER_SENT:
+        if getattr(signals, name).receivers:
+            yield error(f"signals.{name}", "is never sent: use worker_init or worker_process_init")
+    for name in OF_LOGGING:
+        if getattr(signals, name).receivers:
+            yield note(f"signals.{name}", "is never sent: the project's LOGGING is in force")
+    for kind, steps in app.steps.items():
+        for step in sorted(map(str, steps)):
+            yield error(f"app.steps[{kind!r}]", f"{step} is not run: use worker_init")

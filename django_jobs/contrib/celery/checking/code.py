@@ -13,7 +13,7 @@ from typing import Any
 from django.apps import apps as django_apps
 from django.conf import settings
 
-from ..sending.options import INSTEAD, KNOWN
+from ..messages.options import INSTEAD, KNOWN
 from .finding import Finding, note
 from .patterns import (
     BY_KEY,

@@ -6,24 +6,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from celery import _state, signals
+from celery import _state
 from celery.utils.imports import symbol_by_name
 from django.core.management.base import CommandError
 
+from .app import findings_in_beat, findings_in_settings, findings_in_tasks, findings_in_worker
 from .code import files_of, findings_in_files
-from .finding import Finding, Level, error, note
-from .schedules import findings_in_beat
-from .settings import findings_in_settings
-from .tasks import findings_in_tasks
-
-NEVER_SENT = (
-    *("celeryd_init", "celeryd_after_setup", "user_preload_options"),
-    *("worker_before_create_process", "worker_shutting_down", "heartbeat_sent"),
-    *("task_unknown", "task_rejected", "beat_init", "beat_embedded_init"),
-)
-"""Signals of Celery's commands."""
-OF_LOGGING = "setup_logging", "after_setup_logger", "after_setup_task_logger"
-"""Signals with which Celery's worker sets up its log."""
+from .finding import Finding, Level
 
 __all__ = ["Finding", "Level", "apps_of", "files_of", "findings_in_code", "findings_of"]
 
@@ -65,16 +54,3 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
 def _place(where: str) -> tuple[str, int]:
     path, _, line = where.rpartition(":")
     return (path, int(line)) if line.isdigit() else (where, 0)
-
-
-def findings_in_worker(app: Any) -> Iterator[Finding]:
-    """What was added to Celery's worker, and is not called without it."""
-    for name in NEVER_SENT:
-        if getattr(signals, name).receivers:
-            yield error(f"signals.{name}", "is never sent: use worker_init or worker_process_init")
-    for name in OF_LOGGING:
-        if getattr(signals, name).receivers:
-            yield note(f"signals.{name}", "is never sent: the project's LOGGING is in force")
-    for kind, steps in app.steps.items():
-        for step in sorted(map(str, steps)):
-            yield error(f"app.steps[{kind!r}]", f"{step} is not run: use worker_init")
