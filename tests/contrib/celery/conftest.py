@@ -30,6 +30,20 @@ def project() -> Iterator[None]:
 
 
 @pytest.fixture
+def configure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Changes settings of the project, for one test. Until 5.6, Celery prefers those that have the
+    prefix of the app, so both are changed."""
+    from tests.contrib.celery.project import celery_app
+
+    def configure(**values: Any) -> None:
+        for name, value in values.items():
+            for key in (name, f"celery_{name}".upper()):
+                monkeypatch.setitem(celery_app.conf.changes, key, value)
+
+    return configure
+
+
+@pytest.fixture
 def declare(project: None) -> Iterator[Callable[..., Any]]:
     """Declares a task of the project, for one test."""
     from tests.contrib.celery.project import celery_app

@@ -40,7 +40,7 @@ def count(*amounts: float) -> float:
 
 
 def test_entries_become_schedules_and_others_are_logged(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, configure: Callable[..., None]
 ) -> None:
     name = tasks.add.name
     entries = {
@@ -56,7 +56,7 @@ def test_entries_become_schedules_and_others_are_logged(
         "moon": {"task": name, "schedule": Lunar(60), "args": (1,)},
         "gone": {"task": "gone", "schedule": 60},
     }
-    monkeypatch.setitem(celery_app.conf.changes, "beat_schedule", entries)
+    configure(beat_schedule=entries)
     declare(celery_app)
     declared = registry.schedules()
     for one in ("monday", "often", "number"):
@@ -100,9 +100,9 @@ class TestOptions:
         assert (made["queue"], made["priority"]) == ("emails", 4)
 
     def test_a_priority_means_what_it_means_to_the_broker(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, configure: Callable[..., None]
     ) -> None:
-        monkeypatch.setattr(celery_app.conf, "broker_url", "redis://")
+        configure(broker_url="redis://")
         assert columns(options={"priority": 9})["priority"] == -9
 
     def test_routes_are_obeyed(self, monkeypatch: pytest.MonkeyPatch) -> None:

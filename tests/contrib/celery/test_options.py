@@ -122,15 +122,18 @@ class TestPlaces:
         tasks.add.delay(1)
         job = Job.objects.get()
         assert (job.queue, job.priority) == ("bulk", 3)
+        for sent in (tasks.add.starmap([(1, 2)]), tasks.add.chunks([(1, 2)], 1)):
+            sent.delay()  # as the task that is called, although another one calls it
+            assert Job.objects.latest("pk").queue == "bulk"
 
     @pytest.mark.parametrize(
         "broker, given, priority",
         [("amqp://", 9, 9), ("memory://", 4, 4), ("redis://", 0, 0), ("redis://", 9, -9)],
     )
     def test_a_priority_means_what_it_means_to_the_broker(
-        self, monkeypatch: pytest.MonkeyPatch, broker: str, given: int, priority: int
+        self, configure: Callable[..., None], broker: str, given: int, priority: int
     ) -> None:
-        monkeypatch.setattr(celery_app.conf, "broker_url", broker)
+        configure(broker_url=broker)
         tasks.add.apply_async((1,), priority=given)
         assert Job.objects.get().priority == priority
 

@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("celery")
 
+from celery import VERSION
+
 from django_jobs.api.generations import GENERATION
 from django_jobs.models import Job
-from tests.contrib.celery.project import celery_app
 from tests.contrib.celery.running import run_all
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("project")]
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.mark.parametrize("broker, priority", [("amqp://", 9), ("redis://", -9)])
 def test_the_other_job_has_the_options_of_the_first(
-    monkeypatch: pytest.MonkeyPatch, declare: Callable[..., Any], broker: str, priority: int
+    configure: Callable[..., None], declare: Callable[..., Any], broker: str, priority: int
 ) -> None:
     seen = []
 
@@ -30,7 +31,7 @@ def test_the_other_job_has_the_options_of_the_first(
             self.retry(throw=False, countdown=0)
         return "not stored"
 
-    monkeypatch.setattr(celery_app.conf, "broker_url", broker)
+    configure(broker_url=broker)
     result = declare(ask, bind=True).apply_async(
         queue="bulk",
         priority=9,
@@ -46,10 +47,14 @@ def test_the_other_job_has_the_options_of_the_first(
     assert seen == [9, 9]
     for job in (first, second):
         assert (job.queue, job.priority, job.timeout) == ("bulk", priority, 90)
-        assert (job.status, job.result) == ("succeeded", None)
+        assert job.status == "succeeded"
     own = {**first.headers["celery"], "retries": 1, "root_id": result.id}
+    assert own["ignore_result"]
+    if VERSION < (5, 7):  # whose retries do not pass it on
+        del own["ignore_result"]
+    assert (first.result, second.result) == (None, None if "ignore_result" in own else "not stored")
     assert second.headers == {"trace": "x", "celery": own, GENERATION: 1}
-    assert {"shadow", "expires", "timelimit", "ignore_result"} <= own.keys()
+    assert {"shadow", "expires", "timelimit"} <= own.keys()
     assert second.expires_at is not None
     assert second.expires_at - first.expires_at < timedelta(seconds=60)
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("celery")
 
 from asgiref.sync import async_to_sync
-from celery import chain, group, signals
+from celery import VERSION, chain, group, signals
 from celery.exceptions import Retry
 from celery.result import AsyncResult
 from django.core.exceptions import SynchronousOnlyOperation
@@ -149,7 +149,7 @@ def test_what_follows_from_the_options_is_kept_for_the_next_message(
 
     def kept(x: Any = None, y: Any = None) -> None: ...
 
-    task = declare(kept)
+    task = declare(kept, typing=False)
     using, copies = JobType.using, []
 
     def counted(self: Any, **options: Any) -> Any:
@@ -174,6 +174,8 @@ def test_what_follows_from_the_options_is_kept_for_the_next_message(
         ((1,), {"expires": 60}),
         ((1,), {"shadow": "another"}),
         ((), {}),
+        ((1, 2, 3), {}),  # which the task does not take
+        ((), {}),
     ]
     sent = [task.apply_async(args, **options).id for args, options in others]
     jobs = {task_id_of(job.pk): job for job in Job.objects.order_by("pk")[3:]}
@@ -194,9 +196,12 @@ def test_what_follows_from_the_options_is_kept_for_the_next_message(
     assert [job.idempotency_key for job in made[7:10]] == [None, "chosen", None]
     assert [job.expires_at is None for job in made[8:11]] == [True, False, True]
     assert made[10].headers["celery"]["shadow"] == "another"
-    assert made[11].headers == {}
+    assert made[11].headers == made[13].headers == {}
+    assert made[12].payload == {"args": [1, 2, 3], "kwargs": {}}
+    assert made[13].payload == {}
 
 
+@pytest.mark.skipif(VERSION < (5, 7), reason="this version of Celery does not")
 @pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
 @pytest.mark.parametrize(
     "send",

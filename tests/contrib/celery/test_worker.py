@@ -56,10 +56,12 @@ def test_get_is_woken_by_the_worker(start_worker: Callable[..., JobWorker]) -> N
 
 
 @pytest.fixture
-def beat(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def beat(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> Iterator[None]:
     """The entries of beat are schedules, as after ``migrate``."""
     monkeypatch.setenv("PROJECT_BEAT", "1")
-    monkeypatch.setitem(celery_app.conf.changes, "beat_schedule", celery_settings.EVERY_SECOND)
+    configure(beat_schedule=celery_settings.EVERY_SECOND)
     declare(celery_app)
     schedules.synchronise("default")
     yield

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from celery.app.routes import MapRoute
 from celery.utils.time import maybe_make_aware
 from dateutil.parser import isoparse
 from django.utils import timezone
@@ -94,6 +95,11 @@ def queue_of(app: Any, name: str, options: Mapping[str, Any]) -> str:
     if chosen == default and Queue.objects.recent(chosen, conf().database, or_none=True) is None:
         return DEFAULT_QUEUE
     return chosen
+
+
+def is_routed_by_name(app: Any) -> bool:
+    """Whether no router reads the arguments."""
+    return all(isinstance(one, MapRoute) for one in app.amqp.router.routes)
 
 
 def routed_to(app: Any, name: str, options: Mapping[str, Any]) -> str:

@@ -55,6 +55,11 @@ class RetryAsked:
     options: Mapping[str, Any]
 
 
+def is_read() -> bool:
+    """Whether somebody receives the signals of a send."""
+    return bool(signals.before_task_publish.receivers or signals.after_task_publish.receivers)
+
+
 def message_in_celery(
     app: Any,
     name: str,
@@ -64,8 +69,7 @@ def message_in_celery(
     options: Mapping[str, Any],
 ) -> Any:
     """The message that Celery would send: its headers, properties and body."""
-    is_read = signals.before_task_publish.receivers or signals.after_task_publish.receivers
-    unread = {} if is_read else UNREAD
+    unread = {} if is_read() else UNREAD
     message = app.amqp.as_task_v2(task_id, name, args, kwargs, **{**unread, **options})
     message.headers.update(options.get("headers") or {})
     message.properties.update({key: options[key] for key in PROPERTIES & options.keys()})

@@ -216,7 +216,8 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         attempt, outcome = current_run(), getattr(request, "_outcome", None)
         if attempt is None or outcome is None:  # called by apply(), and not by a worker
             return
-        if store_result or attempt._attempt.job.workflow_run_id is not None:
+        is_ignored = getattr(request, "ignore_result", False)  # Celery 5.5 asks it here
+        if (store_result and not is_ignored) or attempt._attempt.job.workflow_run_id is not None:
             outcome["result"] = as_result(self.prepare_value(result))
         if children := self.current_task_children(request):
             keep(

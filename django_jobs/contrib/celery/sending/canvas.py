@@ -32,8 +32,8 @@ Results = Callable[[Sequence[str], Any], Any]
 """Makes the result of a member from the ids of all steps, and the result before it."""
 Converted = tuple[Step | Composition | None, Before, Results]
 
-OF_THE_WHOLE = {"max_retries", "interval", "propagate", "add_to_parent"}
-"""Options by which Celery counts, and which no task gets."""
+OF_THE_WHOLE = {"max_retries", "interval", "propagate", "add_to_parent", "route_name"}
+"""Options by which Celery counts and routes, and which no task gets."""
 OF_A_MEMBER = {"group_id", "group_index", "chord"}
 """Options that the last step of a member of a group has."""
 OF_A_HEADER = {"countdown", "eta", "parent_id"}

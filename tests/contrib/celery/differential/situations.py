@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from celery import chain, chord, chunks, group
+from celery import VERSION, chain, chord, chunks, group
 from celery.contrib.abortable import AbortableAsyncResult
 from celery.result import AsyncResult, result_from_tuple
 from django.db import transaction
@@ -337,11 +337,12 @@ situation(
 situation(
     "a task_id of one's own", lambda at: echo.apply_async(kwargs={"at": at("a")}, task_id="mine")
 )
-situation(
-    "a task_id as a UUID object",
-    lambda at: echo.apply_async(kwargs={"at": at("a")}, task_id=uuid.UUID(int=2**127 + 9)),
-    kind="task_id=UUID(...)",
-)
+if VERSION >= (5, 7):  # before it, its result cannot be read
+    situation(
+        "a task_id as a UUID object",
+        lambda at: echo.apply_async(kwargs={"at": at("a")}, task_id=uuid.UUID(int=2**127 + 9)),
+        kind="task_id=UUID(...)",
+    )
 situation(
     "a task_id of a step",
     lambda at: chain(
@@ -477,6 +478,8 @@ for task in (
             task.name, [1], {"at": at("b")}, at=at("a")
         ),
     }.items():
+        if (task, way) == (tasks.limited, "send_task") and VERSION < (5, 7):
+            continue  # its limits hold, and its request does not show them
         ends = ["b"] if way == "from a task" else ["a"]
         situation(
             f"{task.name.rpartition('.')[2]}, {way}",
