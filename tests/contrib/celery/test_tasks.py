@@ -303,6 +303,36 @@ class TestFates:
         job.refresh_from_db()
         assert job.force_requested_at is not None
 
+    @pytest.mark.parametrize(
+        ("of", "revoked"),
+        [
+            (lambda _: None, 0),  # a column of a message that was never sent
+            (lambda _: [], 0),
+            (lambda key: key, 1),
+            (lambda key: UUID(key), 1),
+            (lambda key: (one for one in [key, UUID(int=1)]), 1),
+            (lambda key: {UUID(key)}, 1),
+        ],
+    )
+    def test_revoke_takes_what_celery_takes(self, of: Callable[[str], Any], revoked: int) -> None:
+        result = tasks.add.delay(1)
+        tasks.add.app.control.revoke(of(result.id), ["celery@other"], False, "SIGTERM", reply=True)
+        assert Job.objects.filter(status="cancelled").count() == revoked
+
+    @pytest.mark.parametrize(
+        ("arguments", "forced"),
+        [((["celery@other"],), False), ((None, True, "SIGINT"), True)],
+    )
+    def test_the_second_argument_of_revoke_is_a_destination(
+        self, arguments: tuple[Any, ...], forced: bool
+    ) -> None:
+        result = tasks.add.delay(1)
+        claim_ready(register_worker(), "default")
+        tasks.add.app.control.revoke(result.id, *arguments)
+        assert (Job.objects.get().force_requested_at is not None) is forced
+        tasks.add.app.control.terminate(result.id, None, "SIGINT")
+        assert Job.objects.get().force_requested_at is not None
+
     def test_a_revoked_task_is_a_cancelled_job(self) -> None:
         from celery.exceptions import TaskRevokedError
 

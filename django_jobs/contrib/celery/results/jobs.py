@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Never
 
 from celery import signals, states
 from celery.exceptions import Retry, TaskRevokedError, TimeLimitExceeded, WorkerLostError
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db.models import Exists, OuterRef
+from kombu.utils.functional import maybe_list
 
 from .... import registry
 from ....api.shortcuts import cancel
@@ -204,17 +205,20 @@ class RowsControl:
     def __init__(self, app: Any = None) -> None:
         self.app = app
 
-    def revoke(self, task_id: str | Iterable[str], terminate: bool = False, **more: Any) -> None:
-        """Cancel the job of a task, or of several. One that runs is asked to stop, and with
-        ``terminate`` stopped by force. ``signal`` makes no difference: no process is sent one."""
-        for one in [task_id] if isinstance(task_id, str) else task_id:
-            job = job_of(one)
+    def revoke(
+        self, task_id: Any, destination: Any = None, terminate: bool = False, *more: Any, **_: Any
+    ) -> None:
+        """Cancel the job of a task, or of several; None is none. One that runs is asked to stop,
+        and with ``terminate`` stopped by force. ``signal`` and ``destination`` make no difference:
+        no process is sent one."""
+        for one in maybe_list(task_id) or ():
+            job = job_of(str(one))
             if job is None or not cancel(job.pk, force=bool(terminate)):
                 continue
             if job.status != JobState.RUNNING and signals.task_revoked.receivers:
                 task_revoked(self.app, job)
 
-    def terminate(self, task_id: str | Iterable[str], signal: Any = None, **more: Any) -> None:
+    def terminate(self, task_id: Any, *more: Any, **_: Any) -> None:
         """:meth:`revoke`, by force."""
         self.revoke(task_id, terminate=True)
 
