@@ -32,6 +32,7 @@ from .jobs import (
     error_of,
     extended,
     failed_before,
+    has_failed,
     is_after_several,
     is_newer_than_transaction,
     job_of,
@@ -45,8 +46,8 @@ OF_A_STARTED_TASK = {"pid", "hostname"}
 """What Celery's trace stores with ``track_started``. Here the row has it."""
 
 INSTEAD_OF_GROUPS = (
-    "jobs are stored, and no groups of them. Keep the ids of its results, and read each with "
-    "AsyncResult(id)"
+    "GroupResult.save(), restore() and delete() are not possible: jobs are stored, and no groups "
+    "of them. Keep the ids of its results, and read each with AsyncResult(id)"
 )
 
 
@@ -111,7 +112,7 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         match JobState(job.status):
             case JobState.SUCCEEDED:
                 return str(states.SUCCESS)
-            case JobState.CANCELLED if job.skipped == Skipped.FAILED:
+            case JobState.CANCELLED if job.skipped == Skipped.FAILED or has_failed(job):
                 return str(states.FAILURE)
             case JobState.CANCELLED:
                 return str(states.IGNORED if job.reason.startswith(IGNORED) else states.REVOKED)
@@ -200,7 +201,6 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         if attempt is not None and is_own:
             kept = {STORED: value | {"failures": attempt._attempt.job.failures}}
             keep(attempt, at_once=True, **kept)
-            attempt._raise_cancel()
         elif not _store_for_another(task_id, value, attempt):
             raise JobsError(
                 f"store_result(): no job has the id {task_id!r}, so nothing can keep it"
@@ -256,13 +256,9 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
         )
 
     def _save_group(self, *args: Any) -> Never:
-        raise NotImplementedError(f"GroupResult.save() is not possible: {INSTEAD_OF_GROUPS}")
+        raise NotImplementedError(INSTEAD_OF_GROUPS)
 
-    def _restore_group(self, *args: Any) -> Never:
-        raise NotImplementedError(f"GroupResult.restore() is not possible: {INSTEAD_OF_GROUPS}")
-
-    def _delete_group(self, *args: Any) -> Never:
-        raise NotImplementedError(f"GroupResult.delete() is not possible: {INSTEAD_OF_GROUPS}")
+    _restore_group = _delete_group = _save_group
 
     def _forget(self, task_id: str) -> None:
         """Nothing: retention deletes a job with its result."""

@@ -136,6 +136,12 @@ def extended(job: Job, status: str) -> dict[str, Any]:
     }
 
 
+def has_failed(job: Job) -> bool:
+    """Whether the task failed by itself after a ``revoke``, which lets it run."""
+    stored = stored_of(job) if job.force_requested_at is None else {}
+    return (stored.get("status"), stored.get("failures")) == (states.FAILURE, job.failures)
+
+
 def end_of(job: Job) -> float | None:
     return None if job.finished_at is None else job.finished_at.timestamp()
 

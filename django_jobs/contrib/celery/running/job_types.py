@@ -92,7 +92,6 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
     handler.__name__, handler.__doc__ = handler.__qualname__, task.__doc__
     handler.celery_app, handler.raised_at_timeout = app, SystemExit  # type: ignore[attr-defined]
     handler.coding, handler.annotated = CODING, _declared_run(task)  # type: ignore[attr-defined]
-    handler.celery_app = app  # type: ignore[attr-defined]
     return TaskType(
         name=name,
         handler=handler,
@@ -104,6 +103,7 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
         timeout=task.time_limit or app.conf.task_time_limit,
         delivery="at_least_once" if task.acks_late else "at_most_once",
         discard_on=(Exception,),
+        on_cancel="ask",
         resources=(resource_of(name),) if rate_of(task) else (),
         schedulable=True,
     )

@@ -997,6 +997,19 @@ situation(
     during=lambda result: result.revoke(terminate=True),
     kind="revoke(terminate=True)",
 )
+for name in ("reports", "returns", "fails"):
+    situation(
+        f"revoke while it runs, and it {name}",
+        lambda at, name=name: tasks.lasts.delay(name, at=at("a")),
+        during=lambda result: result.revoke(),
+    )
+situation(
+    "revoke while it runs, and it retries",
+    lambda at: tasks.lasts.delay("retries", at=at("a")),
+    ends=("a",),
+    during=lambda result: result.revoke(),
+    kind="revoke",
+)
 situation(
     "abort",
     lambda at: tasks.aborts.delay(at=at("a")),

@@ -428,6 +428,19 @@ def works(at: str = "") -> Any:
     spin(900)
 
 
+@hooked(bind=True)
+def lasts(self: Any, how: str, at: str = "") -> Any:
+    """Runs for as long as its worker may need to hear that it is revoked."""
+    for n in range(80 if how == "reports" else 10):
+        spin(0.1)
+        self.update_state(state="PROGRESS", meta=n)
+    if how == "fails":
+        raise KeyError(how)
+    if how == "retries" and not self.request.retries:
+        raise self.retry(countdown=1)
+    return how
+
+
 @hooked(bind=True, base=AbortableTask)
 def aborts(self: Any, at: str = "") -> Any:
     end = time.monotonic() + 30
