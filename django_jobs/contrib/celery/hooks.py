@@ -14,7 +14,7 @@ from celery import canvas, signals
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import InternalError, transaction
 
-from ...signals import attempt_failed, process_ended, process_started
+from ... import signals as ours
 
 RESULTS = "django_jobs.contrib.celery.results.backend:RowsBackend"
 LONGEST_REPR = 200
@@ -29,19 +29,22 @@ def connect(app: Any) -> None:
     app.backend_cls = RESULTS
     app.control_cls = REMOTE
     # Of several apps the first one: signals of Celery are sent once.
-    for sent, receive in ((process_started, _started), (process_ended, _ended)):
-        sent.connect(receive(app), weak=False, dispatch_uid=__name__)
-    attempt_failed.connect(_failed, dispatch_uid=__name__)
-    # Celery's own fix-up runs django.setup() and the checks when the tasks are imported. We import
-    # them while Django is being set up.
-    for fixup in filter(None, app._fixups):
-        if (validate := getattr(fixup, "on_import_modules", None)) is not None:
-            signals.import_modules.disconnect(validate, sender=app)
-            signals.import_modules.disconnect(validate)
+    for name in ("process_started", "process_ended", "attempt_failed"):
+        getattr(ours, name).connect(_received_by(name, app), weak=False, dispatch_uid=__name__)
+    import_without_checks(app)
     # Each of the three classes sends its tasks itself, and Celery has no hook for that.
     for kind in (canvas._chain, canvas.group, canvas._chord):
         if not hasattr(kind.apply_async, "starts_runs"):
             kind.apply_async = _starting(kind.apply_async)
+
+
+def import_without_checks(app: Any) -> None:
+    """Let Celery's fix-up not run django.setup() and the checks when the tasks of ``app`` are
+    imported: we import them while Django is being set up, or when manage.py has run the checks."""
+    for fixup in filter(None, app._fixups):
+        if (validate := getattr(fixup, "on_import_modules", None)) is not None:
+            signals.import_modules.disconnect(validate, sender=app)
+            signals.import_modules.disconnect(validate)
 
 
 def is_connected(app: Any) -> bool:
@@ -77,28 +80,15 @@ def _where_a_row_can_be_written(name: str) -> Iterator[None]:
         ) from error
 
 
-def _started(app: Any) -> Callable[..., None]:
-    def receive(sender: str, **_: Any) -> None:
-        from .running.around import process_started
+def _received_by(name: str, app: Any) -> Callable[..., None]:
+    """A receiver, which is the function of this name in :mod:`.running.around`."""
 
-        process_started(app, sender)
+    def receive(sender: str, **fields: Any) -> None:
+        from .running import around
 
-    return receive
-
-
-def _ended(app: Any) -> Callable[..., None]:
-    def receive(sender: str, *, pid: int, **_: Any) -> None:
-        from .running.around import process_ended
-
-        process_ended(app, sender, pid)
+        getattr(around, name)(app, sender, **fields)
 
     return receive
-
-
-def _failed(sender: str, **fields: Any) -> None:
-    from .running.around import attempt_failed
-
-    attempt_failed(sender, **fields)
 
 
 def _starting(sends: Callable[..., Any]) -> Callable[..., Any]:

@@ -312,6 +312,15 @@ async def view(request): add.delay(1)
 """
 
 
+RUNS_ONCE = """
+from django.core.checks import register
+runs = [[]]
+@register()
+def once(**more): return runs.pop()
+"""
+"""Celery runs Django's checks when it imports tasks, which manage.py has done."""
+
+
 def test_all_modules_of_the_projects_apps_are_read(tmp_path: Path) -> None:
     files = {
         "mysite/__init__.py": "from .celery import app",
@@ -319,7 +328,7 @@ def test_all_modules_of_the_projects_apps_are_read(tmp_path: Path) -> None:
         "app.autodiscover_tasks(['shop'])\napp.steps['worker'].add(object)",
         "mysite/settings.py": "from tests.contrib.celery.beat_settings import *\n"
         "INSTALLED_APPS = ['django_jobs', 'django.contrib.contenttypes', 'shop']",
-        "shop/__init__.py": "",
+        "shop/__init__.py": RUNS_ONCE,
         "shop/tasks.py": "from celery import shared_task\n@shared_task\ndef add(x, y): ...",
         "shop/services.py": SERVICES,
         "shop/views.py": VIEWS,

@@ -10,6 +10,7 @@ from celery import _state
 from celery.utils.imports import symbol_by_name
 from django.core.management.base import CommandError
 
+from ..hooks import import_without_checks
 from .app import findings_in_beat, findings_in_settings, findings_in_tasks, findings_in_worker
 from .code import files_of, findings_in_files
 from .finding import Finding, Level
@@ -29,6 +30,7 @@ def apps_of(path: str | None) -> list[Any]:
     if not apps:
         raise CommandError("no Celery app was imported; name it, as in --app proj.celery:app")
     for app in apps:
+        import_without_checks(app)
         app.loader.import_default_modules()
         app.finalize(auto=True)
     return apps

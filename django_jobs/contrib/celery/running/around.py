@@ -23,7 +23,7 @@ from ..messages.requests import in_worker
 from .attempts import request_of
 
 
-def process_started(app: Any, kind: str) -> None:
+def process_started(app: Any, kind: str, **_: Any) -> None:
     """Send what Celery sends in a process of this kind."""
     if kind != "jobworker":
         signals.worker_process_init.send(sender=None)
@@ -36,7 +36,7 @@ def process_started(app: Any, kind: str) -> None:
     signals.worker_ready.send(sender=worker)
 
 
-def process_ended(app: Any, kind: str, pid: int) -> None:
+def process_ended(app: Any, kind: str, *, pid: int, **_: Any) -> None:
     """Send what Celery sends at the end of a process of this kind."""
     if kind == "jobworker":
         signals.worker_shutdown.send(sender=_Worker(app))
@@ -51,7 +51,7 @@ class _Worker:
         self.app, self.hostname = app, f"jobworker@{socket.gethostname()}"
 
 
-def attempt_failed(job_type: str, *, job_id: int, outcome: str, **fields: Any) -> None:
+def attempt_failed(_: Any, job_type: str, *, job_id: int, outcome: str, **fields: Any) -> None:
     """Do what Celery's main process does about a task that its time limit, the end of its process
     or a ``revoke`` has ended: these end no task in its own code."""
     known = registry.find(job_type)
