@@ -96,8 +96,12 @@ def test_what_a_time_out_becomes_is_listed(app: Celery) -> None:
 @pytest.mark.parametrize(
     "options, line",
     [
-        ({}, "note t: no acks_late: delivered at most once"),
+        ({}, "note task_acks_late: no acks_late: delivered at most once"),
         ({"acks_late": True}, "note t: acks_late: delivered at least once"),
+        (
+            {"acks_late": True, "acks_on_failure_or_timeout": False, "acks_on_timeout": False},
+            "note t: it runs again after a time-out",
+        ),
         ({"serializer": "pickle"}, "error t: serializer='pickle'"),
         ({"time_limit": 60}, "note t: time_limit=60"),
         ({"soft_time_limit": 60}, "note t: soft_time_limit=60"),
@@ -108,6 +112,16 @@ def test_what_a_time_out_becomes_is_listed(app: Celery) -> None:
 def test_an_option_of_a_task_is_listed(app: Celery, options: dict[str, Any], line: str) -> None:
     app.task(name="t", shared=False, **options)(noop)
     found(app, line)
+
+
+def test_what_a_setting_says_of_all_tasks_is_one_line(app: Celery) -> None:
+    """A project of 44 tasks had 44 of them."""
+    app.conf.task_acks_late = True
+    app.task(name="t", shared=False)(noop)
+    app.task(name="u", shared=False, acks_late=False)(noop)
+    late = [one for one in findings_of(app) if "acks_late" in one.text]
+    assert [one.where for one in late] == ["task_acks_late", "u"]
+    assert [one.text.startswith("no acks_late") for one in late] == [False, True]
 
 
 def test_a_base_class_for_workers_is_an_error(app: Celery) -> None:
@@ -171,6 +185,26 @@ def test_each_entry_of_beat_is_listed(app: Celery) -> None:
     assert not registry.schedules().keys() & app.conf.beat_schedule.keys()
 
 
+class Once(Task):  # type: ignore[misc]
+    def apply_async(self, *args: Any, **options: Any) -> Any: ...
+
+
+@pytest.mark.parametrize("overridden", [False, True])
+@pytest.mark.parametrize("received", [False, True])
+def test_what_beat_calls_and_a_schedule_does_not_is_a_note(
+    app: Celery, overridden: bool, received: bool
+) -> None:
+    def receive(**fields: Any) -> None: ...
+
+    app.task(name="t", shared=False, base=Once if overridden else None)(noop)
+    app.conf.beat_schedule = {"every": {"task": "t", "schedule": timedelta(minutes=5)}}
+    if received:
+        signals.before_task_publish.connect(receive)
+    notes = [one.text for one in findings_of(app) if one.where == "beat_schedule 'every'"]
+    signals.before_task_publish.disconnect(receive)
+    assert any("neither apply_async" in one for one in notes) is (overridden or received)
+
+
 IN_A_TASK = "import os, signal\n@app.task(bind=True)\ndef send(self, key):\n    "
 FOUND = [
     ("link", "add.apply_async((1,), link=other.s())"),
@@ -222,6 +256,16 @@ FOUND = [
     ("PeriodicTask", "from django_celery_beat import models\nmodels.PeriodicTask(name='x').save()"),
     ("periodic_task_name", "self.request.periodic_task_name"),
     ("periodic_task_name", "self.request.headers.get('periodic_task_name')"),
+    (
+        "CELERY_BROKER_URL",
+        "import redis\nredis.from_url(settings.CELERY_BROKER_URL).llen('celery')",
+    ),
+    (
+        "CELERY_BROKER_URL",
+        "from kombu import Connection\nwith Connection(url) as c: c.SimpleQueue(x)",
+    ),
+    ("CELERY_BROKER_URL", "with app.connection_or_acquire() as conn: conn.default_channel"),
+    ("CELERY_BROKER_URL", "app.connection_for_read()"),
     ("revoke", "result.revoke(terminate=True)"),
     ("self.<name> =", IN_A_TASK + "self.key = key"),
     ("self.<name> =", "class Send(celery.Task):\n    def run(self, key):\n        self.key = key"),
@@ -266,6 +310,8 @@ def test_what_jobs_refuse_or_do_otherwise_is_found(app: Celery, row: str, code: 
         "class Send(Task):\n    def __init__(self):\n        self.key = 1",
         "stamp = image.stamp(seal)",
         "user.links.set(queryset)",
+        "from django.db import connection\nconnection.cursor()",
+        "from kombu import Exchange, Queue\nQueue('media', Exchange('media'))",
     ],
 )
 def test_other_code_is_not(app: Celery, code: str) -> None:

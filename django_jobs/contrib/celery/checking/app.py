@@ -137,8 +137,13 @@ def findings_in_beat(app: Any) -> Iterator[Finding]:
             continue
         if columns["queue"] and columns["queue"] not in known_queues():
             yield error(where, MISSING.format(columns["queue"]))
-        else:
-            yield note(where, "becomes a schedule with the next migrate; beat is not needed")
+            continue
+        yield note(where, "becomes a schedule with the next migrate; beat is not needed")
+        changed = type(app.tasks[entry["task"]]).apply_async is not Task.apply_async
+        if changed or signals.before_task_publish.receivers:
+            yield note(
+                where, "neither apply_async of a base class nor before_task_publish is called"
+            )
     scheduler = str(app.conf.beat_scheduler)
     if "django_celery_beat" in scheduler or apps.is_installed("django_celery_beat"):
         yield note(
@@ -150,10 +155,16 @@ def findings_in_beat(app: Any) -> Iterator[Finding]:
 
 OF_A_WORKER = ("Request", "Strategy", "start_strategy")
 """Attributes of a task that only a worker of Celery uses."""
+DELIVERY = {
+    True: "acks_late: delivered at least once, again after a crash, at most three times in a row",
+    False: "no acks_late: delivered at most once. A lost or interrupted task is a dead letter, "
+    "which may be replayed",
+}
 
 
 def findings_in_tasks(app: Any) -> Iterator[Finding]:
     """Options of each task that mean something else, or cannot be kept."""
+    yield note("task_acks_late", DELIVERY[bool(app.conf.task_acks_late)])
     for name, task in sorted(app.tasks.items()):
         if not name.startswith("celery."):
             yield from _of(name, task)
@@ -169,37 +180,20 @@ def _of(name: str, task: Any) -> Iterator[Finding]:
     for attribute in OF_A_WORKER:
         if getattr(type(task), attribute) != getattr(Task, attribute):
             yield error(name, f"its base class changes {attribute}, which no worker calls")
-    if task.acks_late:
-        timed_out = (
-            "" if is_acked_on_timeout(task) else ", and after a time-out while retries are left"
-        )
-        yield note(
-            name,
-            "acks_late: delivered at least once. It runs again after a crash, at most three times "
-            f"in a row{timed_out}",
-        )
-    else:
-        yield note(
-            name,
-            "no acks_late: delivered at most once. A lost or interrupted task is a dead letter, "
-            "which may be replayed",
-        )
+    if bool(task.acks_late) != bool(task.app.conf.task_acks_late):
+        yield note(name, DELIVERY[bool(task.acks_late)])
+    if task.acks_late and not is_acked_on_timeout(task):
+        yield note(name, "it runs again after a time-out while retries are left")
     if task.time_limit:
-        yield note(
-            name,
-            f"time_limit={task.time_limit:g}: SystemExit is raised in it; its process is killed a "
-            "second later, and with --threads the other tasks of that process are interrupted",
-        )
+        text = "SystemExit is raised in it; a second later its process is killed, with all threads"
+        yield note(name, f"time_limit={task.time_limit:g}: {text}")
     if task.soft_time_limit:
-        yield note(
-            name,
-            f"soft_time_limit={task.soft_time_limit:g}: it is raised at the next step of Python "
-            "code, with --prefork also during a sleep or a wait",
+        text = (
+            "raised at the next step of Python code, with --prefork also during a sleep or a wait"
         )
+        yield note(name, f"soft_time_limit={task.soft_time_limit:g}: {text}")
     if task.rate_limit:
-        yield note(
-            name, f"rate_limit={task.rate_limit!r}: of all workers together, not of each one"
-        )
+        yield note(name, f"rate_limit={task.rate_limit!r}: of all workers together")
 
 
 def findings_in_worker(app: Any) -> Iterator[Finding]:

@@ -248,6 +248,14 @@ PATTERNS: tuple[Pattern, ...] = (
         ("option of revoke terminate",),
         "revoke(terminate=) stops the task by force; signal= is ignored",
     ),
+    _note(
+        "CELERY_BROKER_URL",
+        (
+            *("use kombu.Connection", "read CELERY_BROKER_URL", "call connection_or_acquire"),
+            *("call connection_for_read", "call connection_for_write"),
+        ),
+        "the broker has no messages of these tasks: count and cancel jobs, as with jobstatus",
+    ),
     _note("task_id", ("option of set task_id",), "a step of a canvas cannot have a task_id"),
     _note("self.<name> =", ("set of the task",), f"a task sets an attribute of itself; {THREADS}"),
     _note(
