@@ -117,9 +117,9 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
     with denied_join_result():
         traced = tracer(request["id"], request["args"], request["kwargs"], request)
     raised = None if traced.info is None else traced.info.retval
-    ends = (
-        asked.pop() if asked and raised is not None and traced.info.state == states.RETRY else None
-    )
+    # Celery has sent it by then, so it follows a task that fails too, as by an error of on_retry().
+    again = raised is not None and traced.info.state in (states.RETRY, states.FAILURE)
+    ends = asked.pop() if asked and again else None
     for other in asked:  # by retry(throw=False), after which the task went on
         _send_again(app, request, other)
     if ends is not None:

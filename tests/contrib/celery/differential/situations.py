@@ -983,6 +983,24 @@ for name, send in EAGER.items():
         then=lambda result: [result.get(), result.state] if hasattr(result, "get") else result,
     )
 
+# Hooks that end a task
+
+
+def of_a_hook(hook: str, how: str) -> str:
+    if hook == "before_start":  # which is as the task itself
+        return {"ignores": "Ignore", "rejects": "Reject"}.get(how, "")
+    kind = "on_failure()" if hook == "on_failure" else ""
+    return "Reject()" if how == "rejects" else "" if how == "ignores" else kind
+
+
+for hook in ("before_start", "on_success", "on_retry", "on_failure", "after_return"):
+    for how in ("raises", "retries", "ignores", "rejects"):
+        situation(
+            f"{hook} {how}",
+            lambda at, hook=hook, how=how: tasks.acts.delay(hook, how, at=at("a")),
+            kind=of_a_hook(hook, how),
+        )
+
 # What others do with a task that waits or runs
 
 situation(

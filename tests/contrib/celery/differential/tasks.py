@@ -54,7 +54,53 @@ class Tenant(Hooked):
         return super().apply_async(*args, headers=headers, **options)
 
 
+class Acts(Hooked):
+    """Ends a task in one of its hooks."""
+
+    abstract = True
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        super().before_start(task_id, args, kwargs)
+        self.act("before_start", args)
+
+    def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+        super().on_success(retval, task_id, args, kwargs)
+        self.act("on_success", args)
+
+    def on_retry(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        super().on_retry(exc, task_id, args, kwargs, einfo)
+        self.act("on_retry", args)
+
+    def on_failure(self, exc: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        super().on_failure(exc, task_id, args, kwargs, einfo)
+        self.act("on_failure", args)
+
+    def after_return(
+        self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any
+    ) -> None:
+        super().after_return(status, retval, task_id, args, kwargs, einfo)
+        self.act("after_return", args)
+
+    def act(self, hook: str, args: Any) -> None:
+        if args[0] != hook:
+            return
+        if args[1] == "retries":
+            if not self.request.retries:
+                raise self.retry(exc=KeyError(hook), countdown=0)
+            return
+        raise {"raises": KeyError, "ignores": Ignore, "rejects": Reject}[args[1]](hook)
+
+
 hooked = functools.partial(shared_task, base=Hooked)
+
+
+@shared_task(base=Acts, bind=True)
+def acts(self: Any, hook: str, how: str, *, at: str = "") -> Any:
+    if hook == "on_failure":
+        raise ValueError("the task itself")
+    if hook == "on_retry" and not self.request.retries:
+        raise self.retry(countdown=0)
+    return "done"
 
 
 @hooked
