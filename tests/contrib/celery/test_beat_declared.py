@@ -125,10 +125,25 @@ class TestOptions:
         made = columns(task=task, options={"expires": 30, "time_limit": 9})
         assert (made["queue"], made["priority"]) == ("emails", 4)
 
-    @pytest.mark.parametrize("option", ["expires", "time_limit", "soft_time_limit"])
+    @pytest.mark.parametrize("option", ["time_limit", "soft_time_limit"])
     def test_one_that_only_a_task_can_have_is_refused(self, option: str) -> None:
         text = f"{option}: no option of a schedule; declare the task with it"
         assert problem(options={option: 30}) == text
+
+    @pytest.mark.parametrize("seconds", [72, 0.5])
+    def test_seconds_after_which_it_expires_are_in_the_payload(self, seconds: float) -> None:
+        made = columns(task=tasks.add, args=[1], options={"expires": seconds})
+        assert made["payload"]["*"] == {"by_position": ["x"], "expires": seconds}
+
+    @pytest.mark.parametrize("expires", [60, datetime(2030, 1, 1, tzinfo=UTC), "2030-01-01"])
+    def test_others_than_those_of_the_task_are_refused(
+        self, expires: Any, declare: Callable[..., Any]
+    ) -> None:
+        task = declare(count, expires=30)
+        text = "expires: no option of a schedule; declare the task with it"
+        assert problem(task=task, options={"expires": expires}) == text
+        if expires != 60:
+            assert problem(options={"expires": expires}) == text
 
     def test_a_point_in_time_of_the_task_is_refused(self, declare: Callable[..., Any]) -> None:
         task = declare(count, expires=datetime(2030, 1, 1, tzinfo=UTC))

@@ -170,7 +170,7 @@ def test_each_entry_of_beat_is_listed(app: Celery) -> None:
         "lost": {"task": "gone", "schedule": 60},
         "args": {"task": "t", "schedule": 60, "args": (1,)},
         "days": {"task": "t", "schedule": crontab(day_of_month=1, day_of_week=1)},
-        "late": {"task": "t", "schedule": 60, "options": {"expires": 30}},
+        "late": {"task": "t", "schedule": 60, "options": {"time_limit": 30}},
         "away": {"task": "t", "schedule": 60, "options": {"queue": "media"}},
     }
     assert "becomes a schedule" in found(app, "note beat_schedule 'cron'")
@@ -180,7 +180,7 @@ def test_each_entry_of_beat_is_listed(app: Celery) -> None:
     found(app, f"error beat_schedule 'lost': {refused} there is no task 'gone'")
     found(app, f"error beat_schedule 'args': {refused} t() -> 'None': too many")
     found(app, f"error beat_schedule 'days': {refused} it restricts both the day of the month")
-    found(app, f"error beat_schedule 'late': {refused} expires: no option of a schedule")
+    found(app, f"error beat_schedule 'late': {refused} time_limit: no option of a schedule")
     found(app, "error beat_schedule 'away': 'media' is missing")
     assert not registry.schedules().keys() & app.conf.beat_schedule.keys()
 

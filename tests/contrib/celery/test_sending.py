@@ -13,7 +13,7 @@ pytest.importorskip("celery")
 
 from asgiref.sync import async_to_sync
 from celery import VERSION, chain, group, signals
-from celery.exceptions import Retry
+from celery.exceptions import Retry, TaskRevokedError
 from celery.result import AsyncResult
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import IntegrityError, transaction
@@ -351,6 +351,59 @@ def test_keys_of_a_step_and_of_a_schedule_keep_their_order(declare: Callable[...
     run_all()
     results = Job.objects.filter(job_type=task.name).values_list("result", flat=True)
     assert list(results) == [[["zeta", "a"], ["y", "x"]]] * 2
+
+
+def scheduled(task: Any, expires: float) -> Job:
+    """The job that an entry of beat with these seconds of ``expires`` has made."""
+    entry = {"task": task.name, "schedule": 60, "options": {"expires": expires}}
+    payload = schedule_of(celery_app, "nightly", entry)["payload"]
+    due_schedule(job_type=task.name, payload=payload)
+    look()
+    return Job.objects.get()
+
+
+@pytest.mark.parametrize(("seconds_late", "runs"), [(0, True), (20, True), (40, False)])
+def test_a_job_of_an_entry_that_expires_is_not_run_later(
+    declare: Callable[..., Any], seconds_late: float, runs: bool
+) -> None:
+    ran: list[str] = []
+    revoked: list[tuple[str, bool]] = []
+
+    def tick(self: Any) -> None:
+        ran.append(self.request.expires)
+
+    def receive(request: Any, expired: bool, **_: Any) -> None:
+        revoked.append((request.id, expired))
+
+    job = scheduled(declare(tick, bind=True), 30)
+    due = job.available_at - timedelta(seconds=seconds_late)
+    Job.objects.update(available_at=due)
+    signals.task_revoked.connect(receive)
+    try:
+        run_all()
+    finally:
+        signals.task_revoked.disconnect(receive)
+    result = AsyncResult(task_id_of(job.pk), app=celery_app)
+    if runs:
+        assert (ran, revoked) == ([(due + timedelta(seconds=30)).isoformat()], [])
+        assert result.state == "SUCCESS"
+    else:
+        assert (ran, revoked, result.state) == ([], [(result.id, True)], "REVOKED")
+        with pytest.raises(TaskRevokedError, match=r"^expired$"):
+            result.get(timeout=PATIENCE)
+
+
+def test_a_retry_of_it_does_not_expire_later(declare: Callable[..., Any]) -> None:
+    def again(self: Any) -> str:
+        if not self.request.retries:
+            raise self.retry(countdown=3600)
+        return str(self.request.expires)
+
+    job = scheduled(declare(again, bind=True), 7200)
+    expires = (job.available_at + timedelta(seconds=7200)).isoformat()
+    run_jobs()
+    run_all()
+    assert Job.objects.get().result == expires
 
 
 def test_an_ordinary_payload_has_no_order_in_its_headers() -> None:

@@ -21,7 +21,7 @@ from ..sending.enqueueing import routed
 from .crontabs import COLUMNS, cron_of_values
 
 OF_THE_TASK = {"time_limit", "soft_time_limit", "expires", "ignore_result"}
-"""Options that the jobs of a schedule have from the task."""
+"""Options that the jobs of a schedule have from the task, but for seconds of ``expires``."""
 OF_A_MESSAGE = {"task_id", "countdown", "eta", "headers", "shadow"}
 """Options that they cannot have."""
 
@@ -69,6 +69,10 @@ def message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{', '.join(lost)}: no option of a schedule; send the task from another")
     options = routed(app, task.name, args, kwargs, {**own, **given}, task)
     kept = {**own, "expires": expires_of(task), "ignore_result": task.ignore_result}
+    expires = options.get("expires")
+    in_payload = isinstance(expires, int | float) and kept["expires"] is None
+    if in_payload:
+        kept["expires"] = expires
     if lost := sorted(one for one in OF_THE_TASK & options.keys() if options[one] != kept[one]):
         raise ValueError(f"{', '.join(lost)}: no option of a schedule; declare the task with it")
     queue = routed_to(app, task.name, options)
@@ -76,7 +80,7 @@ def message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
         queue = DEFAULT_QUEUE
     job_type = job_type_of(app, task.name)
     return {
-        "payload": scheduled_payload_of(job_type, args, kwargs),
+        "payload": scheduled_payload_of(job_type, args, kwargs, expires if in_payload else None),
         "queue": None if queue == DEFAULT_QUEUE == job_type.queue else queue,
         "priority": priority_of(app, options) if "priority" in options else None,
     }

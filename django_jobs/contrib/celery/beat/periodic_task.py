@@ -251,7 +251,7 @@ def _notes(task: Row, schedule: Schedule, job_type: JobType[..., Any]) -> list[s
         are = "is" if len(omitted) == 1 else "are"
         notes.append(f"its {', '.join(omitted)} {are} not imported")
     expire = task.get("expire_seconds")
-    if expire is not None and job_type.max_age != expire:
+    if expire is not None and _app_of(job_type) is None and job_type.max_age != expire:
         notes.append(
             f"its jobs do not expire after {expire} s: declare {job_type.name} with max_age"
         )

@@ -42,6 +42,7 @@ def _any_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
 
 AS_A_PAIR = inspect.signature(_any_arguments)
 """The signature of a job type whose task takes arguments that have no names."""
+EXPIRES = "expires"
 MORE = "*"
 """Where the payload of a schedule, which has no headers, has what the call says besides."""
 
@@ -126,13 +127,15 @@ def in_order(value: Any, orders: Mapping[frozenset[str], Sequence[str]]) -> Any:
 
 
 def scheduled_payload_of(
-    job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], expires: Any
 ) -> dict[str, Any]:
-    """The payload of a schedule. Raises what :func:`payload_of` raises, and :class:`PayloadError`
-    for a call that the task does not take."""
+    """The payload of a schedule, whose jobs are not run ``expires`` seconds after they were due.
+    Raises what :func:`payload_of` raises, and :class:`PayloadError` for a call that the task does
+    not take."""
     if job_type.signature is not AS_A_PAIR:
         JobType.bind(job_type, *args, **kwargs)
     payload, more = payload_of(job_type, args, kwargs)
+    more |= {} if expires is None else {EXPIRES: expires}
     return {**payload, MORE: more} if more else payload
 
 

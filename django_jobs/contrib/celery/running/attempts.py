@@ -23,7 +23,7 @@ from ....models import Job
 from ....worker.context.run_context import RunContext, current_run
 from ....worker.timeouts.limits import TimeLimit
 from ....worker.timeouts.threads import ThreadTimeouts
-from ..messages.arguments import arguments_of, payload_of, revived
+from ..messages.arguments import EXPIRES, MORE, NOTHING_MORE, arguments_of, payload_of, revived
 from ..messages.options import priority_in_celery
 from ..messages.requests import ALL, RetryAsked, in_worker, read, task_id_of
 
@@ -109,6 +109,9 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
         return task(*args, **kwargs)
     asked: list[RetryAsked] = []
     request = request_of(task, payload, attempt, asked)
+    if _is_expired(attempt._attempt.job, request):
+        in_worker(app, request)._announce_revoked("expired", False, None, True)
+        raise Cancel("expired")
     if request["timelimit"][1]:
         limit(task)
     if signals.task_received.receivers:
@@ -132,6 +135,12 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
     return request["_outcome"].get("result")
 
 
+def _is_expired(job: Any, request: dict[str, Any]) -> bool:
+    """Whether the job of a schedule began too late. Another one has a ``max_age``."""
+    until = request.get(EXPIRES) if job.expires_at is None else None
+    return until is not None and job.claimed_at > datetime.fromisoformat(until).timestamp()
+
+
 def task_id_of_run(attempt: RunContext) -> str:
     """The id of the task that runs: the key that was given as one, and not that of a due time."""
     key = attempt.idempotency_key
@@ -153,6 +162,9 @@ def request_of(
     upstream = own.pop("upstream", None)
     after, properties = own.pop("after", None), own.pop("properties", {})
     changed = kept(attempt)
+    if (seconds := payload.get(MORE, NOTHING_MORE).get(EXPIRES)) is not None:
+        due = datetime.fromtimestamp(job.available_at + seconds, UTC).isoformat()
+        own[EXPIRES] = changed.get(EXPIRES, due)
     if HEADERS in changed:
         headers = revived(changed[HEADERS])
     if arguments := changed.get(ARGUMENTS):
@@ -242,6 +254,8 @@ def _retry(
         changed[ARGUMENTS] = {"payload": payload, "more": more}
     if revived(asked.options["headers"]) != request["headers"]:  # by the task, or by who traces it
         changed[HEADERS] = asked.options["headers"]
+    if attempt._attempt.job.expires_at is None and EXPIRES in request:
+        changed[EXPIRES] = request[EXPIRES]  # a retry does not expire later
     _keep(attempt, request, changed)
     queue = None if asked.queue == attempt.queue else asked.queue
     reason = "asked for by the task" if raised is None else str(raised)
