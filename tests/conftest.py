@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from pytest_django.plugin import blocking_manager_key
 
 from django_jobs import registry
 from django_jobs.api import pressure
+from django_jobs.api.waiting import listener as listening
 from django_jobs.lifecycle import known_types, notifying, resource_outcomes
 from django_jobs.models import Queue, named_row
 from django_jobs.signals import worker_event
@@ -27,6 +29,7 @@ from tests import sessions, today
 from tests.app import hooks
 from tests.factories import run_sql
 from tests.logs.schema import problem
+from tests.patience import PATIENCE
 
 pytest_plugins = ["tests.first_failure"]
 
@@ -198,6 +201,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             today.follow()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """The thread that hears of ends has ended before the database is taken from the test. It looks
+    once more after its last caller, and pytest then gave its error to a test behind (CI)."""
+    for thread in threading.enumerate():
+        if thread.name == "django_jobs-ends":
+            thread.join(PATIENCE)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
@@ -275,6 +287,7 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the queues or the throttles of another. A busy machine, which may stand still
     for ten seconds, makes no cached row expire."""
     monkeypatch.setattr(named_row, "RECENT_SECONDS", 3600.0)
+    monkeypatch.setattr(listening, "LINGER_SECONDS", 0.05)
     Queue.objects.forget_recent()
     pressure.forget_recent()
     resource_outcomes.forget_recent()

@@ -65,11 +65,11 @@ class EndListener:
             with connection.cursor() as cursor:  # a pool may give the session to others
                 cursor.execute(f"UNLISTEN {ENDS_CHANNEL}")
         except DATABASE_ERRORS as error:
-            fields = {"error": type(error).__name__}
-            log_event("listen_for_ends_failed", logging.INFO, fields)
-            with self._lock:
-                self._thread = None
+            log_event("listen_for_ends_failed", logging.INFO, {"error": type(error).__name__})
         finally:
+            with self._lock:
+                if self._thread is threading.current_thread():  # after whatever error
+                    self._thread = None
             with suppress(*DATABASE_ERRORS):
                 connection.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -11,20 +11,12 @@ from django.db import connections, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import JobsError, cancel
+from django_jobs.api.waiting import listener as listening
 from django_jobs.api.waiting.listener import listener
 from django_jobs.models import Job, JobStatus
 from tests.app.jobs import noop
 from tests.patience import PATIENCE
 from tests.worker.processes import until
-
-
-@pytest.fixture(autouse=True)
-def _listener_ends() -> Iterator[None]:
-    yield
-    until(
-        lambda: all(one.name != "django_jobs-ends" for one in threading.enumerate()),
-        what="the listener has ended",
-    )
 
 
 @pytest.mark.django_db
@@ -87,3 +79,16 @@ def test_a_wait_for_a_job_that_is_deleted_raises() -> None:
     Job.objects.all().delete()
     with pytest.raises(Job.DoesNotExist):
         job.wait(timeout=PATIENCE)
+
+
+def test_a_listener_that_ends_with_any_error_can_be_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the database is refused to a test, or a driver raises what is none of its errors."""
+    errors: list[BaseException] = []
+    refusing = Mock(**{"cursor.side_effect": RuntimeError("not now")})
+    monkeypatch.setattr(listening, "jobs_connection", lambda: refusing)
+    monkeypatch.setattr(threading, "excepthook", lambda given: errors.append(given.exc_value))
+    for number in range(1, 3):
+        listener.ensure()
+        until(lambda: len(errors) == number and listener._thread is None)  # noqa: B023
