@@ -22,6 +22,7 @@ import pytest
 
 pytest.importorskip("celery")
 
+from celery import VERSION
 from django.db import connection
 
 PACKAGE = "tests.contrib.celery.differential"
@@ -185,6 +186,8 @@ def check(there: Any, here: Any) -> None:
             count["the same but for what is named of all" if found else "the same"] += 1
     print(f"{len(there)} situations:", ", ".join(f"{n} {what}" for what, n in count.items()))
     assert not red, f"{len(red)} have no row in {PAGE.name}:\n" + "\n".join(red)
+    if VERSION < (5, 7):
+        return  # the page is that of the newest one: what older ones do as we do needs no row
     unused = sorted(differing - used)
     assert not unused, f"rows of {PAGE.name} of which no situation tells: {unused}"
 

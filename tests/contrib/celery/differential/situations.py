@@ -995,6 +995,9 @@ def of_a_hook(hook: str, how: str) -> str:
 
 for hook in ("before_start", "on_success", "on_retry", "on_failure", "after_return"):
     for how in ("raises", "retries", "ignores", "rejects"):
+        late = hook in ("on_success", "after_return") and how in ("raises", "ignores")
+        if late and VERSION < (5, 7):
+            continue  # its result stays as it was stored before
         situation(
             f"{hook} {how}",
             lambda at, hook=hook, how=how: tasks.acts.delay(hook, how, at=at("a")),
