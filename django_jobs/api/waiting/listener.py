@@ -68,7 +68,7 @@ class EndListener:
             log_event("listen_for_ends_failed", logging.INFO, {"error": type(error).__name__})
         finally:
             with self._lock:
-                if self._thread is threading.current_thread():  # after whatever error
+                if self._thread is threading.current_thread():  # after any error
                     self._thread = None
             with suppress(*DATABASE_ERRORS):
                 connection.close()

@@ -201,6 +201,17 @@ def test_what_follows_from_the_options_is_kept_for_the_next_message(
     assert made[13].payload == {}
 
 
+def test_options_that_change_in_place_are_not_taken_for_the_last_ones() -> None:
+    headers = {"trace": "1", "path": ["a"]}
+    tasks.add.apply_async((1,), headers=headers)
+    headers["trace"] = "2"
+    tasks.add.apply_async((1,), headers=headers)
+    headers["path"].append("b")  # type: ignore[attr-defined]
+    tasks.add.apply_async((1,), headers=headers)
+    seen = [(job.headers["trace"], job.headers["path"]) for job in Job.objects.order_by("pk")]
+    assert seen == [("1", ["a"]), ("2", ["a"]), ("2", ["a", "b"])]
+
+
 @pytest.mark.skipif(VERSION < (5, 7), reason="this version of Celery does not")
 @pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
 @pytest.mark.parametrize(

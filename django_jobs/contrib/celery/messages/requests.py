@@ -56,7 +56,7 @@ class RetryAsked:
 
 
 def is_read() -> bool:
-    """Whether somebody receives the signals of a send."""
+    """Whether a receiver of signals reads what is sent."""
     return bool(signals.before_task_publish.receivers or signals.after_task_publish.receivers)
 
 

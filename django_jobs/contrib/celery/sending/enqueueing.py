@@ -32,7 +32,8 @@ from ..running.job_types import register, seed
 
 OF_THE_JOB = ("expires", "time_limit", "soft_time_limit")
 """Options that all attempts have in common."""
-TIMES = {"countdown", "eta", "expires"}
+OF_ONE_MESSAGE = {"countdown", "eta", "expires", "headers"}
+"""Options that the next message does not share: times, and a dict that its caller may change."""
 SHORTEST = 0.001
 """Seconds of the ``max_age`` of a job that has expired when it is enqueued."""
 
@@ -217,7 +218,7 @@ def message_of(
     )
     if limits := _limits(app, given):
         chosen = replace(chosen, **limits)
-    if is_plain and not TIMES & given.keys():
+    if is_plain and not OF_ONE_MESSAGE & given.keys():
         last = LastSent(_queue(chosen), dict(options), of_task, more, _is_pair(payload), chosen)
         of_task.handler.last_sent = last  # type: ignore[attr-defined]
     return Message(chosen, payload, sent.headers, sent.body)
@@ -225,9 +226,9 @@ def message_of(
 
 @dataclass(frozen=True, slots=True)
 class LastSent:
-    """The last message of a task that had neither a parent nor a time of its own. One that differs
-    from it by its arguments alone, as most do, need not be made anew: a third of a send. A
-    ``queue`` is the same object for two seconds, and so is what follows from it."""
+    """The last message of a task without a parent and :data:`OF_ONE_MESSAGE`. One that differs from
+    it by its arguments alone, as most do, is not made again: a third of a send. A ``queue`` is the
+    same object for two seconds, and so is what follows from it."""
 
     queue: Queue | None
     options: Mapping[str, Any]
