@@ -53,7 +53,7 @@ BUDGETS = {
     "api": 4_424,
     "backend": 1_120,
     "checks": 929,
-    "contrib": 4_600,
+    "contrib": 4_598,
     "doctor": 2_338,
     "domain": 5_101,
     "lifecycle": 12_344,

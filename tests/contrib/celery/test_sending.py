@@ -23,6 +23,7 @@ from django.utils import timezone
 from django_jobs.api.job_type import JobType
 from django_jobs.contrib.celery.beat.declared import schedule_of
 from django_jobs.contrib.celery.messages.requests import task_id_of
+from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import celery_app, tasks
@@ -402,6 +403,27 @@ def test_a_job_of_an_entry_that_expires_is_not_run_later(
         assert (ran, revoked, result.state) == ([], [(result.id, True)], "REVOKED")
         with pytest.raises(TaskRevokedError, match=r"^expired$"):
             result.get(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("is_retried", [False, True])
+def test_an_expired_message_that_is_replayed_runs(
+    declare: Callable[..., Any], is_retried: bool
+) -> None:
+    """A replay has no maximum age, and its headers still have the time at which it expired."""
+    ran: list[int] = []
+
+    def work(self: Any) -> None:
+        ran.append(self.request.retries)
+        if is_retried and not self.request.retries:
+            self.retry(countdown=0)
+
+    sent = declare(work, bind=True).apply_async(expires=datetime.now(UTC) - timedelta(seconds=1))
+    run_all()
+    assert (ran, sent.state) == ([], "REVOKED")
+    assert job_operations.replay([Job.objects.get().pk], check=lambda job: None)
+    run_all()
+    assert ran == ([0, 1] if is_retried else [0])
+    assert AsyncResult(sent.id, app=celery_app).state == "SUCCESS"  # the first one keeps its state
 
 
 def test_a_retry_of_it_does_not_expire_later(declare: Callable[..., Any]) -> None:

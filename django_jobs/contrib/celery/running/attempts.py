@@ -109,7 +109,9 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
         return task(*args, **kwargs)
     asked: list[RetryAsked] = []
     request = request_of(task, payload, attempt, asked)
-    if _is_expired(attempt._attempt.job, request):
+    # That of a message is the max_age of its job, which a replay does not have.
+    until = request[EXPIRES] if EXPIRES in payload.get(MORE, NOTHING_MORE) else None
+    if until and attempt._attempt.job.claimed_at > datetime.fromisoformat(until).timestamp():
         in_worker(app, request)._announce_revoked("expired", False, None, True)
         raise Cancel("expired")
     if request["timelimit"][1]:
@@ -126,19 +128,13 @@ def run(app: Any, name: str, payload: dict[str, Any]) -> Any:
     for other in asked:  # by retry(throw=False), after which the task went on
         _send_again(app, request, other)
     if ends is not None:
-        _retry(attempt, request, ends, raised)
+        _retry(attempt, request, ends, raised, {EXPIRES: until} if until else {})
     if traced.info is not None:
         if traced.info.state == states.REJECTED:
             in_worker(app, request).on_failure(traced.retval, return_ok=True)
         _keep(attempt, request, {})
         _end(task, traced.info.state, raised)
     return request["_outcome"].get("result")
-
-
-def _is_expired(job: Any, request: dict[str, Any]) -> bool:
-    """Whether the job of a schedule began too late. Another one has a ``max_age``."""
-    until = request.get(EXPIRES) if job.expires_at is None else None
-    return until is not None and job.claimed_at > datetime.fromisoformat(until).timestamp()
 
 
 def task_id_of_run(attempt: RunContext) -> str:
@@ -244,18 +240,19 @@ def _send_again(app: Any, request: dict[str, Any], asked: RetryAsked) -> None:
 
 
 def _retry(
-    attempt: RunContext, request: dict[str, Any], asked: RetryAsked, raised: BaseException | None
+    attempt: RunContext,
+    request: dict[str, Any],
+    asked: RetryAsked,
+    raised: BaseException | None,
+    changed: dict[str, Any],
 ) -> NoReturn:
-    """End the attempt with the retry that the task has asked for."""
-    changed: dict[str, Any] = {}
+    """End the attempt with the retry that the task has asked for, which does not expire later."""
     if list(asked.args) != list(request["args"]) or asked.kwargs != request["kwargs"]:
         job_type = registry.get(request["task"])
         payload, more = payload_of(job_type, asked.args, asked.kwargs)
         changed[ARGUMENTS] = {"payload": payload, "more": more}
     if revived(asked.options["headers"]) != request["headers"]:  # by the task, or by who traces it
         changed[HEADERS] = asked.options["headers"]
-    if attempt._attempt.job.expires_at is None and EXPIRES in request:
-        changed[EXPIRES] = request[EXPIRES]  # a retry does not expire later
     _keep(attempt, request, changed)
     queue = None if asked.queue == attempt.queue else asked.queue
     reason = "asked for by the task" if raised is None else str(raised)
