@@ -23,14 +23,7 @@ class JobsConfig(AppConfig):
         from .api import editing  # noqa: F401 — registers a method of models
         from .api.waiting import waiter  # noqa: F401 — registers methods of models
         from .backend import discovery
-        from .checks import (  # noqa: F401 — register checks
-            console,
-            delivery,
-            metrics,
-            schedules,
-            settings,
-            workflows,
-        )
+        from .checks import project, schedules, settings  # noqa: F401 — register checks
         from .contrib import celery
         from .lifecycle.operations import signals  # noqa: F401 — registers methods of models
         from .management.worker import beside_runserver

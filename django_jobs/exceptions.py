@@ -30,9 +30,8 @@ from typing import Any
 
 from .domain.durations import Duration, as_seconds
 from .domain.errors import cut, text_of
-from .domain.numbers import is_whole
+from .domain.numbers import is_priority, is_whole
 from .domain.payload import a_kind
-from .domain.ranking import is_priority
 
 
 class JobsError(Exception):

@@ -48,24 +48,24 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 999,
-    "admin": 15_594,
-    "api": 4_424,
+    ".": 991,
+    "admin": 15_451,
+    "api": 4_386,
     "backend": 1_120,
-    "checks": 929,
+    "checks": 889,
     "contrib": 4_598,
-    "doctor": 2_338,
-    "domain": 5_101,
-    "lifecycle": 12_344,
+    "doctor": 2_317,
+    "domain": 5_059,
+    "lifecycle": 12_304,
     "logs": 441,
-    "maintenance": 1_565,
-    "management": 3_573,
-    "metrics": 3_282,
-    "models": 3_410,
+    "maintenance": 1_561,
+    "management": 3_552,
+    "metrics": 3_255,
+    "models": 3_323,
     "templatetags": 33,
     "testing": 1_693,
     "why": 1_848,
-    "worker": 11_064,
+    "worker": 10_986,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 
@@ -295,7 +295,7 @@ SAVES_ELSEWHERE = {
         *("rows.filter(name=FOLLOWING).update", "rows.filter(pk=schedule.pk).update"),
         "Schedule.objects.using(conf().database).filter(pk=known.pk).update",
     },
-    "maintenance.bulk_records": {"LogEntry.objects.create"},
+    "maintenance.bulk_operations": {"LogEntry.objects.create"},
     "testing.crashing": {"over.update"},
     "models.named_row": {"self.using(alias).bulk_create", "super().save"},
     "models.querysets": {"super().delete", "super().update"},
@@ -362,6 +362,7 @@ def test_a_table_of_contents_lists_each_module(name: str) -> None:
     there = {path.stem for path in folder.iterdir() if not path.name.startswith("__")}
     contents = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     assert there <= set(re.findall(r"\w+", contents))
+    assert set(re.findall(r"^(\w+)/?  +", contents, re.MULTILINE)) <= there
 
 
 PAGE = PACKAGE.parent / "docs" / "architecture.md"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from django_jobs.domain.partitions import Period, start_of
+from django_jobs.domain.retention import Period, start_of
 from django_jobs.lifecycle.history import TABLES, partitions
 from tests import today
 from tests.factories import run_sql

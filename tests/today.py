@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from django_jobs.domain.partitions import AHEAD, Period, start_of
+from django_jobs.domain.retention import AHEAD, Period, start_of
 from django_jobs.lifecycle.history import TABLES, partitions
 from django_jobs.maintenance.history import make_due_partitions
 from tests.factories import run_sql

@@ -13,7 +13,7 @@ from django.utils.translation import gettext, ngettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ..api import replay_problem
-from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import dead_letters, inspections
 from ..lifecycle.operations import jobs as job_operations
@@ -21,7 +21,7 @@ from ..models import BulkAction, Job, Queue, Worker
 from ..separators import number_text
 from .base.actions import OperatorAction, by_name
 from .base.formatting import list_url
-from .base.search_rows import DEAD
+from .base.search import DEAD
 from .failures.filters import failure_links
 from .operations.background import in_background
 from .operations.replay_plan import BY_PLAN

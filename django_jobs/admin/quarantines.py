@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from .. import registry
 from ..conf import conf
 from ..lifecycle.operations import quarantines
-from ..metrics.quarantines import BLOCKED_AT_GATES
+from ..metrics.unclaimable import BLOCKED_AT_GATES
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .access.visible import LinksVisible

@@ -31,8 +31,7 @@ from .base.formatting import (
 from .base.history_list import HistoryAdmin, Part, PartitionFilter
 from .base.json_display import hidden
 from .base.model_admin import section
-from .base.search import KINDS_OF_RUNS, run_search, show
-from .base.search_rows import search_runs
+from .base.search import KINDS_OF_RUNS, run_search, search_runs, show
 from .cost import cost_path, cost_url
 from .lists.filters import FinishedSinceFilter, IdFilter, OutcomeFilter
 

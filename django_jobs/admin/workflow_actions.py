@@ -21,8 +21,8 @@ from ..lifecycle.operations import signals, workflows
 from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job
 from .base.actions import OperatorAction
-from .base.search_rows import OUTSIDE_HISTORY
-from .forms.json_text import JsonText
+from .base.search import OUTSIDE_HISTORY
+from .forms.fields import JsonText
 from .operator_actions import ReasonForm
 from .restarts import refused_retry
 

@@ -2,7 +2,7 @@
 
 shortcuts          job, enqueue, enqueue_many, cancel
 job_type           JobType: binds arguments, inserts jobs
-validation         validates the options of @job and using()
+validation         validates the options of @job and using(), and which of them cannot act
 option_names       knows their names, and what is meant by others
 duplicates         what becomes of a request whose idempotency key is held
 hooks              calls the hooks of the project around an enqueue
@@ -12,15 +12,12 @@ after_commit       enqueues after the commit of data elsewhere
 editing            edits a job that has not started, or a dead one
 gating             finds the gates of a job
 generations        counts the handlers that led to a job
-contradictions     options that never act because of another one
 pressure           queue_pressure
 payload_versions   upgrades stored payloads to the current version
-schedules          schedule(), and writing the declared schedules after migrate
+schedules          schedule(), their jobs, and writing the declared ones after migrate
 occurrences        exceptions of single due times of schedules
-schedule_requests  the jobs that schedules enqueue
 sql_defaults       stores the options of job types for the SQL function
 steps              a step of a workflow, a chain or a group
-tags               validates tags
 waiting            (sub-room) wait until a job has ended
 workflows          (sub-room) Workflow, chain, group
 """

@@ -29,14 +29,12 @@ from ..signals import job_enqueued
 from . import after_commit, duplicates, gating, generations, payload_versions
 from .annotations import check_annotations
 from .bulk_items import items_of
-from .contradictions import attempts_problem
 from .duplicates import OnDuplicate
 from .hooks import around, enqueue_event
 from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
 from .steps import Step, step_of
-from .tags import with_more
-from .validation import check_options, given_arguments, known_queue
+from .validation import attempts_problem, check_options, given_arguments, known_queue, with_more
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -24,13 +24,13 @@ from .gating import name_rule, resource_names
 from .job_type import DEFAULT_MAX_CRASHES, Delivery, JobType
 from .option_names import JOB_OPTIONS, USING_OPTIONS, check_known
 from .payload_versions import Upgrade, UpgradeRaised
-from .tags import tag_names
 from .validation import (
     check_declaration,
     declared_name,
     exception_classes,
     mapping,
     signature_of,
+    tag_names,
 )
 
 P = ParamSpec("P")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..domain.concurrency import name_problem
-from ..domain.rates import rate_of
+from ..domain.numbers import rate_of
 from ..models.tenant import HIGHEST_WEIGHT, LONGEST_TENANT, LOWEST_WEIGHT
 from .setting_rules import Problem, Rule, Section, count_below, is_number, queue_name, rule
 

@@ -11,9 +11,8 @@ from ..conf import RUN_LOGS, Conf
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.links import link_problem
-from ..domain.partitions import Period
-from ..domain.ranking import STRICT_WEIGHT
-from ..domain.retention import NOT_OF_JOBS, kept_by_status
+from ..domain.numbers import STRICT_WEIGHT
+from ..domain.retention import NOT_OF_JOBS, Period, kept_by_status
 from ..models.queue import A_QUEUE_NAME, OnFull, is_queue_name
 
 Problem = str | None

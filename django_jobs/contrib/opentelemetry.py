@@ -27,7 +27,7 @@ from ..models.database import DATABASE_ERRORS
 from ..worker.context.attempt import StopHandler, Suspended
 from ..worker.context.run_context import current_run
 from ..worker.execution.failures import deciding
-from ..worker.handlers.query_count import not_counted
+from ..worker.handlers.cursors import not_counted
 from ..worker.ipc.pipes import before_exit
 
 SYSTEM = "django_jobs"

@@ -20,18 +20,7 @@ from ..models.database import (
     migration_problem,
     needing_tables,
 )
-from . import (
-    configuration,
-    history,
-    incidents,
-    indexes,
-    schedules,
-    server,
-    snapshots,
-    tables,
-    work,
-    zones,
-)
+from . import configuration, history, incidents, schedules, server, snapshots, tables, work, zones
 from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Severity
 from .reading import Reader, Statement
 
@@ -76,9 +65,9 @@ EXAMINATIONS = (
     Examination(snapshots.examine_prepared, ("D112",), (snapshots.PREPARED,)),
     Examination(snapshots.examine_slots, ("D113",), (snapshots.SLOTS,)),
     Examination(
-        indexes.examine_indexes,
+        tables.examine_indexes,
         ("D121", "D122", "D123", "D124"),
-        (indexes.INDEXES, *history.PARTITIONS.values()),
+        (tables.INDEXES, *history.PARTITIONS.values()),
     ),
     Examination(
         history.examine_partitions,

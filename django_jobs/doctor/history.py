@@ -8,7 +8,7 @@ from functools import partial
 
 from ..conf import conf
 from ..domain.durations import LONGEST_AGE, seconds_of
-from ..domain.partitions import Period, Span, missing
+from ..domain.retention import Period, Span, missing
 from ..lifecycle import history
 from ..lifecycle.dropping import MOST_KEPT, keeps_many_steps
 from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable

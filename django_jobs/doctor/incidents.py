@@ -8,7 +8,7 @@ from typing import Any
 
 from ..lifecycle.backlog import MOST_COUNTED as MOST_BLOCKED
 from ..metrics.limits import Usage, read_usages
-from ..metrics.quarantines import FIRST_AT_GATES, QUARANTINES, QuarantineSnapshot
+from ..metrics.unclaimable import FIRST_AT_GATES, QUARANTINES, QuarantineSnapshot
 from .findings import Finding, age, found
 from .history import at_least
 from .reading import Reader, Statement

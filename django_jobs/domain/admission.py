@@ -1,4 +1,5 @@
-"""Who goes through the gates: shares out free slots, tokens and room among the waiting lines."""
+"""Who goes through the gates: shares out free slots, tokens and room among the waiting lines. Of a
+resource with a retry budget, retries start no more than their share."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import floor, inf
 
 from .errors import UNSTORABLE
 from .gates import Gates, parse
@@ -257,3 +258,20 @@ def _share_room(
         if len(lines) > 1:  # by turns: how many jobs the line has is not known
             lines.append(lines.pop(0))
         heapq.heapreplace(behind, (time + 1 / weights.get(tenant, 1.0), tenant))
+
+
+WINDOW_SECONDS = 60.0
+"""What was started counts for about this long: its weight falls by the factor e in this time."""
+
+ALWAYS = 10
+"""Retries in that time that any budget allows, so that a quiet resource can retry at all."""
+
+
+def retries_allowed(budget: float, starts: float, retries: float) -> int:
+    """How many retries may start now, after ``starts`` of which ``retries`` were retries.
+
+    With n more of each, ``retries + n`` must not exceed ``budget * (starts + n)``. The budget is
+    below 1.
+    """
+    within = (budget * starts - retries) / (1 - budget)
+    return floor(max(within, ALWAYS - retries, 0.0))

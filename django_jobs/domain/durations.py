@@ -1,4 +1,4 @@
-"""Durations in seconds, from the types that callers pass."""
+"""Durations in seconds, from the types that callers pass; how far two clocks are apart."""
 
 from __future__ import annotations
 
@@ -85,3 +85,10 @@ def duration_text(seconds: float) -> str:
     unit, size, smaller, smaller_size = next(row for row in SHOWN_UNITS if whole >= row[1])
     rest = whole % size // smaller_size
     return f"{whole // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
+
+
+def clock_skew(before: float, there: float, after: float) -> float:
+    """How many seconds the clock here is ahead of the one there, at least; negative if it is
+    behind. It was ``before`` and ``after`` here when it was asked for and known that it is
+    ``there``, so what the answer took is no difference."""
+    return max(before - there, 0.0) + min(after - there, 0.0)

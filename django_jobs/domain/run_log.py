@@ -1,4 +1,5 @@
-"""The log lines of one run: the first and the last ones, readable, bounded and without secrets."""
+"""What is kept of one run: its first and last log lines, readable, bounded and without secrets; and
+what it used."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from .errors import cut, without_detail
 
@@ -164,3 +166,22 @@ def _names(words: tuple[str, ...]) -> re.Pattern[str]:
     name = rf"(?:{names})(?![\w-]{{0,64}}(?-i:Error|Exception):\s)[\w-]{{0,64}}"
     quote = r"""(?P<quote>(?:\\{0,7}["'])?)"""
     return re.compile(rf"{name}{quote}\s{{0,4}}[=:]\s{{0,4}}", re.IGNORECASE)
+
+
+ALL_OF_ITS_TIME = inf
+"""In place of CPU seconds: the seconds that the attempt ran. So thousands of short attempts have
+one cost in common."""
+
+
+class RunCost(NamedTuple):
+    """CPU time, memory and queries of one attempt. None is what was not measured. CPU seconds may
+    be :data:`ALL_OF_ITS_TIME`. Queries are statements that Django sent for it, and the seconds that
+    it waited for them.
+
+    It is a tuple because one is made for each run: a frozen dataclass takes four times as long.
+    """
+
+    cpu_seconds: float | None = None
+    max_rss_kb: int | None = None
+    queries: int | None = None
+    query_seconds: float | None = None

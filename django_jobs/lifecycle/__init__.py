@@ -16,16 +16,12 @@ known_types    the job types that running workers can run, for gates/, settling 
 settling       running -> what follows, with a run; gives back jobs that never started
 settling_statements  the statements of settling
 opening        waiting -> ready or cancelled: the steps after those that ended; ends runs
-step_columns   the columns that an opening step changes, for opening and workflows
 compensating   inserts the jobs that undo what succeeded of a failed run
-step_insert    inserts the steps of a run by COPY, for workflows and compensating
+step_insert    inserts the steps of a run by COPY; the columns that an opening step changes
 settling_rows  settles row by row if a batch is refused; ends unsettleable jobs as dead
-requeueing     whether a retry can go to the queue that its handler asked for
 resource_outcomes  records failures of jobs that use a resource with a breaker
 workers        registers, renews and ends a worker's row
-inspections    stores questions about running jobs, and the answers of their workers
-progress       stores what handlers report while they run
-receipts       stores the answers of calls that a job makes once
+progress       stores what handlers report, what they did once, and questions to them
 waits          stores until when a handler sleeps, or waits for a signal
 reaping        settles the jobs of workers that died or lost their lease
 signalling     sends Django signals for settled attempts

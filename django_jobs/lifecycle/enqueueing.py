@@ -19,7 +19,7 @@ from ..domain.gates import Gates
 from ..exceptions import QueueFull
 from ..models import Job
 from ..models.database import fetch, jobs_connection
-from ..models.timestamps import read_floats
+from ..models.fields import read_floats
 from .backlog import is_limited, within_limits
 from .bulk_insert import Item, Meanwhile, copy_in, not_written, nothing, rows_dropped
 from .job_columns import (

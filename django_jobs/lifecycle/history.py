@@ -15,7 +15,7 @@ from typing import Any
 from django.db import DatabaseError, transaction
 from psycopg import sql
 
-from ..domain.partitions import Period, Span, end_of, missing
+from ..domain.retention import Period, Span, end_of, missing
 from ..models.database import database_time, fetch, jobs_connection
 
 MOMENT = 0.15

@@ -26,7 +26,7 @@ from ..signals import worker_event, workflow_finished
 from .compensating import compensate, note_failed, note_refused
 from .job_columns import as_array
 from .notifying import BLOCKED, notify_after_commit
-from .step_columns import opening_at, value_for_job
+from .step_insert import opening_at, value_for_job
 
 PAGE = 10_000
 """Steps that one statement skips, and after which it looks for the next ones. The worker ends a

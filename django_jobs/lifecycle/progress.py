@@ -1,4 +1,5 @@
-"""The progress of running jobs, and the checkpoints where their next attempts begin."""
+"""What running jobs report and are asked: progress, checkpoints where the next attempts begin,
+answers of outside calls that are made once, questions."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..domain.errors import clean
-from ..models.database import fetch
+from ..models.database import execute, fetch
+from .claiming import lease_lost
 from .job_columns import IN_LIVE, ClaimedJob
 
 LONGEST_NOTE = 200
@@ -107,3 +109,112 @@ def _row(report: ProgressReport) -> dict[str, Any]:
     if report.checkpoint is not None:
         row["checkpoint"] = report.checkpoint
     return row
+
+
+# Fenced, so that an attempt that lost its lease makes no further call.
+LOOK_UP = f"""
+WITH ours AS MATERIALIZED (
+    SELECT id FROM django_jobs_job
+    WHERE id = %(id)s AND attempt = %(attempt)s AND worker_id = %(worker)s
+      AND {IN_LIVE}
+), answered AS (
+    UPDATE django_jobs_receipt SET prevented = prevented + 1
+    WHERE job_id = (SELECT id FROM ours) AND key = %(key)s
+    RETURNING answer, attempt
+)
+SELECT EXISTS (SELECT 1 FROM ours), (SELECT answer FROM answered), (SELECT attempt FROM answered)
+"""
+
+# Not fenced: the call has been made, and the attempt that owns the job by now has to know its
+# answer. The first receipt stays.
+STORE = """
+INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at)
+VALUES (%(id)s, %(key)s, %(attempt)s, %(answer)s::jsonb, clock_timestamp())
+ON CONFLICT (job_id, key) DO NOTHING
+"""
+STORED = """
+SELECT answer FROM django_jobs_receipt WHERE job_id = %(id)s AND key = %(key)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a call as JSON text, and the number of the attempt that made the call."""
+
+    text: str
+    attempt: int
+
+
+def look_up(job: ClaimedJob, key: str) -> Answer | None:
+    """Return the answer that an earlier call under ``key`` got, and count one more duplicate as
+    prevented; None if there is no answer. Raises :class:`LeaseLost` if the job is no longer its
+    worker's."""
+    parameters = {"id": job.id, "attempt": job.attempt, "worker": job.worker, "key": key}
+    ((ours, text, attempt),) = fetch(LOOK_UP, parameters)
+    if not ours:
+        raise lease_lost(job)
+    return None if attempt is None else Answer(text or "null", attempt)
+
+
+def store(job: ClaimedJob, key: str, answer: str) -> str:
+    """Store ``answer`` (JSON text) under ``key``. Return what is stored, which is another attempt's
+    answer if that was stored first."""
+    parameters = {"id": job.id, "attempt": job.attempt, "key": key, "answer": answer}
+    execute(STORE, parameters)
+    kept = fetch(STORED, parameters)
+    return str(kept[0][0]) if kept else answer
+
+
+# The table stays small without a maintenance task.
+ASK = """
+WITH gone AS (
+    DELETE FROM django_jobs_inspection WHERE asked_at < clock_timestamp() - interval '1 hour'
+)
+INSERT INTO django_jobs_inspection (
+    job_id, attempt, worker_id, asked_by, asked_at, thread, stack)
+SELECT job.id, job.attempt, job.worker_id, %(by)s, clock_timestamp(), '', ''
+FROM django_jobs_job AS job
+WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'running'
+RETURNING id, job_id
+"""
+
+# After a minute nobody waits for the answer any more.
+ASKED = """
+SELECT id, job_id, attempt, worker_id FROM django_jobs_inspection
+WHERE answered_at IS NULL AND worker_id = ANY(%(workers)s::bigint[])
+  AND asked_at > clock_timestamp() - interval '1 minute'
+ORDER BY id
+"""
+
+ANSWER = """
+UPDATE django_jobs_inspection SET answered_at = clock_timestamp(), process = %(process)s,
+    thread = %(thread)s, ran_seconds = %(ran_seconds)s, stack = %(stack)s
+WHERE id = %(id)s AND answered_at IS NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An unanswered question about an attempt of a worker."""
+
+    id: int
+    job: int
+    attempt: int
+    worker: int
+
+
+def ask(ids: Sequence[int], by: str) -> dict[int, int]:
+    """Ask what these jobs are doing. Returns the ids of the questions by those of the jobs that are
+    running."""
+    return {job: id_ for id_, job in fetch(ASK, {"ids": list(ids), "by": by[:200]})}
+
+
+def asked(workers: Sequence[int]) -> list[Question]:
+    """The questions to these workers."""
+    return [Question(*row) for row in fetch(ASKED, {"workers": list(workers)})]
+
+
+def record(question: Question, *, process: int, thread: str, ran: float, stack: str) -> None:
+    """Record the answer to a question, unless it has one."""
+    texts = {"thread": clean(thread)[:200], "stack": clean(stack)}
+    execute(ANSWER, {"id": question.id, "process": process, "ran_seconds": ran, **texts})

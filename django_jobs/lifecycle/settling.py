@@ -1,4 +1,4 @@
-"""running -> what follows.
+"""running -> what follows, and in which queue a retry runs.
 
 Each ending is fenced and leaves a run. A job that never started is given back without one.
 :mod:`.settling_rows` ends a job as dead if these statements cannot write its ending.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -18,17 +18,20 @@ from django.db import transaction
 from ..domain.breaker import is_failure, says_something
 from ..domain.decisions import Decision, Facts, decide
 from ..domain.errors import MAX_MESSAGE, clean, cut
+from ..domain.gates import parse
+from ..domain.numbers import AGEING_WEIGHT
 from ..domain.outcomes import Failed, Outcome, Succeeded
-from ..domain.run_cost import ALL_OF_ITS_TIME, RunCost
+from ..domain.run_log import ALL_OF_ITS_TIME, RunCost
 from ..domain.states import FINAL, JobState
 from ..domain.workflows import fate_of
+from ..models import Job, Queue
 from ..models.database import fetch, jobs_connection, repeat_conflicts
+from ..models.queue import is_queue_name
 from .job_columns import ClaimedJob, Fence, as_array, text_array
 from .known_types import own_parameters
 from .notifying import BLOCKED, notify_after_commit
 from .opening import EndedStep, follow_cancelled, open_next
 from .pruning import runs_go_with_jobs
-from .requeueing import admitted, gates_in, weight_of
 from .resource_outcomes import Seen, down_of, record, seen_breakers
 from .settling_statements import (
     EXPLAIN_REFUSAL,
@@ -40,6 +43,50 @@ from .settling_statements import (
     SIGNALLED_ALREADY,
     cost_columns,
 )
+
+
+def admitted(decision: Decision, job: ClaimedJob, stays: str = "") -> Decision:
+    """``decision``, if ``job`` can go to its queue. Otherwise the job is retried in its own queue,
+    and the error says why. ``stays`` is a reason that is already known.
+
+    A key that is taken after this look makes PostgreSQL refuse the write.
+    """
+    queue = decision.queue
+    assert queue is not None
+    assert decision.error is not None  # a retry is a failure
+    if queue == job.queue:
+        return decision
+    problem = stays or _problem(job, queue)
+    if not problem:
+        return decision
+    note = f"not moved to the queue {queue!r}: {problem}"
+    return replace(decision, queue=None, error=decision.error.noted(note))
+
+
+def weight_of(queue: str) -> float:
+    """The weight of a point of priority in ``queue``."""
+    row = Queue.objects.recent(queue, jobs_connection().alias)
+    return AGEING_WEIGHT if row is None else row.priority_weight
+
+
+def gates_in(queue: str, job: ClaimedJob) -> str | None:
+    """The gates of ``job`` in ``queue``, as the column has them; None if they stay as they are."""
+    try:
+        return None if job.gates is None else parse(job.gates).in_queue(queue).text
+    except ValueError:  # a row that was not written by enqueue
+        return None
+
+
+def _problem(job: ClaimedJob, queue: str) -> str:
+    alias = jobs_connection().alias
+    if not is_queue_name(queue) or Queue.objects.recent(queue, alias) is None:
+        return "there is no such queue"
+    if job.idempotency_key is None:
+        return ""
+    holders = Job.objects.using(alias).holding_key(queue, job.idempotency_key)
+    holder = holders.exclude(pk=job.id).values_list("pk", flat=True).first()
+    return "" if holder is None else f"job {holder} holds its idempotency key there"
+
 
 NO_RESULT = Succeeded()
 

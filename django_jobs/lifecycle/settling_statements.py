@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..domain.gates import JUST_WAITS
-from ..domain.run_cost import RunCost
+from ..domain.run_log import RunCost
 from ..models.resource import LIMITS_MORE_THAN_SLOTS
 from .job_columns import AT_THE_GATES, IN_LINE, IN_LIVE, as_array
 

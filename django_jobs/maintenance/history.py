@@ -13,7 +13,7 @@ from django.db import DatabaseError, OperationalError
 from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..domain.maintenance import TaskParts
-from ..domain.partitions import Period
+from ..domain.retention import Period
 from ..lifecycle import history
 from ..lifecycle.dropping import (
     OF_LIVE_JOBS,

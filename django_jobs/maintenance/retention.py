@@ -15,8 +15,7 @@ from django.db.models.functions import Cast
 from ..conf import conf
 from ..domain.durations import seconds_of
 from ..domain.maintenance import TaskParts
-from ..domain.partitions import Period, end_of
-from ..domain.retention import ALL, NOT_OF_JOBS, Kept, kept_by_status
+from ..domain.retention import ALL, NOT_OF_JOBS, Kept, Period, end_of, kept_by_status
 from ..domain.states import FINAL, JobState
 from ..lifecycle import history
 from ..lifecycle.operations import bulk

@@ -21,7 +21,7 @@ from ..domain.errors import ErrorReport
 from ..lifecycle.bulk_insert import RowsDropped
 from ..lifecycle.history import WAIT_A_MOMENT
 from ..lifecycle.schedules import due as due_schedules
-from ..lifecycle.schedules import errors as schedule_errors
+from ..lifecycle.schedules import due as schedule_errors
 from ..models import Schedule
 from ..models.database import execute, is_blocked
 from ..signals import worker_event

@@ -14,17 +14,17 @@ from functools import partial
 from django.db import Error, transaction
 
 from .. import registry
-from ..api.schedule_requests import Requests
+from ..api.schedules import Requests
 from ..conf import conf
 from ..domain.changes import Occurrence
+from ..domain.due_times import first_due, plan
 from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
-from ..domain.missed_due_times import first_due, plan
 from ..domain.schedules import Admission, Overlap, TickState, admit
 from ..exceptions import HookError, QueueFull
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.schedules import due as due_schedules
-from ..lifecycle.schedules import errors as schedule_errors
+from ..lifecycle.schedules import due as schedule_errors
 from ..lifecycle.schedules.firing import NewTick, advance, write_ticks
 from ..lifecycle.schedules.waiting import start_next_waiting
 from ..models import Schedule

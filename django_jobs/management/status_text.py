@@ -13,10 +13,10 @@ from ..metrics.limits import (
     at_least,
     rate_text,
 )
-from ..metrics.quarantines import QuarantineSnapshot, capped
 from ..metrics.schedules import MAX_LAG, SchedulesSnapshot
 from ..metrics.slo import MOST_LATE, SloSnapshot
 from ..metrics.snapshot import QueueSnapshot, Snapshot, stuck_jobs
+from ..metrics.unclaimable import QuarantineSnapshot, capped
 from ..models.schedule_state import ScheduleState
 from ..models.worker import pools_text, slots_text
 from .base import counted, table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..models.database import fetch
-from .sizing import COVERED, JOB_OF_RUN, MOST_RUNS
+from .forecast import COVERED, JOB_OF_RUN, MOST_RUNS
 
 MOST_TYPES = 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..domain.retry_budget import ALWAYS
+from ..domain.admission import ALWAYS
 from ..domain.schedules import ON_TIME_SECONDS
 from ..lifecycle.backlog_samples import FRESH_SECONDS
 from ..lifecycle.pruning import SUCCESSES_KEPT, queues_without_successes
@@ -13,13 +13,12 @@ from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..lifecycle.workers import MOST_STARTED
 from ..models.resource import FADED
 from .depth import DEPTH, DEPTHS
+from .forecast import SLOTS
 from .limits import BUSIEST_RESOURCES
-from .quarantines import AT_GATES
 from .schedules import SCHEDULES
-from .sizing import SLOTS
 from .stored import SCRAPED, Parts, read_stored, statement
 from .totals import SUMS
-from .unclaimable import unclaimable_among
+from .unclaimable import AT_GATES, unclaimable_among
 
 Gauges = Parts
 

@@ -16,7 +16,7 @@ from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
 from ..lifecycle.compensating import FAILED as NOT_UNDONE
 from ..lifecycle.run_totals import FAILED, MINUTE, TIMES
 from ..models.database import fetch
-from .sizing import JOB_OF_RUN, SLOTS
+from .forecast import JOB_OF_RUN, SLOTS
 from .slo import MOST_LATE, OBJECTIVES
 from .stored import SHOWN, Parts, read_stored, statement, with_parts
 

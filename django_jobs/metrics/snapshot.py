@@ -13,10 +13,17 @@ from ..lifecycle.gate_limits import gated_up_to
 from ..models.database import fetch, fetch_named
 from .forecast import Forecast, take_forecast
 from .limits import ResourceSnapshot, TenantSnapshot, take_limits
-from .quarantines import QuarantineSnapshot, capped, take_quarantines
 from .schedules import MAX_LAG, SchedulesSnapshot, problem_of_schedules, take_schedules
 from .slo import SloSnapshot, take_objectives
-from .unclaimable import MOST_LOOKED_AT, UnknownTypeBacklog, UnreadVersion, take_unclaimable
+from .unclaimable import (
+    MOST_LOOKED_AT,
+    QuarantineSnapshot,
+    UnknownTypeBacklog,
+    UnreadVersion,
+    capped,
+    take_quarantines,
+    take_unclaimable,
+)
 
 # Steps from one queue to the next in the index, so that queues whose row was deleted are found.
 QUEUES = f"""

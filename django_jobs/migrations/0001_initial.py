@@ -9,9 +9,9 @@ from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
-import django_jobs.models.run_total
-import django_jobs.models.schedule_fields
-import django_jobs.models.tags
+import django_jobs.models.fields
+import django_jobs.models.schedule
+import django_jobs.models.totals
 
 from . import _enqueue_function
 
@@ -136,7 +136,7 @@ class Migration(migrations.Migration):
                 ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
                 (
                     "resumed_at",
-                    django_jobs.models.timestamps.TimestampField(
+                    django_jobs.models.fields.TimestampField(
                         blank=True,
                         editable=False,
                         help_text=("When the last pause ended: rates and forecasts begin there."),
@@ -382,7 +382,7 @@ class Migration(migrations.Migration):
                 ("ends_at", models.DateTimeField(blank=True, null=True, verbose_name="ends at")),
                 (
                     "excluded_dates",
-                    django_jobs.models.schedule_fields.DatesField(
+                    django_jobs.models.schedule.DatesField(
                         blank=True,
                         db_default=models.Value("{}"),
                         default=list,
@@ -402,7 +402,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "jobs_made",
-                    django_jobs.models.schedule_fields.CountField(
+                    django_jobs.models.schedule.CountField(
                         db_default=0, default=0, editable=False, help_text="The number of jobs that its due times made.", verbose_name="jobs made"
                     ),
                 ),
@@ -749,7 +749,7 @@ class Migration(migrations.Migration):
                 ),
                 ("awaits", models.CharField(blank=True, max_length=200, null=True, verbose_name="signal it waits for")),
                 ("signals", models.JSONField(blank=True, help_text="The data that was sent to it, by name.", null=True, verbose_name="signals")),
-                ("tags", django_jobs.models.tags.TagsField(blank=True, null=True, verbose_name="tags")),
+                ("tags", django_jobs.models.fields.TagsField(blank=True, null=True, verbose_name="tags")),
                 ("replays", models.PositiveIntegerField(db_default=0, default=0, verbose_name="replays")),
                 ("headers", models.JSONField(blank=True, default=dict, verbose_name="headers")),
                 ("created_at", models.DateTimeField(verbose_name="created at")),
@@ -817,7 +817,7 @@ class Migration(migrations.Migration):
                         condition=models.Q(("resources__isnull", False), ("status__in", ("ready", "running"))), fields=["id"], name="django_jobs_taken_resource"
                     ),
                     models.Index(condition=models.Q(("workflow_run__isnull", False)), fields=["workflow_run", "step"], name="django_jobs_steps"),
-                    django_jobs.models.tags.TagsIndex(condition=models.Q(("tags__isnull", False)), fields=["tags"], name="django_jobs_tags"),
+                    django_jobs.models.fields.TagsIndex(condition=models.Q(("tags__isnull", False)), fields=["tags"], name="django_jobs_tags"),
                     models.Index(condition=models.Q(("awaits__isnull", False), ("status", "waiting")), fields=["available_at"], name="django_jobs_awaiting"),
                 ],
                 "constraints": [
@@ -1600,11 +1600,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("runs", models.BigIntegerField(verbose_name="runs")),
-                ("waiting_buckets", django_jobs.models.run_total.BucketsField(verbose_name="waiting")),
+                ("waiting_buckets", django_jobs.models.totals.BucketsField(verbose_name="waiting")),
                 ("waiting_seconds", models.FloatField(verbose_name="seconds of waiting")),
-                ("start_lag_buckets", django_jobs.models.run_total.BucketsField(verbose_name="start lag")),
+                ("start_lag_buckets", django_jobs.models.totals.BucketsField(verbose_name="start lag")),
                 ("start_lag_seconds", models.FloatField(verbose_name="seconds of start lag")),
-                ("runtime_buckets", django_jobs.models.run_total.BucketsField(verbose_name="runtime")),
+                ("runtime_buckets", django_jobs.models.totals.BucketsField(verbose_name="runtime")),
                 ("runtime_seconds", models.FloatField(verbose_name="seconds of runtime")),
                 ("slo_runs", models.BigIntegerField(verbose_name="runs with an objective")),
                 ("slo_met", models.BigIntegerField(verbose_name="runs that met it")),

@@ -1,23 +1,23 @@
 """The tables."""
 
-from .backlog_sample import BacklogSample
 from .bulk_operation import BulkAction, BulkOperation, BulkStatus
-from .inspection import Inspection
 from .job import DeadLetter, Job, JobStatus, StepSkipped
-from .job_type_defaults import JobTypeDefaults
-from .progress import Progress
-from .quarantine import Quarantine
+from .job_type import JobTypeDefaults, Quarantine
 from .queue import Queue
-from .receipt import Receipt
 from .resource import BreakerState, Resource
-from .resource_outcome import ResourceOutcome
-from .run import Run, RunOutcome
-from .run_total import ErrorTotal, RunTotal, RunWatermark
+from .run import Inspection, Progress, Receipt, Run, RunOutcome
 from .schedule import Schedule
-from .schedule_exception import ScheduleException
-from .stored_metrics import Overview, StoredMetrics
 from .tenant import Tenant
-from .tick import Backfill, Tick, TickOutcome
+from .tick import Backfill, ScheduleException, Tick, TickOutcome
+from .totals import (
+    BacklogSample,
+    ErrorTotal,
+    Overview,
+    ResourceOutcome,
+    RunTotal,
+    RunWatermark,
+    StoredMetrics,
+)
 from .unique_key import UniqueKey
 from .worker import Worker, WorkerStatus
 from .workflow import (

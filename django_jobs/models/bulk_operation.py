@@ -8,7 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.bulk import UNFINISHED, BulkState
-from .timestamps import TimestampField
+from .fields import TimestampField
 
 
 class BulkStatus(models.TextChoices):

@@ -27,7 +27,7 @@ from psycopg.types.datetime import TimestamptzLoader
 
 from ..conf import conf
 from ..exceptions import NotMigrated
-from .timestamps import read_floats
+from .fields import read_floats
 
 DATABASE_ERRORS = (DatabaseError, InterfaceError, psycopg.Error)
 """Django does not translate the errors that psycopg raises outside a cursor, such as in a pool."""

@@ -9,16 +9,15 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.backoff import Backoff
-from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
 from ..model_methods import JobChanges, call
+from .fields import FloatField, TagsField, TagsIndex, TimestampField
 from .missing_attributes import NotOfAJob
 from .permissions import JOB_PERMISSIONS
 from .querysets import DeadLetterManager, JobQuerySet
-from .tags import TagsField, TagsIndex
 from .tenant import LONGEST_TENANT
-from .timestamps import FloatField, TimestampField
 from .worker import Worker
 from .workflow import LONGEST_STEP, WorkflowRun
 

@@ -14,10 +14,10 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
-from ..domain.ranking import AGEING_WEIGHT, STRICT_WEIGHT
+from ..domain.numbers import AGEING_WEIGHT, STRICT_WEIGHT
 from .database import DROPPING
+from .fields import FloatField, TimestampField
 from .named_row import NamedRow
-from .timestamps import FloatField, TimestampField
 
 QUEUE_NAME = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z",

@@ -1,4 +1,5 @@
-"""The table of runs: one row for each attempt that has ended."""
+"""The table of runs: one row for each attempt that has ended. And what a job has beside its row:
+progress and checkpoints, receipts, questions about it."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.decisions import CRASHED
+from ..domain.payload import LONGEST_KEY
 from ..domain.states import RunState
+from .fields import FloatField, TimestampField
 from .job import Job
-from .timestamps import FloatField, TimestampField
 from .worker import Worker
 
 Jobs = TypeVar("Jobs", bound=models.QuerySet[Any])
@@ -120,3 +122,102 @@ def by_last_run(jobs: Jobs, **values: str) -> Jobs:
         name = f"last_{column}"
         jobs = jobs.alias(**{name: Subquery(last.values(column)[:1])}).filter(**{name: value})
     return jobs
+
+
+class Progress(models.Model):
+    """The last report of a job's handler. In a separate table, to keep that of jobs narrow."""
+
+    # No constraint in the database, as with runs.
+    job = models.OneToOneField(
+        Job,
+        verbose_name=_("job"),
+        primary_key=True,
+        on_delete=models.CASCADE,
+        related_name="progress",
+        db_constraint=False,
+    )
+    attempt = models.PositiveIntegerField(_("attempt"))
+    fraction = FloatField(_("fraction"), null=True, help_text=_("From 0 to 1."))
+    note = models.CharField(_("note"), max_length=200, blank=True, default="")
+    checkpoint = models.JSONField(
+        _("checkpoint"), null=True, help_text=_("Where the next attempt begins.")
+    )
+    reported_at = TimestampField(_("reported at"))
+
+    class Meta:
+        verbose_name = _("progress")
+        verbose_name_plural = _("progress")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        share = "" if self.fraction is None else f" {self.fraction:.0%}"
+        return f"#{self.job_id}{share} {self.note}".rstrip()
+
+
+class Receipt(models.Model):
+    """What an attempt stored for later ones: the answer of a ``run.once(key, ...)`` call, or until
+    when ``run.sleep(key, ...)`` sleeps, or ``run.wait_for(name, ...)`` waits."""
+
+    id = models.BigAutoField(primary_key=True)
+    # No constraint in the database, as with runs. The unique pair below is the index.
+    job = models.ForeignKey(
+        Job,
+        verbose_name=_("job"),
+        on_delete=models.CASCADE,
+        related_name="receipts",
+        db_constraint=False,
+        db_index=False,
+    )
+    key = models.CharField(_("key"), max_length=LONGEST_KEY + 10)  # with a prefix
+    attempt = models.PositiveIntegerField(_("attempt"))
+    answer = models.JSONField(_("answer"), null=True)
+    made_at = TimestampField(_("made at"))
+    prevented = models.PositiveIntegerField(
+        _("duplicates prevented"),
+        default=0,
+        db_default=0,
+        help_text=_("Calls that were answered with this receipt."),
+    )
+
+    class Meta:
+        verbose_name = _("receipt")
+        verbose_name_plural = _("receipts")
+        default_permissions = ("view",)
+        constraints = (
+            models.UniqueConstraint(fields=("job", "key"), name="django_jobs_receipt_key"),
+        )
+
+    def __str__(self) -> str:
+        return f"#{self.job_id} {self.key}"
+
+
+class Inspection(models.Model):
+    """A person asked what an attempt is doing now. Its worker writes the answer. Deleted an hour
+    later, with the next question."""
+
+    id = models.BigAutoField(primary_key=True)
+    job_id = models.BigIntegerField(_("job"))
+    attempt = models.PositiveIntegerField(_("attempt"))
+    worker_id = models.BigIntegerField(_("worker"))
+    asked_by = models.CharField(_("asked by"), max_length=200, blank=True, default="")
+    asked_at = TimestampField(_("asked at"))
+    answered_at = TimestampField(_("answered at"), null=True)
+    process = models.IntegerField(_("process"), null=True)
+    thread = models.CharField(_("thread"), max_length=200, blank=True, default="")
+    ran_seconds = FloatField(_("ran for seconds"), null=True)
+    stack = models.TextField(_("stack"), blank=True, default="")
+
+    class Meta:
+        verbose_name = _("inspection")
+        verbose_name_plural = _("inspections")
+        default_permissions = ()
+        indexes = (
+            models.Index(
+                fields=("worker_id",),
+                condition=models.Q(answered_at=None),
+                name="django_jobs_unanswered",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"#{self.job_id} attempt {self.attempt}"

@@ -1,11 +1,11 @@
-"""The table of schedules."""
+"""The table of schedules, and the columns that Django has no field for."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -17,14 +17,65 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.changes import Change
 from ..domain.cron import UnknownTimezone, ZonePrefix, check_timezone
-from ..domain.missed_due_times import LIMITS
-from ..domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ..domain.due_times import LIMITS
+from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates, in_utc
+from .fields import FloatField, TimestampField
 from .querysets import ScheduleQuerySet
 from .queue import QUEUE_NAME
-from .schedule_fields import CountField, DatesField
 from .schedule_state import ARMED, ScheduleState, state_at
-from .timestamps import FloatField, TimestampField
+
+
+class DatesField(models.Field):  # type: ignore[type-arg]
+    """A list of dates, in order and each once. Django's ``ArrayField`` would need
+    ``django.contrib.postgres`` among the installed apps.
+
+    Dates that Python cannot represent are left out when a row is read. It is selected as JSON, so
+    that one of them does not fail the whole query.
+    """
+
+    def db_type(self, connection: Any) -> str:
+        return "date[]"
+
+    def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
+        return f"to_jsonb({sql})", params
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> list[date]:
+        if not value or value == "[]":
+            return []
+        return in_order(json.loads(value) if isinstance(value, str) else value)
+
+    def to_python(self, value: Any) -> list[date]:
+        values = value.split() if isinstance(value, str) else value or ()
+        if None in map(_as_date, values):
+            raise ValidationError(_("Enter dates, such as 2026-12-25."))
+        return in_order(values)
+
+    def value_to_string(self, obj: Any) -> str:
+        return " ".join(map(str, self.value_from_object(obj)))
+
+
+def in_order(values: Iterable[Any]) -> list[date]:
+    """The dates among ``values``, which may be texts."""
+    return sorted({day for day in map(_as_date, values) if day is not None})
+
+
+def _as_date(value: Any) -> date | None:
+    if isinstance(value, date):
+        return None if isinstance(value, datetime) else value
+    try:
+        return date.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+
+
+class CountField(models.PositiveIntegerField):  # type: ignore[type-arg]
+    """A number that only statements raise. ``save()`` of a row that exists keeps what is stored, so
+    that a row that was read before loses no count; ``QuerySet.update()`` writes it."""
+
+    def pre_save(self, model_instance: Any, add: bool) -> Any:
+        return super().pre_save(model_instance, add) if add else models.F(self.attname)
+
 
 LONGEST_NAME = 200
 LONGEST_JITTER = 86_400.0
@@ -195,7 +246,7 @@ class Schedule(models.Model):
     """The database's time at which the row was read, if it was read with an annotation."""
     changes_json: str | None = None
     """Its exceptions from today on, if it was read with the annotation of
-    :mod:`~django_jobs.models.schedule_exception`."""
+    :mod:`~django_jobs.models.tick`."""
     _rule_before: Mapping[str, Any] = MappingProxyType({})
 
     class Meta:

@@ -9,8 +9,8 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .fields import FloatField, TimestampField
 from .named_row import NamedRow
-from .timestamps import FloatField, TimestampField
 
 LONGEST_TENANT = 100
 LOWEST_WEIGHT, HIGHEST_WEIGHT = 0.001, 1_000_000

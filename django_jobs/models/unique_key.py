@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .fields import TimestampField
 from .job import Job
-from .timestamps import TimestampField
 
 
 class UniqueKey(models.Model):

@@ -9,7 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..separators import number_text
-from .timestamps import FloatField, TimestampField
+from .fields import FloatField, TimestampField
 
 
 class WorkerStatus(models.TextChoices):

@@ -10,8 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.workflows import When, WorkflowState
 from ..model_methods import call
+from .fields import TimestampField
 from .tenant import LONGEST_TENANT
-from .timestamps import TimestampField
 
 LONGEST_STEP = 200
 """Characters of the name of a step."""

@@ -9,9 +9,9 @@ from dataclasses import replace
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..domain.admission import retries_allowed
 from ..domain.breaker import PROBES
 from ..domain.gates import Gates, parse
-from ..domain.retry_budget import retries_allowed
 from ..domain.states import JobState
 from ..models import BreakerState, Job
 from ..models.job import QUARANTINED

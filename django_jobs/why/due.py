@@ -10,7 +10,7 @@ from django.utils.translation import ngettext
 from ..domain.states import JobState, RunState
 from ..domain.workflows import When
 from ..models import Job, RunOutcome, StepCondition
-from ..models.timestamps import DistantTime
+from ..models.fields import DistantTime
 from .explanation import Gate, GateState, Ref, Text, Value, fill, joined, plain
 from .facts import Facts, Row, clock, job_ref, moment, status_text
 

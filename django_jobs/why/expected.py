@@ -10,7 +10,7 @@ from ..domain.durations import duration_text
 from ..domain.states import JobState
 from ..lifecycle.backlog_samples import past
 from ..models import Job
-from ..models.timestamps import DistantTime
+from ..models.fields import DistantTime
 from ..separators import localized, number_text
 from .admission import gates_of
 from .explanation import Expected, Gate, GateState

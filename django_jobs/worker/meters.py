@@ -1,7 +1,8 @@
-"""Measure what an attempt uses."""
+"""Measure what an attempt uses, and the memory of a process."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..conf import conf
-from ..domain.run_cost import ALL_OF_ITS_TIME, RunCost
+from ..domain.run_log import ALL_OF_ITS_TIME, RunCost
 
 EXACT_SECONDS = 0.0001
 """CPU times of threads are exact to this. To read one is a system call of a microsecond, which jobs
@@ -138,3 +139,13 @@ def _cpu(usage: Any) -> float:
 
 def _kilobytes(usage: Any) -> int:
     return int(usage.ru_maxrss) // (1024 if sys.platform == "darwin" else 1)
+
+
+def resident_megabytes(pid: int | str = "self") -> int:
+    """Resident memory of a process, in MB; 0 if the system does not provide it."""
+    try:
+        with open(f"/proc/{pid}/statm") as statm:
+            pages = int(statm.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1_048_576

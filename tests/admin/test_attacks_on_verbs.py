@@ -14,7 +14,7 @@ from django.test import Client
 
 from django_jobs.admin.base import actions
 from django_jobs.models import Schedule
-from django_jobs.models.stored_metrics import StoredMetrics
+from django_jobs.models.totals import StoredMetrics
 from tests.api.workflows.conftest import workflow
 from tests.app.jobs import noop
 from tests.factories import make_user, run_sql

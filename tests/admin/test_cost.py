@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.domain.run_cost import RunCost
+from django_jobs.domain.run_log import RunCost
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run
 from tests.app.jobs import noop

@@ -21,7 +21,7 @@ from django_jobs.models import (
     Tick,
     Worker,
 )
-from django_jobs.models.timestamps import TimestampField
+from django_jobs.models.fields import TimestampField
 from tests.app.jobs import noop
 from tests.factories import due_schedule, look, make_dead, run_sql
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from django_jobs.admin.base import history_list, search_rows
+from django_jobs.admin.base import history_list, search
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.domain.partitions import Period, start_of
+from django_jobs.domain.retention import Period, start_of
 from django_jobs.lifecycle.history import TABLES
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.progress import ProgressReport, report
-from django_jobs.lifecycle.receipts import store
+from django_jobs.lifecycle.progress import ProgressReport, report, store
 from django_jobs.models import Job, JobStatus, Run, Schedule
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -54,7 +53,7 @@ def _three_days() -> None:
 @pytest.fixture
 def newest_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """One row of each part is all that a list reads."""
-    for module in (history_list, search_rows):
+    for module in (history_list, search):
         monkeypatch.setattr(module, "NEWEST", 1)
 
 

@@ -19,8 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from django_jobs import registry, schedule
-from django_jobs.api.schedule_requests import Requests, request_of
-from django_jobs.api.schedules import FIELDS, synchronise
+from django_jobs.api.schedules import FIELDS, Requests, request_of, synchronise
 from django_jobs.apps import take_over
 from django_jobs.exceptions import PayloadError, QueueFull, UnknownJobType, UnknownQueue
 from django_jobs.lifecycle.operations import schedules as schedule_operations

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import NoReverseMatch, URLPattern, reverse
 
 from django_jobs.models import Job, JobStatus
-from django_jobs.models.stored_metrics import Overview
+from django_jobs.models.totals import Overview
 
 NOT_A_PAGE = ("_delete", "_history", "schedule_preview", "failure_group")
 """How the names of addresses end that are Django's own pages, read by a script, or need more than a

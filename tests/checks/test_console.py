@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.checks.console import check_console
+from django_jobs.checks.project import check_console
 
 FUNCTION = "tests.admin.job_sections.test_links.by_function"
 NOTHING: list[Any] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from django_jobs.checks.delivery import check_delivery
+from django_jobs.checks.project import check_delivery
 from tests.factories import declared
 
 

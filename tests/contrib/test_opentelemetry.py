@@ -25,7 +25,7 @@ from django_jobs.models import Job, WorkflowRun
 from django_jobs.testing import run_jobs
 from django_jobs.worker.context.attempt import StopHandler
 from django_jobs.worker.execution import handler_call
-from django_jobs.worker.handlers.query_count import count_query
+from django_jobs.worker.handlers.cursors import count_query
 from django_jobs.worker.meters import QueryMeter
 from tests.app import spans
 from tests.app.jobs import add, noop

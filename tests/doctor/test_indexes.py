@@ -8,8 +8,8 @@ import pytest
 from django.db import IntegrityError, connections
 from pytest_django import Settings
 
-from django_jobs.doctor import indexes
-from django_jobs.doctor.indexes import declared_indexes, examine_indexes
+from django_jobs.doctor import tables
+from django_jobs.doctor.tables import declared_indexes, examine_indexes
 from django_jobs.lifecycle.history import RUNS, partitions
 from django_jobs.maintenance.history import make_due_partitions
 from tests.app.jobs import noop
@@ -118,7 +118,7 @@ def test_a_bloated_index_is_found_until_it_is_built_again(transactional_db: None
 def test_an_index_without_statistics_is_no_finding(
     transactional_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes, "BLOATED_BYTES", 2**20)
+    monkeypatch.setattr(tables, "BLOATED_BYTES", 2**20)
     run_sql("ALTER TABLE django_jobs_uniquekey SET (autovacuum_enabled = off)")
     try:
         run_sql("TRUNCATE django_jobs_uniquekey")  # as a partition of a new day

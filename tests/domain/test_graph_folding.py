@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 
-from django_jobs.domain.graph_folding import MOST_NODES, folded
-from django_jobs.domain.graph_layout import Edge, Key, layers, layout
+from django_jobs.domain.graph_layout import MOST_NODES, Edge, Key, folded, layers, layout
 from tests.calls import calls_of
 
 from .graphs import Graph, chains, fan, graphs

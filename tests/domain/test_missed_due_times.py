@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_jobs.domain.due_times import stretches
-from django_jobs.domain.missed_due_times import (
+from django_jobs.domain.due_times import (
     MOST_AT_ONCE,
     MOST_MISSED_TICKS,
     Plan,
     first_due,
     made_of,
     plan,
+    stretches,
 )
 from django_jobs.domain.schedules import Rule
 from tests.calls import calls_of

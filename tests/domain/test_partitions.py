@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.domain.partitions import AHEAD, Period, Span, end_of, missing, start_of
+from django_jobs.domain.retention import AHEAD, Period, Span, end_of, missing, start_of
 
 NOW = datetime(2026, 11, 22, 14, 30, tzinfo=UTC)  # a Sunday
 MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))

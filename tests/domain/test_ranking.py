@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.domain.ranking import (
+from django_jobs.domain.numbers import (
     AGEING_WEIGHT,
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,

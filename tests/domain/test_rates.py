@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs.domain.durations import SECONDS
-from django_jobs.domain.rates import Rate, rate_of
+from django_jobs.domain.numbers import Rate, rate_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.domain.retry_budget import ALWAYS, retries_allowed
+from django_jobs.domain.admission import ALWAYS, retries_allowed
 
 counts = st.floats(0, 1e6)
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from django_jobs.domain.changes import Change
-from django_jobs.domain.missed_due_times import plan
+from django_jobs.domain.due_times import plan
 from django_jobs.domain.schedules import Rule
 
 UTC = dt.UTC

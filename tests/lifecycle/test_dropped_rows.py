@@ -14,7 +14,7 @@ from django.db import DatabaseError, transaction
 
 from django_jobs import EnqueueError, chain, enqueue_many, group
 from django_jobs.api import sql_defaults
-from django_jobs.api.schedule_requests import request_of
+from django_jobs.api.schedules import request_of
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.schedules import TickState
 from django_jobs.lifecycle import backlog

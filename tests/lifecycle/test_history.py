@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.domain.partitions import Period, start_of
+from django_jobs.domain.retention import Period, start_of
 from django_jobs.lifecycle import dropping
 from django_jobs.lifecycle.dropping import DropResult, drop
 from django_jobs.lifecycle.history import (
@@ -28,8 +28,7 @@ from django_jobs.lifecycle.history import (
     partitions,
 )
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.progress import ProgressReport, report
-from django_jobs.lifecycle.receipts import store
+from django_jobs.lifecycle.progress import ProgressReport, report, store
 from django_jobs.models import Job, Progress, Receipt, Run
 from tests.app.jobs import noop
 from tests.factories import enqueue_and_claim, failure, in_threads, run_sql, settle_one

@@ -58,7 +58,7 @@ RECENT_JOBS = {
     "metrics.cost.COST": "the types of the runs of the last hour",
     "metrics.overview.PARTS[failures]": "the types of the failures of the last hour",
     "metrics.overview.REFRESH": "as that one",
-    "metrics.sizing.SIZING": "the queues of the runs of the last hour",
+    "metrics.forecast.SIZING": "the queues of the runs of the last hour",
 }
 EVERY_RUN = {
     "lifecycle.dead_letters.DELETE": "the runs of a job may have ended weeks apart",
@@ -70,11 +70,11 @@ EVERY_RUN = {
     "lifecycle.settling_rows.END_UNSETTLEABLE": "the run may have been written at any time",
     "metrics.cost.COST": "as the sizing",
     **{
-        f"metrics.failure_details.{name}": "of dead jobs, left out by the end of each as it runs"
+        f"metrics.failures.{name}": "of dead jobs, left out by the end of each as it runs"
         for name in ("NEWEST", "VERSIONS", "VERSIONS_OF_JOBS", "ROWS")
     },
     "why.due.LAST_RUN": "the last attempt of a job may have ended weeks ago",
-    "metrics.sizing.SIZING": "a few of the newest by id; the newest day may have none",
+    "metrics.forecast.SIZING": "a few of the newest by id; the newest day may have none",
 }
 OF_A_SCRAPE = {
     "metrics.depth.DEPTH",
@@ -82,7 +82,7 @@ OF_A_SCRAPE = {
     "metrics.gauges.PARTS[queues]",
 }
 OF_THE_OVERVIEW = {"metrics.overview.RECENT"}
-OF_A_LIMIT = {"metrics.limit_details.PARTS[next]"}
+OF_A_LIMIT = {"metrics.limits.PARTS[next]"}
 OF_WHY = {"why.admission.USERS", "why.admission.JOBS_OF_TENANT"}
 """Parts of ``metrics.gauges.REFRESH``, of that of the overview, of what the page of a limit and of
 what ``why`` reads, that are no statements without the rest of it."""
@@ -222,7 +222,7 @@ def test_each_statement_of_a_drop_is_listed() -> None:
 def test_the_statements_that_are_listed_exist_and_the_package_has_many() -> None:
     assert all(ALL[part] in STATEMENTS["metrics.gauges.REFRESH"] for part in OF_A_SCRAPE)
     assert all(ALL[part] in STATEMENTS["metrics.overview.REFRESH"] for part in OF_THE_OVERVIEW)
-    assert all(ALL[part] in STATEMENTS["metrics.limit_details.RESOURCE"] for part in OF_A_LIMIT)
+    assert all(ALL[part] in STATEMENTS["metrics.limits.RESOURCE"] for part in OF_A_LIMIT)
     assert {*EVERY_JOB, *HISTORY_ALONE, *RECENT_JOBS, *EVERY_RUN} <= set(STATEMENTS)
     assert len(STATEMENTS) > 40
     # The measure measures.

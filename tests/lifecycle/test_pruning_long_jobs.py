@@ -7,9 +7,8 @@ import pytest
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import pruning
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.progress import ProgressReport, report, take_over
+from django_jobs.lifecycle.progress import ProgressReport, look_up, report, store, take_over
 from django_jobs.lifecycle.pruning import Rules, prune
-from django_jobs.lifecycle.receipts import look_up, store
 from django_jobs.models import Job, Progress, Receipt
 from tests.factories import (
     claim_ready,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_jobs import LeaseLost
-from django_jobs.lifecycle.receipts import Answer, look_up, store
+from django_jobs.lifecycle.progress import Answer, look_up, store
 from django_jobs.models import Receipt
 from tests.factories import enqueue_and_claim, in_threads
 

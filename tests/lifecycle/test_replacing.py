@@ -13,7 +13,7 @@ from django.db import connection, transaction
 
 from django_jobs import Backoff, EnqueueError, JobType, cancel, enqueue, enqueue_many
 from django_jobs.domain.outcomes import Snoozed, Succeeded
-from django_jobs.lifecycle import receipts, replacing
+from django_jobs.lifecycle import progress, replacing
 from django_jobs.lifecycle.job_columns import GATE_COLUMNS
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
@@ -168,9 +168,9 @@ def test_a_quarantined_job_is_blocked_again_like_a_new_one() -> None:
 def test_a_job_that_is_to_be_tried_again_begins_from_the_start(outcome: Any) -> None:
     held = enqueue_and_claim(add, 1, idempotency_key="k", on_duplicate="replace")
     report([ProgressReport(job=held, checkpoint='{"row": 5}')])
-    receipts.store(held, "charge", "1")
+    progress.store(held, "charge", "1")
     other = enqueue_and_claim(noop)
-    receipts.store(other, "charge", "1")
+    progress.store(other, "charge", "1")
     settle_one(held, outcome)
     replaced = last.enqueue(2)
     assert (replaced.pk, replaced.status, replaced.payload) == (held.id, "ready", {"first": 2})

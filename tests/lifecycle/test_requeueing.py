@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.gates import Gates
+from django_jobs.domain.numbers import STRICT_WEIGHT
 from django_jobs.domain.outcomes import Failed, Lost, Snoozed, Succeeded
-from django_jobs.domain.ranking import STRICT_WEIGHT
 from django_jobs.lifecycle import settling
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.job_columns import ClaimedJob

@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 
 from django_jobs.domain.outcomes import Lost, Outcome, Released, Succeeded
-from django_jobs.lifecycle import receipts, run_totals
+from django_jobs.lifecycle import progress, run_totals
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.run_totals import FOLD, MARGIN, MOST_ERRORS, fold, look, writers
 from django_jobs.lifecycle.settling import Ending, settle
@@ -392,16 +392,16 @@ def test_duplicates_that_receipts_prevented_are_counted_when_their_job_has_ended
 
     worker = register_worker()
     first = enqueue_and_claim(noop, worker=worker)
-    receipts.store(first, "charge", "1")
-    receipts.store(first, "mail", "2")
+    progress.store(first, "charge", "1")
+    progress.store(first, "mail", "2")
     run_again_with = [failure(), failure(final=True), Succeeded()]
     settle_one(first, failure())
     for outcome in run_again_with:
         job_operations.run_now([first.id])
         job_operations.replay([first.id], check=lambda job: None)
         (held,) = claim_ready(worker)
-        assert receipts.look_up(held, "charge")
-        assert receipts.look_up(held, "new") is None
+        assert progress.look_up(held, "charge")
+        assert progress.look_up(held, "new") is None
         assert prevented() == 0
         settle_one(held, outcome)
     ((in_rows,),) = run_sql("SELECT sum(prevented) FROM django_jobs_receipt")

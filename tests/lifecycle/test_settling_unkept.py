@@ -12,9 +12,8 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.progress import ProgressReport, report
+from django_jobs.lifecycle.progress import ProgressReport, report, store
 from django_jobs.lifecycle.promoting import peek
-from django_jobs.lifecycle.receipts import store
 from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.models import Job, Progress, Queue, Receipt, Run
 from tests.factories import claim_ready, enqueue_and_claim, failure, run_sql, settle_one

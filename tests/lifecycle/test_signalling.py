@@ -9,11 +9,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_jobs.domain.outcomes import Snoozed, Succeeded
-from django_jobs.lifecycle.signalling import (
-    ignore_ends_of,
-    receive_ends_of,
-    send_job_signals,
-)
+from django_jobs.lifecycle.signalling import ignore_ends_of, receive_ends_of, send_job_signals
 from django_jobs.signals import attempt_failed, job_dead, job_finished, worker_event
 from django_jobs.worker.events import emit
 from tests.app.jobs import add, noop

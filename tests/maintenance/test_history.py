@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_jobs.domain.partitions import Period, end_of, start_of
+from django_jobs.domain.retention import Period, end_of, start_of
 from django_jobs.lifecycle import dropping
 from django_jobs.lifecycle.dropping import DropResult, drop
 from django_jobs.lifecycle.history import JOBS, RUNS, TABLES, PartitionedTable, partitions

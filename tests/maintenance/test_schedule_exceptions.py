@@ -11,8 +11,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs import change_occurrence, move_occurrence, restore_occurrence, skip_occurrence
-from django_jobs.api.schedule_requests import request_of
-from django_jobs.api.schedules import synchronise
+from django_jobs.api.schedules import request_of, synchronise
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.lifecycle.pruning import prune_exceptions
 from django_jobs.lifecycle.schedules import due

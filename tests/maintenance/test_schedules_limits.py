@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.api.schedule_requests import request_of
+from django_jobs.api.schedules import request_of
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.operations import schedules as operations
 from django_jobs.lifecycle.schedules.firing import write_ticks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
-from django_jobs.api.schedule_requests import request_of
+from django_jobs.api.schedules import request_of
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.api.schedule_requests import request_of
+from django_jobs.api.schedules import request_of
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.maintenance import schedules as maintenance
 from django_jobs.maintenance.schedules import Scheduling

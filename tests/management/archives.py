@@ -14,7 +14,7 @@ from pathlib import Path
 from django.core.management import call_command
 from django.db import connection
 
-from django_jobs.domain.partitions import Period, start_of
+from django_jobs.domain.retention import Period, start_of
 from django_jobs.lifecycle.history import TABLES
 from tests.factories import run_sql
 from tests.lifecycle.test_pruning import finish

@@ -134,7 +134,7 @@ def test_a_full_disk_leaves_the_partition_and_no_part_of_a_file(old: Old, tmp_pa
 
 KILL = """
 import os, signal
-from django_jobs.domain.partitions import Period, start_of
+from django_jobs.domain.retention import Period, start_of
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import archiving, dropping
 from django_jobs.lifecycle.history import TABLES

@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_jobs.lifecycle.operations import quarantines
-from django_jobs.metrics import quarantines as counts
+from django_jobs.metrics import unclaimable as counts
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Job, Quarantine
 from tests.app.jobs import add, noop

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 
 from django_jobs.lifecycle.notifying import SCHEDULES
 from django_jobs.lifecycle.operations import schedules as schedule_operations
-from django_jobs.lifecycle.schedules import errors as schedule_errors
+from django_jobs.lifecycle.schedules import due as schedule_errors
 from django_jobs.lifecycle.schedules.firing import JobRequest
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.management.base import operator

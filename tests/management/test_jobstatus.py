@@ -19,7 +19,7 @@ from pytest_django import Settings
 from django_jobs import enqueue_many
 from django_jobs.domain.conditions import MOST_UNCLAIMABLE
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.domain.run_cost import RunCost
+from django_jobs.domain.run_log import RunCost
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations

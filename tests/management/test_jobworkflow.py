@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_jobs.management import workflow_text
+from django_jobs.management import reports
 from django_jobs.models import Job
 from tests.factories import claim_ready, failure, register_worker, settle_one
 from tests.lifecycle.test_opening import finish, reread
@@ -29,7 +29,7 @@ def test_runs_are_listed_the_newest_first() -> None:
     first, second = start_graph({"a": "", "b": "a"}), start_graph({"a": ""})
     finish()
     text = output("list").splitlines()
-    assert text[0].split() == list(workflow_text.HEADS)
+    assert text[0].split() == list(reports.HEADS)
     assert [line.split()[:6] for line in text[1:]] == [
         [str(second.pk), "graph", "succeeded", "1", "of", "1"],
         [str(first.pk), "graph", "succeeded", "2", "of", "2"],
@@ -52,7 +52,7 @@ def test_a_run_is_shown_with_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         ("b", "cancelled", ["a"]),
         ("sorry", "cancelled", ["a (failed)", "b"]),
     ]
-    monkeypatch.setattr(workflow_text, "MOST_STEPS", 1)
+    monkeypatch.setattr(reports, "MOST_STEPS", 1)
     assert "... and 2 more steps" in output("show", run.pk)
     with pytest.raises(CommandError, match="there is no run 4711"):
         output("show", 4711)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.domain.run_cost import ALL_OF_ITS_TIME, RunCost
+from django_jobs.domain.run_log import ALL_OF_ITS_TIME, RunCost
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.metrics.cost import take_cost

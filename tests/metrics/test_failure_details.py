@@ -7,13 +7,8 @@ from typing import Any
 import pytest
 
 from django_jobs.admin.failures.group_rows import place_of
-from django_jobs.metrics import failure_details
-from django_jobs.metrics.failure_details import (
-    code_versions,
-    code_versions_of,
-    newest_failure,
-    rows_of,
-)
+from django_jobs.metrics import failures
+from django_jobs.metrics.failures import code_versions, code_versions_of, newest_failure, rows_of
 from django_jobs.models import Job, Run, Worker
 from tests.app.jobs import noop
 from tests.factories import (
@@ -122,12 +117,12 @@ def test_each_reads_the_index_of_failures_and_a_bounded_number_of_runs(name: str
         **{"job_type": job.job_type, "fingerprint": job.fingerprint, "queues": ["default"]},
         **{"job_types": [job.job_type], "fingerprints": [job.fingerprint], "since": "-infinity"},
     }
-    plan = explain(getattr(failure_details, name), parameters)
-    assert_few_are_read(plan, {"django_jobs_dead_failure"}, failure_details.MOST_RUNS)
+    plan = explain(getattr(failures, name), parameters)
+    assert_few_are_read(plan, {"django_jobs_dead_failure"}, failures.MOST_RUNS)
 
 
 def test_of_jobs_by_id_each_is_read_by_its_id_and_one_run_of_each() -> None:
     fill_with_dead_jobs()
     ids = list(Job.objects.order_by("pk").values_list("pk", flat=True)[:500])
-    plan = explain(failure_details.VERSIONS_OF_JOBS, {"jobs": ids})
+    plan = explain(failures.VERSIONS_OF_JOBS, {"jobs": ids})
     assert_few_are_read(plan, {"django_jobs_dead"}, 500)

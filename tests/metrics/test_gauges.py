@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 from pytest_django import DjangoAssertNumQueries
 
-from django_jobs.domain.retry_budget import retries_allowed
+from django_jobs.domain.admission import retries_allowed
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.metrics import stored
 from django_jobs.metrics.gauges import Gauges, read_gauges

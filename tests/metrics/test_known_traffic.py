@@ -16,7 +16,7 @@ from django_jobs.domain.admission import FairShares
 from django_jobs.domain.histograms import BOUNDS
 from django_jobs.domain.outcomes import Lost, Released, Snoozed, Succeeded
 from django_jobs.domain.states import RunState
-from django_jobs.lifecycle import receipts
+from django_jobs.lifecycle import progress
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
@@ -329,11 +329,11 @@ def test_retries_and_dead_jobs() -> None:
 
 def test_duplicates_that_were_prevented() -> None:
     held = enqueue_and_claim(noop)
-    receipts.store(held, "charge", "1")
+    progress.store(held, "charge", "1")
     settle_one(held, Released(reason="drain"))
     (again,) = claim_ready(register_worker())
     for _ in range(2):
-        receipts.look_up(again, "charge")
+        progress.look_up(again, "charge")
     settle_one(again, Succeeded())
     fold_runs()
     ((prevented,),) = run_sql("SELECT sum(prevented) FROM django_jobs_receipt")

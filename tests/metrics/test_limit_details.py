@@ -8,8 +8,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.metrics import limit_details
-from django_jobs.metrics.limit_details import BUCKETS, read_resource, read_tenant
+from django_jobs.metrics import limits
+from django_jobs.metrics.limits import BUCKETS, read_resource, read_tenant
 from django_jobs.models import Job, Resource, Tenant
 from tests.app.gate_jobs import bill_tenant, refund_payment, transfer_funds
 from tests.app.jobs import noop
@@ -71,7 +71,7 @@ def test_a_line_that_is_longer_than_what_is_counted_says_so(
 ) -> None:
     stripe = resource("stripe")
     copies_of(refund_payment.enqueue(1), 9, "blocked")
-    monkeypatch.setattr(limit_details, "MOST_COUNTED", 5)
+    monkeypatch.setattr(limits, "MOST_COUNTED", 5)
     details = read_resource(stripe, [])
     assert (details.row("waiting")["jobs"], details.more_wait) == (5, True)
 
@@ -82,7 +82,7 @@ def test_more_jobs_with_resources_than_are_read_are_said_to_be_more(
     stripe, ledger = resource("stripe"), resource("ledger")
     copies_of(refund_payment.enqueue(1), 9)
     assert not read_resource(stripe, []).more_hold
-    monkeypatch.setitem(limit_details.BOUNDS, "most", 5)
+    monkeypatch.setitem(limits.BOUNDS, "most", 5)
     assert [read_resource(row, []).more_hold for row in (stripe, ledger)] == [True, True]
 
 
@@ -135,7 +135,7 @@ def test_the_minutes_are_of_its_job_types() -> None:
 def rows_read(sql: str, **more: Any) -> float:
     """The most rows that a node of the plan reads."""
     given = {
-        **limit_details.BOUNDS, "most": 100, "each": 100, "name": "stripe", "types": ["app.noop"],
+        **limits.BOUNDS, "most": 100, "each": 100, "name": "stripe", "types": ["app.noop"],
         "window": 60.0, "buckets": 30, "outcomes": 50, "turn_queues": [], "turn_tenants": [],
     }  # fmt: skip
     plan = explain(sql, {**given, **more})
@@ -163,9 +163,9 @@ def test_a_long_line_and_many_jobs_cost_no_more_than_is_counted() -> None:
     )
     run_sql("ANALYZE django_jobs_job_live, django_jobs_resourceoutcome")
     line = {"texts": [refund.gates], "queues": [None]}
-    assert rows_read(limit_details.RESOURCE, **line) <= 100
+    assert rows_read(limits.RESOURCE, **line) <= 100
     line = {"texts": [acme.gates], "queues": ["default"]}
-    assert rows_read(limit_details.TENANT, **line, name="acme") <= 100
+    assert rows_read(limits.TENANT, **line, name="acme") <= 100
 
 
 def test_two_statements_read_all_of_it() -> None:

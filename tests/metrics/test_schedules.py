@@ -12,7 +12,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import schedules as schedule_operations
-from django_jobs.lifecycle.schedules import errors as schedule_errors
+from django_jobs.lifecycle.schedules import due as schedule_errors
 from django_jobs.metrics import schedules
 from django_jobs.metrics.schedules import SchedulesSnapshot
 from django_jobs.metrics.snapshot import Snapshot, problem, take_snapshot

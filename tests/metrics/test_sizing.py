@@ -10,7 +10,7 @@ from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.metrics.sizing import take_sizing
+from django_jobs.metrics.forecast import take_sizing
 from django_jobs.models import Queue, Run
 from tests.factories import claim_ready, failure, register_worker, run_sql
 from tests.moments import moment

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django_jobs.doctor.reading import Reader, Statement
 from django_jobs.models import Job
 from django_jobs.models.database import database_time, fetch_named
-from django_jobs.models.timestamps import DistantTime, TimestampNow
+from django_jobs.models.fields import DistantTime, TimestampNow
 from django_jobs.why.facts import moment as why_moment
 from tests.app.jobs import noop
 from tests.factories import rows_in, run_sql

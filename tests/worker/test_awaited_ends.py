@@ -11,14 +11,14 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.states import JobState, RunState
 from django_jobs.lifecycle.notifying import AWAITED
 from django_jobs.lifecycle.settling import Ending, Settled
-from django_jobs.worker import awaited_ends
-from django_jobs.worker.awaited_ends import AwaitedEnds
+from django_jobs.worker import wakeup
+from django_jobs.worker.wakeup import AwaitedEnds
 
 
 @pytest.fixture
 def announced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
-    monkeypatch.setattr(awaited_ends, "notify_ends", found.extend)
+    monkeypatch.setattr(wakeup, "notify_ends", found.extend)
     return found
 
 
@@ -51,7 +51,7 @@ def test_what_is_no_job_and_what_nobody_asks_for_any_more_is_forgotten(
     awaited.note(f"{AWAITED}x")
     assert not awaited
     awaited.note(f"{AWAITED}7")
-    monkeypatch.setattr(awaited_ends, "REMEMBER_SECONDS", -1.0)
+    monkeypatch.setattr(wakeup, "REMEMBER_SECONDS", -1.0)
     awaited.notify([])
     assert not awaited
 
@@ -63,7 +63,7 @@ def test_a_number_that_is_no_id_is_ignored() -> None:
 
 
 def test_it_remembers_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaited_ends, "MOST", 3)
+    monkeypatch.setattr(wakeup, "MOST", 3)
     awaited = AwaitedEnds()
     for number in range(9):
         awaited.note(f"{AWAITED}{number}")

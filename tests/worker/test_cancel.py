@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from django_jobs import cancel
 from django_jobs.models import Job, Run, Worker
-from django_jobs.worker.process.cancels import FRESH_SECONDS
+from django_jobs.worker.process.settler import FRESH_SECONDS
 from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
 

@@ -12,8 +12,8 @@ import pytest
 from django_jobs.domain.outcomes import Released
 from django_jobs.models import Job, Run, Worker
 from django_jobs.worker.execution.failures import outcome_of_ending
-from django_jobs.worker.ipc.messages import MessageType
-from django_jobs.worker.memory import resident_megabytes
+from django_jobs.worker.ipc.pipes import MessageType
+from django_jobs.worker.meters import resident_megabytes
 from django_jobs.worker.options import Options
 from django_jobs.worker.supervisor import process_tree
 from django_jobs.worker.supervisor.process_tree import ProcessTree

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from django_jobs.domain.run_cost import ALL_OF_ITS_TIME, RunCost
+from django_jobs.domain.run_log import ALL_OF_ITS_TIME, RunCost
 from django_jobs.worker.meters import (
     EXACT_SECONDS,
     CountingThreadMeter,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs.domain.missed_due_times import MOST_MISSED_TICKS
+from django_jobs.domain.due_times import MOST_MISSED_TICKS
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Job, Schedule, Tick, Worker

@@ -18,8 +18,7 @@ from django.utils.translation import gettext as _
 from ...conf import conf
 from ...domain.run_log import without_assigned
 from ..base.json_display import object_of
-from ..base.search import SEE_ERRORS
-from ..base.search_rows import ERROR_CLASS
+from ..base.search import ERROR_CLASS, SEE_ERRORS
 
 
 def may_see_errors(user: Any) -> bool:

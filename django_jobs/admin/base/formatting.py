@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext, pgettext
 
 from ...domain.durations import duration_text
-from ...models.timestamps import DistantTime
+from ...models.fields import DistantTime
 from ...separators import localized, number_text
 
 if TYPE_CHECKING:

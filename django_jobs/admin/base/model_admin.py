@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...lifecycle.scope import scope_of
-from ...models.timestamps import TimestampNow
+from ...models.fields import TimestampNow
 from ..layout.console_page import is_unconfirmed, timed_out
 from ..layout.time_limit import limited, time_limit
 from ..lists.change_list import ConsoleList

@@ -20,7 +20,7 @@ from ...lifecycle.scope import Scope, scope_of
 from ...models import Job
 from ..base.actions import ModelAdmin
 from ..base.formatting import list_url, refusal_text
-from ..forms.sent_once import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
+from ..forms.edit_form import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from ..layout.console_page import console_page
 from .form import JobForm
 

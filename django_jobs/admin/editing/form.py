@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
 from ...api.validation import LONGEST_DELAY
-from ...domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ...domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ...lifecycle.scope import Scope
 from ...models import Queue
 from ...separators import number_text
@@ -31,7 +31,7 @@ from ..forms.arguments import (
     payload_of,
     takes_more,
 )
-from ..forms.moments import MomentField
+from ..forms.fields import MomentField
 from ..schedules.form import HIDDEN, site_zone
 
 

@@ -1,4 +1,5 @@
-"""The page of one failure: how often, since when, in which code, and what can be done."""
+"""The page of one failure: how often, since when, in which code, what can be done, and the link
+that opens an issue about it."""
 
 from __future__ import annotations
 
@@ -16,8 +17,14 @@ from django.utils.translation import ngettext
 
 from ... import registry
 from ...domain.search_terms import FINGERPRINT
-from ...metrics.failure_details import CodeVersion, NewestFailure, code_versions, newest_failure
-from ...metrics.failures import FailureGroup, take_failure
+from ...metrics.failures import (
+    CodeVersion,
+    FailureGroup,
+    NewestFailure,
+    code_versions,
+    newest_failure,
+    take_failure,
+)
 from ...models import BulkOperation, Job, Run
 from ...separators import number_text
 from ..access.errors import class_alone, hidden_error, may_see_errors, without_secrets
@@ -38,10 +45,32 @@ from .group_rows import (
     trend_of,
 )
 from .groups_page import MEDIA
-from .issue_link import issue_url
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
+from urllib.parse import quote
+
+from ...conf import conf
+from ...domain.errors import cut
+
+LONGEST_TITLE = 120
+LONGEST_BODY = 3_000
+"""Characters before they are quoted. Sites refuse addresses of more than about 8,000."""
+
+
+def issue_url(title: str, lines: list[str]) -> str:
+    """The address with title and body, secrets masked; empty without the setting."""
+    template = conf().issue_url
+    if not template:
+        return ""
+    values = {
+        "{title}": cut(without_secrets(title), LONGEST_TITLE),
+        "{body}": cut(without_secrets("\n".join(lines)), LONGEST_BODY),
+    }
+    for name, value in values.items():
+        template = template.replace(name, quote(value, safe=""))
+    return template
+
 
 LONGEST_TRACEBACK = 2_000
 """Characters of its end in an issue."""

@@ -16,8 +16,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from ...metrics.failure_details import RowDetails, rows_of
-from ...metrics.failures import FailureGroup
+from ...metrics.failures import FailureGroup, RowDetails, rows_of
 from ...models import DeadLetter
 from ...separators import number_text
 from ..access.errors import class_alone, may_see_errors, without_secrets

@@ -20,7 +20,7 @@ from ...api.job_type import JobType
 from ...domain.payload import Coding
 from ..base.json_display import coding_of, masked
 from .coded import CODED, MOMENTS, NOTHING, Built, coded, coded_kind, encoded, plain_kind
-from .json_text import JsonObjectText, JsonText
+from .fields import JsonObjectText, JsonText
 
 PREFIX = "argument_"
 MORE = "more_arguments"

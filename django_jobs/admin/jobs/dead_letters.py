@@ -13,8 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...models import DeadLetter
 from ..base.formatting import ago, moment_column, one_line
-from ..base.search import Search
-from ..base.search_rows import search_jobs
+from ..base.search import Search, search_jobs
 from ..failures.filters import FingerprintFilter, failure_links
 from ..failures.group_page import group_view
 from ..failures.group_rows import GROUP, GROUPS

@@ -20,19 +20,14 @@ from ..base.actions import ceiling_of
 from ..base.formatting import NOTHING, badge, moment_column, one_line, text_column
 from ..base.json_display import coding_of, document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section, unlimited
-from ..base.search import LARGEST_ID, Search, job_search, show
-from ..base.search_rows import OUTSIDE_HISTORY
+from ..base.search import LARGEST_ID, OUTSIDE_HISTORY, Search, job_search, show
 from ..editing.edit import edit_url, may_edit
 from ..editing.past_edits import past_edits
-from ..job_sections.inspection import inspection_of
-from ..job_sections.links import links_of
-from ..job_sections.progress import progress_of
-from ..job_sections.related import related_links
-from ..job_sections.schedule_origin import origin
+from ..job_sections.links import links_of, origin, related_links, workflow_of
+from ..job_sections.progress import inspection_of, progress_of
 from ..job_sections.state_sentence import fails, hints_of, queue_of, state_sentence
 from ..job_sections.timeline import timeline
 from ..job_sections.why import why_section
-from ..job_sections.workflow_step import workflow_of
 from ..restarts import refusal_of
 from .reveal import hidden_parts, reveal_url
 from .tags import name_and_tags, tag_links

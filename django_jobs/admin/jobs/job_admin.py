@@ -17,15 +17,17 @@ from ...models import Job, JobStatus
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, Part, PartitionFilter
 from ..base.model_admin import allowed_by
-from ..base.search import Search
-from ..base.search_rows import HISTORY, OUTSIDE_HISTORY, search_jobs
+from ..base.search import HISTORY, OUTSIDE_HISTORY, Search, search_jobs
 from ..editing.edit import edit_view
 from ..editing.enqueue import enqueue_url, enqueue_view
 from ..layout.console_page import console_path, is_unconfirmed
-from ..lists.filters import CreatedSinceFilter, JobTypeFilter, QueueFilter, StatusFilter
-from ..lists.job_filters import (
+from ..lists.filters import (
+    CreatedSinceFilter,
     ErrorFilter,
+    JobTypeFilter,
+    QueueFilter,
     ScheduleFilter,
+    StatusFilter,
     TenantFilter,
     WorkerFilter,
     WorkflowOfStepFilter,

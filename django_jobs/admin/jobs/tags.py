@@ -16,7 +16,7 @@ from ...conf import conf
 from ...domain.tags import combined
 from ...models import Job
 from ..base.formatting import list_url, one_line
-from ..base.search_rows import MOST_FOUND
+from ..base.search import MOST_FOUND
 from ..lists.choices import choices_of
 from ..lists.filters import MOST_CHOICES, Choices, ListFilter
 

@@ -10,8 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from ... import registry
 from ...conf import conf
-from ...metrics.limit_details import BUCKETS, LimitDetails, read_resource, read_tenant
-from ...metrics.limits import rate_text
+from ...metrics.limits import BUCKETS, LimitDetails, rate_text, read_resource, read_tenant
 from ...metrics.overview import MINUTES
 from ...models import Job, Resource, Tenant
 from ...separators import number_text

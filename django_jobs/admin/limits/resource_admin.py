@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from ...domain.gates import Gates
-from ...domain.rates import LONGEST_PERIOD
+from ...domain.numbers import LONGEST_PERIOD
 from ...lifecycle.operations import limits
 from ...metrics.limits import Usage, Usages, rate_text
 from ...models import BreakerState, Resource

@@ -11,10 +11,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from ...domain.admission import retries_allowed
 from ...domain.breaker import PROBES
-from ...domain.retry_budget import retries_allowed
-from ...metrics.limit_details import LimitDetails
-from ...metrics.limits import LimitState, rate_text
+from ...metrics.limits import LimitDetails, LimitState, rate_text
 from ...models import BreakerState, Resource
 from ...separators import number_text
 from ..base.formatting import ago, badge, pause_sentence

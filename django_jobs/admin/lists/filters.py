@@ -7,13 +7,20 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from ... import registry
 from ...conf import conf
 from ...domain.errors import cut
+from ...domain.search_terms import term
+from ...models import JobStatus, Schedule, Worker, WorkflowRun
+from ...models.querysets import ScheduleQuerySet
+from ...models.schedule_state import ScheduleState
+from ...models.worker import ALIVE
+from ...separators import number_text
 from .choices import choices_of
 
 MOST_CHOICES = 200
@@ -191,3 +198,153 @@ class FinishedSinceFilter(SinceFilter):
     title = _("finished")
     parameter_name = "finished"
     column = "finished_at"
+
+
+MOST_RUNS = 1_000
+"""Runs of a workflow whose steps are found."""
+
+
+class WorkerFilter(NameFilter):
+    """The jobs that a worker holds now, by its number or its name. When a job ends, only its run
+    keeps the worker."""
+
+    title = _("worker")
+    parameter_name = kind = "worker"
+    folded = typed = True
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        workers = [number] if (number := id_of(value)) is not None else _alive(value)
+        return queryset.filter(worker_id__in=workers, status=JobStatus.RUNNING)
+
+    def knows(self, value: str) -> bool:
+        number = id_of(value)
+        named = {"name": value} if number is None else {"pk": number}
+        return Worker.objects.using(conf().database).filter(**named).exists()
+
+
+def _alive(name: str) -> list[int]:
+    workers = Worker.objects.using(conf().database).filter(name=name, status__in=ALIVE)
+    return list(workers.values_list("pk", flat=True))
+
+
+class ErrorFilter(TypedFilter):
+    """The jobs whose last error has this in its class or text, or this fingerprint. It is a term of
+    the search, which bounds what is read."""
+
+    title = _("error")
+    parameter_name = "error"
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset
+
+
+def with_error(text: str, error: str | None) -> str:
+    """The text in the search box, and what the filter by error asks for."""
+    return f"{text} {term(ErrorFilter.parameter_name, error)}" if error else text
+
+
+class ScheduleFilter(NameFilter):
+    """The jobs of a schedule, by its name."""
+
+    title = _("schedule")
+    parameter_name = kind = "schedule"
+    folded = True
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        name = self.value()
+        if name is None:
+            return queryset
+        schedules = Schedule.objects.using(conf().database).filter(name=name)
+        return queryset.filter(schedule_id__in=list(schedules.values_list("pk", flat=True)))
+
+
+class TenantFilter(NameFilter):
+    """The jobs of a tenant. Most tenants have no row, so any name can be typed."""
+
+    title = _("tenant")
+    parameter_name = column = kind = "tenant"
+    folded = typed = True
+    no_such = _("No row of a tenant is called “%(value)s”. Check the spelling.")
+
+
+class WorkflowOfStepFilter(NameFilter):
+    """The steps of the newest runs of a workflow, by its name."""
+
+    title = _("workflow")
+    parameter_name = kind = "workflow"
+    folded = True
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        name = self.value()
+        if name is None:
+            return queryset
+        runs = WorkflowRun.objects.using(conf().database).filter(name=name).order_by("-id")
+        newest = list(runs.values_list("pk", flat=True)[: MOST_RUNS + 1])
+        if len(newest) > MOST_RUNS:
+            note = _("Only the steps of the newest %(number)s runs of the workflow are listed.")
+            self.note = note % {"number": number_text(MOST_RUNS)}
+        return queryset.filter(workflow_run_id__in=newest[:MOST_RUNS])
+
+    def knows(self, value: str) -> bool:
+        runs = WorkflowRun.objects.using(conf().database).filter(name=value)
+        return super().knows(value) or runs.exists()
+
+
+class WorkflowRunFilter(IdFilter):
+    """The steps of a run. The page of the run links to them."""
+
+    title = _("workflow run")
+    parameter_name = "workflow_run"
+    column = "workflow_run_id"
+    model = WorkflowRun
+
+
+class ScheduleStateFilter(ListFilter):
+    """By the state that the badge shows."""
+
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return ScheduleState.choices
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Any]:
+        value = self.value() or ""
+        rows: ScheduleQuerySet = queryset
+        return rows.in_state(ScheduleState(value)) if value in ScheduleState else queryset
+
+
+class ScheduleQueueFilter(QueueFilter):
+    """By the queue of its jobs, including a queue that only the job type declares."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        of_queue = [name for name in registry.names() if registry.get(name).queue == value]
+        return queryset.filter(Q(queue=value) | Q(queue="", job_type__in=of_queue))
+
+
+class DeclaredFilter(ListFilter):
+    """By owner: code or the admin."""
+
+    title = _("owner")
+    parameter_name = "declared"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return (("yes", _("code")), ("no", _("the admin")))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset.filter(declared=value == "yes") if value in ("yes", "no") else queryset
+
+
+class WorkflowFilter(NameFilter):
+    """By name. Offers the workflows that have a definition: a chain has its own name."""
+
+    title = _("workflow")
+    parameter_name = column = "name"
+    kind = "workflow"

@@ -26,7 +26,7 @@ from ...lifecycle.operations import bulk
 from ...lifecycle.scope import scope_of
 from ...lifecycle.workflows.results import taken_arguments
 from ...maintenance.bulk_actions import is_known_elsewhere, knows, live_workers
-from ...metrics.failure_details import code_versions_of
+from ...metrics.failures import code_versions_of
 from ...models import BulkAction, DeadLetter, Job, Worker
 from ...separators import number_text
 from ..base.actions import Alternative, Choice, ModelAdmin, ceiling_of

@@ -11,7 +11,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ...domain.backoff import Backoff
-from ...domain.ranking import STRICT_WEIGHT
+from ...domain.numbers import STRICT_WEIGHT
 from ...models import Queue
 from ...separators import number_text
 from ..forms.edit_form import EditForm

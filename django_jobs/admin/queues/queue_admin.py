@@ -17,7 +17,7 @@ from ...lifecycle.backlog import ready_up_to
 from ...lifecycle.gate_limits import gated_up_to
 from ...metrics.slo import SloWindow, take_objectives
 from ...models import DeadLetter, Job, JobStatus, Queue
-from ...models.timestamps import TimestampSubquery
+from ...models.fields import TimestampSubquery
 from ...separators import number_text
 from ..access.visible import LinksVisible, Visible
 from ..base.formatting import (

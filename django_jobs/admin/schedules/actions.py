@@ -8,14 +8,14 @@ from django import forms
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ...api.schedule_requests import request_of
+from ...api.schedules import request_of
 from ...conf import conf
 from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
 from ..base.actions import OperatorAction, by_id, by_name
-from ..forms.sent_once import NUMBER, number_field
+from ..forms.edit_form import NUMBER, number_field
 from ..operator_actions import ReasonForm
 
 

@@ -20,7 +20,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from ...api.schedule_requests import request_of
+from ...api.schedules import request_of
 from ...conf import conf
 from ...domain.states import LIVE
 from ...exceptions import JobsError

@@ -24,8 +24,8 @@ from ...domain.due_times import DueTimes, due_between, with_changes
 from ...models import Schedule
 from ...models.database import database_time
 from ...models.schedule import rule_problem
-from ...models.schedule_exception import with_changes as annotated
 from ...models.schedule_state import ScheduleState
+from ...models.tick import with_changes as annotated
 from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import badge, link, shortened

@@ -30,8 +30,8 @@ from ...domain.due_times import due_between
 from ...domain.durations import exactly
 from ...domain.schedules import DAY, INSTANT, Rule
 from ...models import Schedule
+from ...models.fields import DistantTime
 from ...models.schedule import rule_problem
-from ...models.timestamps import DistantTime
 from ...separators import localized, number_text
 from ..base.formatting import NOTHING, ago, badge
 

@@ -19,7 +19,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
-from ...api.schedule_requests import request_of
+from ...api.schedules import request_of
 from ...domain.cron import UnknownTimezone, check_timezone
 from ...domain.schedules import Rule
 from ...exceptions import JobsError, PayloadError, QueueFull
@@ -35,7 +35,7 @@ from ..forms.arguments import (
     takes_more,
 )
 from ..forms.edit_form import EditForm
-from ..forms.moments import MomentField
+from ..forms.fields import MomentField
 
 Choices = list[tuple[Any, Any]]
 HIDDEN = _("Hidden. Leave empty to keep the current value.")

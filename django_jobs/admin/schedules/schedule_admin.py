@@ -20,16 +20,14 @@ from ...api.schedules import FIELDS
 from ...conf import conf
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Schedule
+from ...models.fields import TimestampSubquery
 from ...models.schedule import LONGEST_NAME
-from ...models.schedule_exception import with_changes
-from ...models.tick import last_of_schedule
-from ...models.timestamps import TimestampSubquery
+from ...models.tick import last_of_schedule, with_changes
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..forms.arguments import MORE, arguments_of, takes_more
-from ..forms.moments import MomentField
+from ..forms.fields import MomentField
 from ..layout.console_page import console_path, is_unconfirmed
-from ..lists.filters import JobTypeFilter
-from ..lists.schedule_filters import DeclaredFilter, ScheduleQueueFilter, ScheduleStateFilter
+from ..lists.filters import DeclaredFilter, JobTypeFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .actions import PAUSE, RESUME, RUN_NOW
 from .backfills import backfill_view
 from .calendar import CALENDAR, calendar_view

@@ -37,7 +37,7 @@ from ...domain.schedules import INSTANT, in_utc
 from ...exceptions import JobsError
 from ...models import Backfill, Schedule, ScheduleException, Tick, Worker
 from ...models.database import database_time
-from ...models.timestamps import TimestampMax
+from ...models.fields import TimestampMax
 from ...models.worker import ALIVE
 from ..access.visible import Visible
 from ..base.actions import ModelAdmin
@@ -51,7 +51,7 @@ from ..base.formatting import (
     refusal_text,
 )
 from ..base.json_display import masked
-from ..forms.moments import MomentField
+from ..forms.fields import MomentField
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
 from .backfills import last_backfills

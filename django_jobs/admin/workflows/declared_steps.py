@@ -12,8 +12,7 @@ from django.utils.translation import ngettext
 
 from ... import registry
 from ...domain.graph import Difference, StepKind, difference
-from ...domain.graph_folding import folded
-from ...domain.graph_layout import Key
+from ...domain.graph_layout import Key, folded
 from ...domain.workflows import When
 from ...models import StepCondition
 from ...separators import number_text

@@ -18,7 +18,7 @@ from ..base.formatting import NOTHING, change_url, moment_column, text_column
 from ..base.json_display import texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import CappedCount
-from ..lists.workflow_filter import WorkflowFilter
+from ..lists.filters import WorkflowFilter
 from .declared_steps import declared_picture, declared_steps, difference_of
 from .starting import PERMISSION, start_url
 

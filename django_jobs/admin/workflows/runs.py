@@ -34,20 +34,16 @@ from ..base.formatting import (
 from ..base.json_display import document, hidden, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import MOST_COUNTED, CappedCount, counted
-from ..base.search import show, workflow_run_search
-from ..base.search_rows import OUTSIDE_HISTORY
+from ..base.search import OUTSIDE_HISTORY, show, workflow_run_search
 from ..layout.console_page import console_path
-from ..lists.filters import StatusFilter
+from ..lists.filters import StatusFilter, WorkflowFilter
 from ..lists.newest_list import NewestList, Searched
-from ..lists.workflow_filter import WorkflowFilter
 from ..operator_actions import DISMISS
 from ..restarts import refused_steps
 from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
-from .compensations import compensations_of
-from .now import now_of
-from .picture import STATES, picture_of, state_label
+from .picture import STATES, now_of, picture_of, state_label
 from .starting import PERMISSION, start_url, start_view
-from .steps import MOST_STEPS, Counts, counts_of, steps_of
+from .steps import MOST_STEPS, Counts, compensations_of, counts_of, steps_of
 
 
 class WorkflowRunList(NewestList):

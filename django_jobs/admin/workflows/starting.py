@@ -30,8 +30,8 @@ from ..forms.arguments import (
     payload_of,
     takes_more,
 )
-from ..forms.json_text import JsonObjectText
-from ..forms.sent_once import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
+from ..forms.edit_form import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
+from ..forms.fields import JsonObjectText
 from ..layout.console_page import console_page
 
 PERMISSION = "django_jobs.start_workflow"

@@ -1,7 +1,9 @@
-"""Reads the steps of a run: a bounded part of them, and how many there are in each state."""
+"""Reads the steps of a run: a bounded part of them, how many there are in each state, and the jobs
+that will undo them."""
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ from ...lifecycle.workflows.spawning import SPAWNED
 from ...models import Dependency, Job, JobStatus, Receipt, WorkflowRun
 from ..access.errors import REASON_ALONE
 from ..base.formatting import duration
-from ..base.search_rows import OUTSIDE_HISTORY
+from ..base.search import OUTSIDE_HISTORY
 
 MOST_STEPS = 10_000
 """Steps that a page reads. They take 0.2 s; their layout as long."""
@@ -157,3 +159,29 @@ def jobs_of(run: WorkflowRun) -> QuerySet[Job]:
     """The jobs of a run. Older partitions of the history than the run are not read."""
     recent = OUTSIDE_HISTORY | Q(finished_at__gte=run.started_at)
     return Job.objects.using(run._state.db).filter(recent, workflow_run=run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compensation:
+    """``step`` is the step that it undoes."""
+
+    step: str
+    name: str
+    job_type: str
+
+
+def compensations_of(text: str | None) -> list[Compensation]:
+    """The compensations in the JSON of a run, without their payloads."""
+    try:
+        stored = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return [
+        Compensation(
+            step=str(one.get("undoes")),
+            name=str(one.get("name")),
+            job_type=str(new.get("job_type") if isinstance(new := one.get("new"), dict) else ""),
+        )
+        for one in (stored if isinstance(stored, list) else ())
+        if isinstance(one, dict)
+    ]

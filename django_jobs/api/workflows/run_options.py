@@ -8,13 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ...domain.concurrency import name_problem
-from ...domain.ranking import is_priority
+from ...domain.numbers import is_priority
 from ...exceptions import EnqueueError
 from ...models.queue import A_QUEUE_NAME, is_queue_name
 from ...models.tenant import LONGEST_TENANT
 from ..job_type import JobType
-from ..tags import check_number, tag_names
-from ..validation import check_due, check_key
+from ..validation import check_due, check_key, check_number, tag_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
-"""What a workflow, a chain and a group have in common: options of one run, and its start."""
+"""What a workflow, a chain and a group have in common: options of one run, and its start, by code
+or by a job."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -13,13 +14,16 @@ from typing import Any, Self
 
 from asgiref.sync import sync_to_async
 
+from ... import registry
 from ...conf import conf
 from ...domain.payload import NotStorable, encode
-from ...exceptions import PayloadError
+from ...exceptions import PayloadError, WorkflowError
 from ...lifecycle.workflows.starting import NewRun, start
 from ...models import WorkflowRun
 from ...models.database import needing_tables
+from ..gating import NameRule
 from ..hooks import HookEvent, around
+from ..job_type import JobType
 from ..steps import Step
 from .arguments import StartArguments
 from .new_steps import compensations_of, demand_room_for, new_steps
@@ -153,3 +157,53 @@ class Startable(ABC):
 @sync_to_async(thread_sensitive=True)
 def _start_in_thread(startable: Startable, arguments: dict[str, Any]) -> WorkflowRun:
     return startable.start(**arguments)
+
+
+Handler = Callable[..., dict[str, Any]]
+
+
+def register_start_job(
+    name: str,
+    module: str,
+    signature: inspect.Signature,
+    *,
+    schedulable: bool,
+    tenant: NameRule | None,
+) -> None:
+    """Register the job type that starts the highest version of the workflow ``name``. It takes the
+    arguments of ``start()``, and commits the run together with its own success. The steps get its
+    tenant, and its priority unless that is 0."""
+    known = registry.find(name)
+    is_ours = known is not None and getattr(known.handler, "starts_workflow", None) == name
+    handler = known.handler if known is not None and is_ours else _handler(name, module)
+    registry.register(
+        JobType(
+            name=name,
+            handler=handler,
+            signature=signature,
+            delivery="exactly_once",
+            schedulable=schedulable,
+            tenant=tenant,
+        )
+    )
+
+
+def _handler(name: str, module: str) -> Handler:
+    def start(**arguments: Any) -> dict[str, Any]:
+        from ... import current_run  # the worker is above this room
+
+        workflow, run = registry.workflow(name), current_run()
+        if workflow is None:
+            raise WorkflowError(f"no workflow is named {name!r}")
+        if run is not None:
+            workflow = workflow.using(
+                idempotency_key=f"job:{run.job_id}",
+                tenant=run.tenant,
+                priority=run.priority or None,
+            )
+        return {"workflow_run": workflow.start(**arguments).pk}
+
+    start.__module__ = module
+    start.__qualname__ = f"Workflow({name!r}).start"
+    start.starts_workflow = name  # type: ignore[attr-defined]
+    return start

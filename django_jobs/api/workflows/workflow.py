@@ -26,8 +26,7 @@ from ..validation import LONGEST_NAME
 from .arguments import StartArguments
 from .definitions import definition_of
 from .edges import After, DeclaredSteps, Reference
-from .start_jobs import register_start_job
-from .startable import Startable
+from .startable import Startable, register_start_job
 
 HIGHEST_VERSION = 2**31 - 1
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from math import floor, inf
 
 from ... import registry
-from ...domain.admission import Line, Supply
+from ...domain.admission import Line, Supply, retries_allowed
 from ...domain.breaker import PROBES, BreakerState
-from ...domain.retry_budget import retries_allowed
 from ...models.database import execute, fetch
 from ...models.resource import FADED
 from . import breakers

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from ...domain.bulk import LONGEST_TERM, UNFINISHED, BulkState, are_same, checked_terms
 from ...domain.errors import ErrorReport
-from ...domain.ranking import is_priority
+from ...domain.numbers import is_priority
 from ...domain.replay_plan import OUTCOME_OF, Outcome, ReplayPlan
 from ...domain.states import JobState, RunState
 from ...exceptions import OperationRefused

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 from ...models import Inspection, Job, Worker
 from ...models.database import jobs_connection
 from ...models.worker import ALIVE
-from .. import inspections
+from .. import progress
 from ..notifying import INSPECT, notify_after_commit
 from ..scope import limited
 from .jobs import Actor, OperationResult, demand, name_of
@@ -30,7 +30,7 @@ def ask(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     wanted = list(ids)
     alias = jobs_connection().alias
     with transaction.atomic(using=alias):
-        asked = inspections.ask(wanted, name_of(actor))
+        asked = progress.ask(wanted, name_of(actor))
         if asked:
             notify_after_commit(INSPECT)
     return OperationResult(

@@ -17,7 +17,7 @@ from django.db.models import CharField, Func
 from django.utils.translation import gettext_noop
 
 from ...domain.errors import MAX_MESSAGE, ErrorReport, reason_problem
-from ...domain.ranking import is_priority
+from ...domain.numbers import is_priority
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
 from ...models.database import fetch, fetch_last, jobs_connection, repeat_conflicts

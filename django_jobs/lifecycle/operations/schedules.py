@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_noop
 
 from ...conf import conf
-from ...domain.missed_due_times import MOST_MOVED_OF_TICKS, made_of
+from ...domain.due_times import MOST_MOVED_OF_TICKS, made_of
 from ...domain.schedules import EPOCH, INSTANT, TickState, in_utc
 from ...exceptions import OperationRefused
 from ...models import Backfill, Schedule, Tick

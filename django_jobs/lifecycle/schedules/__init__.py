@@ -1,7 +1,7 @@
 """Due times become jobs.
 
-due      looks up due schedules and locks them
+due      looks up due schedules and locks them; marks those that cannot fire, and pauses those
+         whose jobs keep dying
 firing   writes their ticks, their jobs and their next due times
 waiting  starts the next job of a schedule that runs one at a time
-errors   marks schedules that cannot be fired, and pauses those whose jobs keep dying
 """

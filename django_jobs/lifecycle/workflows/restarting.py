@@ -17,7 +17,7 @@ from ..compensating import begun
 from ..job_columns import AT_ITS_RUN_AT, FATE, REPLAYED
 from ..notifying import notify_after_commit
 from ..opening import EndedStep, Opened, open_next, skip_and_open
-from ..step_columns import opening_at, value_for_job
+from ..step_insert import opening_at, value_for_job
 from ..waits import FORGET_MISSED, FORGET_TIMEOUTS
 
 READ_RUN = """

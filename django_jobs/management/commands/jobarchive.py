@@ -11,7 +11,7 @@ from django.db import ProgrammingError
 
 from ...conf import conf
 from ...domain.durations import seconds_of
-from ...domain.partitions import Period
+from ...domain.retention import Period
 from ...lifecycle.archiving import COPIES, drop_archived, ended_before
 from ...lifecycle.history import Partition
 from ...models.database import NO_TABLE

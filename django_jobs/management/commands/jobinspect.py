@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from ...lifecycle.operations import inspections
 from ...models import Job
 from ..base import OperatorCommand, demand_no_transaction
-from ..inspection_text import as_dict, render
+from ..reports import as_dict, render
 
 
 class Command(OperatorCommand):

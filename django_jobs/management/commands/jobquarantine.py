@@ -11,9 +11,9 @@ from ... import registry
 from ...conf import conf
 from ...domain.hints import did_you_mean
 from ...lifecycle.operations import quarantines
-from ...metrics.quarantines import take_quarantines
+from ...metrics.unclaimable import take_quarantines
 from ...models import Quarantine
-from ...models.timestamps import TimestampNow
+from ...models.fields import TimestampNow
 from ..arguments import add_subcommand
 from ..base import OperatorCommand, demand_job_type, operator, table
 from ..status_text import age

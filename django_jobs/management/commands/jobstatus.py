@@ -14,7 +14,7 @@ from ...metrics.schedules import MAX_LAG
 from ...metrics.snapshot import Snapshot, take_snapshot
 from ...models.database import DATABASE_ERRORS
 from ..base import OperatorCommand, database_problem, json_text
-from ..load_text import cost_text, sizing_text
+from ..reports import cost_text, sizing_text
 from ..status_check import NOT_CHECKED, demand, of_the_fleet
 from ..status_text import render_status
 

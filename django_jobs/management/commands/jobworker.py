@@ -14,8 +14,7 @@ from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
 from django_jobs.management.worker import health, terminal
-from django_jobs.management.worker.code_watch import code_watch
-from django_jobs.management.worker.reloading import Reloader, same_command
+from django_jobs.management.worker.reloading import Reloader, code_watch, same_command
 from django_jobs.management.worker.startup import (
     check_processes,
     chosen_options,

@@ -17,7 +17,7 @@ from ...lifecycle.operations.jobs import OperationResult
 from ...models import Job
 from ..arguments import add_subcommand, count
 from ..base import OperatorCommand, operator
-from ..workflow_text import render_run, render_runs, run_as_row, runs_as_rows
+from ..reports import render_run, render_runs, run_as_row, runs_as_rows
 
 
 class Command(OperatorCommand):

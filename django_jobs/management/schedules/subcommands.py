@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone as clock
 
 from ...api.occurrences import change_occurrence
-from ...api.schedule_requests import request_of
+from ...api.schedules import request_of
 from ...conf import conf
 from ...domain.cron import ZonePrefix
 from ...domain.schedules import Rule

@@ -15,7 +15,7 @@ from django.db import OperationalError
 
 from ...domain.payload import key_problem
 from ...lifecycle.job_columns import ClaimedJob
-from ...lifecycle.receipts import Answer, look_up, store
+from ...lifecycle.progress import Answer, look_up, store
 from ...lifecycle.waits import SIGNAL_KEY, SLEEP_KEY
 from ...lifecycle.workflows.spawning import SPAWNED
 from ...models.database import ROW_ERRORS, is_of_a_row

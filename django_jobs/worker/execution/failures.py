@@ -22,7 +22,7 @@ from ... import exceptions
 from ...api.job_type import JobType
 from ...domain.durations import as_seconds
 from ...domain.errors import ErrorReport, chain, text_of
-from ...domain.numbers import is_whole
+from ...domain.numbers import is_priority, is_whole
 from ...domain.outcomes import (
     FORCED,
     Cancelled,
@@ -33,7 +33,6 @@ from ...domain.outcomes import (
     Snoozed,
     TimedOut,
 )
-from ...domain.ranking import is_priority
 from ...exceptions import (
     SNOOZE_WITHOUT_TIME,
     Cancel,
@@ -48,7 +47,7 @@ from ...models.database import CONFLICTS
 from ..connections import is_out_of_connections
 from ..context.attempt import StopHandler, Suspended
 from ..error_reports import report_of
-from ..ipc.messages import AttemptEnd
+from ..ipc.pipes import AttemptEnd
 
 DECIDING = (
     *(LeaseLost, exceptions.Cancelled, Cancel, Discard, StopHandler),

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...conf import conf
 from ...exceptions import LeaseLost
-from ...lifecycle import inspections
+from ...lifecycle import progress
 from ...lifecycle.claiming import claimed_by
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.settling import Settled
@@ -32,8 +32,7 @@ from ..events import emit_left_open, emit_settled
 from ..handlers.connections import HandlerConnections
 from ..handlers.forking import start_afresh_in_forks
 from ..handlers.run_logs import keep_logs
-from ..ipc.messages import MessageType, refuse
-from ..ipc.pipes import MessagePipe
+from ..ipc.pipes import MessagePipe, MessageType, refuse
 from ..ipc.scoreboard import WorkerSlot
 from ..meters import ProcessMeter
 from ..timeouts.limits import STOP_SIGNAL, SignalTimeouts
@@ -148,11 +147,11 @@ class Inspector:
         job = self._attempt.job
         own_connection()
         try:
-            for question in inspections.asked([job.worker]):
+            for question in progress.asked([job.worker]):
                 if (question.job, question.attempt) == (job.id, job.attempt):
                     ran = time.monotonic() - self._attempt.started
                     stack = self._stack()
-                    inspections.record(
+                    progress.record(
                         question, process=os.getpid(), thread="MainThread", ran=ran, stack=stack
                     )
         except DATABASE_ERRORS:

@@ -31,9 +31,8 @@ from ..connections import (
     unpooled,
     with_session,
 )
-from .cursors import open_cursors, remember, touched, watched
+from .cursors import count_query, open_cursors, remember, touched, watched
 from .plain_statements import is_plain
-from .query_count import count_query
 
 IDLE_CHECK_SECONDS = 30.0
 

@@ -1,13 +1,19 @@
-"""Cursors that note statements which leave state in their session, and which of them are open."""
+"""Cursors that note statements which leave state in their session, and which of them are open; the
+number of queries of each handler."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from psycopg import Connection, Cursor, ServerCursor
 
+from ..context.attempt import Attempt
+from ..context.run_context import running_attempt
 from .plain_statements import is_plain, plain_texts
 
 if TYPE_CHECKING:
@@ -94,3 +100,27 @@ def remembered(cursor: Any) -> Any:
     if issubclass(cursor, _Remembered):
         return cursor
     return type(f"Remembered{cursor.__name__}", (_Remembered, cursor), {})
+
+
+def count_query(
+    execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
+) -> Any:
+    """Count a statement for the run in whose context it is sent. One of ``execute_wrappers``."""
+    attempt = running_attempt()
+    if attempt is None or (meter := attempt.meter) is None:
+        return execute(sql, params, many, context)
+    began = time.perf_counter()
+    try:
+        return execute(sql, params, many, context)
+    finally:
+        meter.add_query(time.perf_counter() - began)
+
+
+@contextmanager
+def not_counted(attempt: Attempt) -> Iterator[None]:
+    """Send statements of this package's own, before the handler begins."""
+    meter, attempt.meter = attempt.meter, None
+    try:
+        yield
+    finally:
+        attempt.meter = meter

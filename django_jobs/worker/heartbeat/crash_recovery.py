@@ -17,8 +17,7 @@ from ..connections import (
 )
 from ..events import emit, emit_settled, emit_throttled
 from ..execution.failures import outcome_of_ending
-from ..ipc.messages import AttemptEnd, MessageType
-from ..ipc.pipes import Message, MessagePipe
+from ..ipc.pipes import AttemptEnd, Message, MessagePipe, MessageType
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 
 

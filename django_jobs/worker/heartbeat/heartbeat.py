@@ -12,19 +12,18 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from ...domain.clocks import clock_skew
+from ...domain.durations import clock_skew
 from ...domain.maintenance import MaintenanceTask
-from ...lifecycle import inspections, workers
+from ...lifecycle import progress, workers
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, make_room_by, own_connection, ping
 from ..events import emit_throttled
-from ..ipc.messages import MessageType, refuse
-from ..ipc.pipes import MessagePipe, kill
+from ..ipc.pipes import MessagePipe, MessageType, kill, refuse
 from ..ipc.scoreboard import Scoreboard, WorkerSlot
-from ..memory import resident_megabytes
+from ..meters import resident_megabytes
 from ..options import Options
 from . import crash_recovery
-from .scheduler import Look
+from .maintenance import Look
 from .upkeep import Upkeep
 
 LONGEST_ROUND = 1.0
@@ -136,7 +135,7 @@ class Leases:
             blocked = self._note(slots, alive, asked_at)
             for worker, job, force in workers.cancels_asked(list(slots)):
                 slots[worker].ask_cancel(job, force)
-            for question in inspections.asked(list(slots)):
+            for question in progress.asked(list(slots)):
                 slots[question.worker].ask_inspection()
         except DATABASE_ERRORS as error:
             drop_connection()

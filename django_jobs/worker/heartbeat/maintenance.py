@@ -1,16 +1,19 @@
-"""Runs the maintenance tasks in the heartbeat process: reaping, retention, quarantine."""
+"""Runs the maintenance tasks in the heartbeat process: reaping, retention, quarantine; decides when
+to look at the schedules."""
 
 from __future__ import annotations
 
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...domain.maintenance import LeasesInDoubt, MaintenanceTask
 from ...models.database import DATABASE_ERRORS
 from ..events import emit_throttled
+from ..ipc.scoreboard import Scoreboard
 from ..options import Options
+from ..poller import LINGER_SECONDS
 
 SHORTEST_GRACE = 2.0
 """Seconds. A failed heartbeat is repeated twice a second."""
@@ -65,3 +68,39 @@ class TaskRunner:
             raise
         except Exception as error:  # an error in one task must not end the others
             emit_throttled("maintenance_failed", logging.ERROR, task=task.name, error=repr(error))
+
+
+Look = Callable[[], float]
+"""Fires the due schedules, and returns the most seconds until the next look."""
+
+
+class Scheduler:
+    """Looks at the next known due time, after a hint that a schedule was changed, and at every
+    poll. Without ``look`` it does nothing."""
+
+    def __init__(self, look: Look | None, scoreboard: Scoreboard, poll: float) -> None:
+        self.enabled = look is not None
+        self._look = look
+        self._scoreboard = scoreboard
+        self._poll = self._longest = poll
+        self._next = 0.0
+
+    def next_in(self) -> float:
+        """Seconds until the next look."""
+        return max(self._next - time.monotonic(), 0.0) if self.enabled else float("inf")
+
+    def hint(self) -> None:
+        """A schedule was changed. One hint may stand for several, because NOTIFY is throttled."""
+        self._next, self._longest = 0.0, LINGER_SECONDS
+
+    def look_if_due(self) -> None:
+        """Look if it is due. Raises the database's errors, and is then due in a poll."""
+        if self._look is None or self.next_in() > 0:
+            return
+        longest, self._longest = self._longest, self._poll
+        pause = self._poll
+        try:
+            pause = min(self._look(), longest)
+            self._scoreboard.status.schedules_seen_at = time.monotonic()
+        finally:
+            self._next = time.monotonic() + pause

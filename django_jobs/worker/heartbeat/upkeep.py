@@ -24,8 +24,7 @@ from ..events import emit_throttled
 from ..ipc.scoreboard import Scoreboard
 from ..options import Options
 from ..statement_timeout import StatementTimeout
-from .maintenance import TaskRunner
-from .scheduler import Look, Scheduler
+from .maintenance import Look, Scheduler, TaskRunner
 
 MAKE_WAY_SECONDS = 1.0
 """Seconds between two checks whether the heartbeat or a settler needs the connection more."""

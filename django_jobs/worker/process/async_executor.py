@@ -23,9 +23,8 @@ from ..ipc.pipes import CRASHED
 from ..meters import meter_of_queries
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
-from .cancels import Cancels
 from .executor import NOTHING_LEFT, Executor, emit_lost
-from .settler import Settler
+from .settler import Cancels, Settler
 
 
 class AsyncExecutor:

@@ -19,10 +19,9 @@ from ..poller import Admitter, Poller
 from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut, StatementTimeout
-from .claims import Claims
+from .claims import Claims, StrandedJobs
 from .executor import Executor
 from .settler import Settler
-from .stranded_jobs import StrandedJobs
 
 CONNECTING_SECONDS = 0.02
 """Seconds between two checks whether the rest of the tree has its connections."""

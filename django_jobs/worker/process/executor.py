@@ -25,8 +25,7 @@ from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
 from ..timeouts.threads import ThreadTimeouts, let_waits_end, raise_in
-from .cancels import Cancels
-from .settler import Settler
+from .settler import Cancels, Settler
 
 NOTHING_LEFT = None
 """In place of an outcome: the attempt was settled by its child, or no longer belongs to this

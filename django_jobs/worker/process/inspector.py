@@ -7,13 +7,12 @@ import os
 import time
 from collections.abc import Sequence
 
-from ...lifecycle import inspections
+from ...lifecycle import progress
 from ..context.attempt import Attempt
 from ..events import emit_throttled
 from ..execution.event_loop import HandlerLoop
 from ..execution.stacks import name_of_thread, stack_of_tasks, stack_of_thread
-from ..ipc.messages import MessageType
-from ..ipc.pipes import MessagePipe
+from ..ipc.pipes import MessagePipe, MessageType
 from ..ipc.scoreboard import WorkerSlot
 from ..pools.pool import Pool
 from .settler import Settler
@@ -51,7 +50,7 @@ class Inspector:
             self._answer_all()
 
     def _answer_all(self) -> None:
-        for question in inspections.asked([self._slot.worker]):
+        for question in progress.asked([self._slot.worker]):
             try:
                 self._answer(question)
             except Exception as error:  # nobody reads the result of this task
@@ -63,7 +62,7 @@ class Inspector:
                     error=repr(error),
                 )
 
-    def _answer(self, question: inspections.Question) -> None:
+    def _answer(self, question: progress.Question) -> None:
         key, attempt = self._find(question)
         if attempt is not None and attempt.entry.alone:
             self._pipe.send(type=MessageType.INSPECT, index=attempt.entry.index)
@@ -77,9 +76,9 @@ class Inspector:
             if self._find(question) != (key, attempt):  # the thread may be in its next job
                 thread, stack = "", NOT_IN_HANDLER
         ran = 0.0 if attempt is None else time.monotonic() - attempt.started
-        inspections.record(question, process=os.getpid(), thread=thread, ran=ran, stack=stack)
+        progress.record(question, process=os.getpid(), thread=thread, ran=ran, stack=stack)
 
-    def _find(self, question: inspections.Question) -> tuple[int, Attempt | None]:
+    def _find(self, question: progress.Question) -> tuple[int, Attempt | None]:
         for pool in self._pools:
             for key, attempt in list(pool.running.items()):
                 if (attempt.job.id, attempt.job.attempt) == (question.job, question.attempt):

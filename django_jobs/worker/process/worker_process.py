@@ -27,25 +27,22 @@ from ..connections import (
 from ..context.attempt import Attempt, StopHandler
 from ..context.progress import Reporter
 from ..events import emit
+from ..execution.event_loop import LoopWatch
 from ..execution.failures import outcome_of_ending
-from ..execution.loop_watch import LoopWatch
 from ..handlers.forking import start_afresh_in_forks
 from ..handlers.run_logs import keep_logs
-from ..ipc.messages import AttemptEnd, MessageType, refuse
-from ..ipc.pipes import CRASHED, Message, MessagePipe
+from ..ipc.pipes import CRASHED, AttemptEnd, Message, MessagePipe, MessageType, refuse
 from ..ipc.scoreboard import WorkerSlot
-from ..memory import resident_megabytes
-from ..meters import EndedProcessMeter
+from ..meters import EndedProcessMeter, resident_megabytes
 from ..options import RECYCLE, Options, PoolOptions, claimable
 from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import PREFETCH_LIMIT, Claimable, Pool
 from ..wakeup import Wakeup
 from .async_executor import AsyncExecutor
-from .cancels import Cancels
 from .claimer import Claimer
 from .executor import NOTHING_LEFT, Executor
 from .inspector import Inspector
-from .settler import Settler
+from .settler import Cancels, Settler
 
 CHECK_SECONDS = 1.0
 

@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from ...lifecycle.job_columns import Fence
-from ..ipc.messages import AttemptEnd, MessageType, refuse
-from ..ipc.pipes import Message, MessagePipe, describe_exit, kill
+from ..ipc.pipes import AttemptEnd, Message, MessagePipe, MessageType, describe_exit, kill, refuse
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 
 QUICK_DEATH = 2.0

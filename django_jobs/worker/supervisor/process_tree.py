@@ -15,9 +15,17 @@ from ...domain.maintenance import MaintenanceTask
 from ..execution import isolation
 from ..health import server
 from ..heartbeat import heartbeat
-from ..heartbeat.scheduler import Look
-from ..ipc.messages import AttemptEnd, MessageType
-from ..ipc.pipes import STOPS, Message, MessagePipe, fork, ignore_signal, respected
+from ..heartbeat.maintenance import Look
+from ..ipc.pipes import (
+    STOPS,
+    AttemptEnd,
+    Message,
+    MessagePipe,
+    MessageType,
+    fork,
+    ignore_signal,
+    respected,
+)
 from ..ipc.scoreboard import Scoreboard, StartedJob
 from ..options import HealthPort, Options
 from ..process import worker_process

@@ -20,9 +20,8 @@ from ..events import emit
 from ..handlers.forking import start_afresh_in_forks
 from ..health.server import HealthServer
 from ..heartbeat import heartbeat
-from ..heartbeat.scheduler import Look
-from ..ipc.messages import MessageType, refuse
-from ..ipc.pipes import CRASHED, STOPS, MessagePipe, flush, respected
+from ..heartbeat.maintenance import Look
+from ..ipc.pipes import CRASHED, STOPS, MessagePipe, MessageType, flush, refuse, respected
 from ..ipc.scoreboard import Scoreboard
 from ..options import FORCED, Options, left_to_others
 from ..process.worker_process import WorkerProcess

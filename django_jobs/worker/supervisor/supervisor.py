@@ -16,9 +16,8 @@ from ...domain.maintenance import MaintenanceTask
 from ...signals import process_ended, process_started
 from ..connections import signal_process
 from ..events import emit
-from ..heartbeat.scheduler import Look
-from ..ipc.messages import AttemptEnd, MessageType, refuse
-from ..ipc.pipes import Message, MessagePipe, describe_exit, kill
+from ..heartbeat.maintenance import Look
+from ..ipc.pipes import AttemptEnd, Message, MessagePipe, MessageType, describe_exit, kill, refuse
 from ..ipc.scoreboard import StartedJob
 from ..meters import usage_of
 from ..options import FORCED, RECYCLE, Options

@@ -11,10 +11,9 @@ from ...conf import conf
 from ...lifecycle.job_columns import Fence
 from ..events import emit
 from ..health.report import hung_after
-from ..ipc.messages import AttemptEnd
-from ..ipc.pipes import kill
+from ..ipc.pipes import AttemptEnd, kill
 from ..ipc.scoreboard import StartedJob
-from ..memory import resident_megabytes
+from ..meters import resident_megabytes
 from ..timeouts.limits import STOP_SIGNAL
 from .children import IsolatedChild, WorkerProcessHandle
 from .process_tree import ProcessTree

@@ -13,7 +13,7 @@ from django.contrib.admin.models import LogEntry
 
 from django_jobs.admin.base import actions
 from django_jobs.admin.jobs.detail import JobPage
-from django_jobs.api.schedule_requests import request_of
+from django_jobs.api.schedules import request_of
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Backfill, DeadLetter, Job, Queue, Schedule, Worker

@@ -10,7 +10,7 @@ from django.contrib.messages import get_messages
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.admin.base import search_rows
+from django_jobs.admin.base import search
 from django_jobs.models import DeadLetter, Job, Run
 from django_jobs.testing import run_jobs
 from tests.admin.walking import Live, Page, change_url, list_url
@@ -139,7 +139,7 @@ def test_the_filter_by_error_is_a_term_of_the_search(
     assert found(page, "type:app.add", error="timeout") == []
     assert 'name="error"' in page.text(list_url(Job))
     assert answer(page_of("view_job"), "", error="bank")[0] == []
-    monkeypatch.setattr(search_rows, "NEWEST", 1)
+    monkeypatch.setattr(search, "NEWEST", 1)
     ids, shown = answer(page, "", error="timeout")
     assert ids == []
     assert "searched in the newest 1 jobs only" in shown
@@ -229,7 +229,7 @@ def test_a_refused_search_is_not_named_after_an_action(page: Page) -> None:
 def test_contents_are_read_of_the_newest_jobs_only(
     page: Page, orders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_rows, "NEWEST", 2)
+    monkeypatch.setattr(search, "NEWEST", 2)
     for ended in (True, False):
         old, *_, new = orders.enqueue_many([{"customer_id": 42}, {}, {"customer_id": 42}])
         if ended:
@@ -245,7 +245,7 @@ def test_contents_are_read_of_the_newest_jobs_only(
 def test_an_index_on_payloads_is_used_and_finds_jobs_of_any_age(
     page: Page, orders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_rows, "NEWEST", 1)
+    monkeypatch.setattr(search, "NEWEST", 1)
     run_sql("CREATE INDEX own_payload ON django_jobs_job_live USING gin (payload jsonb_path_ops)")
     old, _ = orders.enqueue_many([{"customer_id": 42}, {}])
     assert found(page, "customer_id:42") == [old]
@@ -276,18 +276,18 @@ def test_the_indexes_of_tags_serve_live_and_ended_jobs(page: Page) -> None:
 def test_of_a_rare_tag_the_contents_of_all_jobs_are_read(
     page: Page, orders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_rows, "NEWEST", 1)
+    monkeypatch.setattr(search, "NEWEST", 1)
     old = orders.using(tags="vip").enqueue(customer_id=42).pk
     orders.enqueue_many([{"customer_id": 42}] * 3)
     assert found(page, "tag:vip customer_id:42") == [old]
-    monkeypatch.setattr(search_rows, "MOST_FOUND", 0)
+    monkeypatch.setattr(search, "MOST_FOUND", 0)
     assert "searched in the newest 1 jobs only" in answer(page, "tag:vip customer_id:42")[1]
 
 
 def test_a_search_is_within_the_filters_of_the_list(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_rows, "MOST_FOUND", 2)
+    monkeypatch.setattr(search, "MOST_FOUND", 2)
     older = [noop.using(queue="bulk").enqueue().pk for _ in range(2)]
     noop.enqueue_many([{}] * 3)
     changelist = page.client.get(list_url(Job), {"q": "type:app.noop", "queue": "bulk"})
@@ -297,7 +297,7 @@ def test_a_search_is_within_the_filters_of_the_list(
 def test_a_search_that_finds_more_than_it_lists_says_so(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_rows, "MOST_FOUND", 2)
+    monkeypatch.setattr(search, "MOST_FOUND", 2)
     noop.enqueue_many([{}] * 2)
     assert answer(page, "type:app.noop")[1] == ""
     noop.enqueue()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from django_jobs.admin.forms.moments import MomentField
+from django_jobs.admin.forms.fields import MomentField
 from django_jobs.models import Schedule
 from tests.admin.schedules.scheduling import new_schedule, schedulable
 from tests.admin.walking import Page, change_url

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_jobs.lifecycle import inspections, workers
+from django_jobs.lifecycle import progress, workers
 from django_jobs.lifecycle.operations import inspections as operations
 from django_jobs.models import Job
 from tests.admin.walking import Page, change_url
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.django_db
 def answered(stack: str) -> int:
     held = enqueue_and_claim()
     operations.ask([held.id])
-    (question,) = inspections.asked([held.worker])
-    inspections.record(question, process=4711, thread="django_jobs-3", ran=75.0, stack=stack)
+    (question,) = progress.asked([held.worker])
+    progress.record(question, process=4711, thread="django_jobs-3", ran=75.0, stack=stack)
     return held.id
 
 

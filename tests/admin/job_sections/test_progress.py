@@ -11,8 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django_jobs.admin.job_sections import progress
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.job_columns import ClaimedJob
-from django_jobs.lifecycle.progress import ProgressReport, report
-from django_jobs.lifecycle.receipts import look_up, store
+from django_jobs.lifecycle.progress import ProgressReport, look_up, report, store
 from django_jobs.models import DeadLetter, Job
 from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url
 from tests.factories import analyze, enqueue_and_claim, failure, plan_nodes, run_sql, settle_one

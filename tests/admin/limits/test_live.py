@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.lifecycle.operations import limits
-from django_jobs.metrics import limit_details
+from django_jobs.metrics import limits as limit_details
 from django_jobs.models import Job, Resource, Tenant
 from tests.admin.overview.looking import tiles, words
 from tests.admin.walking import Live, Page, change_url, list_url

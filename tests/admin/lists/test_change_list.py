@@ -12,7 +12,7 @@ from django_jobs import registry
 from django_jobs.admin.base import history_list
 from django_jobs.admin.base.paginator import CappedPaginator
 from django_jobs.admin.jobs.job_admin import JobAdmin
-from django_jobs.admin.lists import filters, job_filters
+from django_jobs.admin.lists import filters
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.models import (
     Backfill,
@@ -284,7 +284,7 @@ def test_jobs_are_filtered_by_the_name_of_their_workflow(page: Page) -> None:
 def test_a_filter_by_workflow_says_that_older_runs_are_left_out(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_filters, "MOST_RUNS", 2)
+    monkeypatch.setattr(filters, "MOST_RUNS", 2)
     note = "Only the steps of the newest 2 runs of the workflow are listed."
     definition = definition_of("orders.fulfil")
     oldest, *newer = [order(definition=definition) for _ in range(3)]

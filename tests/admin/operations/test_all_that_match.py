@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.admin.base import actions, search_rows
+from django_jobs.admin.base import actions, search
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, DeadLetter, Job
 from django_jobs.testing import run_jobs
@@ -24,8 +24,8 @@ OFFER = "Change all of them in the background"
 @pytest.fixture(autouse=True)
 def short_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search lists the newest two of live, dead and ended jobs, and reads payloads of three."""
-    monkeypatch.setattr(search_rows, "MOST_FOUND", 2)
-    monkeypatch.setattr(search_rows, "NEWEST", 3)
+    monkeypatch.setattr(search, "MOST_FOUND", 2)
+    monkeypatch.setattr(search, "NEWEST", 3)
 
 
 def handler(customer_id: int) -> None: ...

@@ -12,7 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
 from django_jobs.admin.schedules.backfills import BackfillAdmin
-from django_jobs.api.schedule_requests import request_of
+from django_jobs.api.schedules import request_of
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Backfill, Job, Schedule, Tick

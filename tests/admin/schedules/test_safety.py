@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.html import escape
 
-from django_jobs.api.schedule_requests import request_of
+from django_jobs.api.schedules import request_of
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Backfill, Job, Schedule, Tick
 from tests.admin.schedules.scheduling import (

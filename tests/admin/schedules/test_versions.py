@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from django_jobs import registry, schedule
-from django_jobs.api.schedule_requests import request_of
-from django_jobs.api.schedules import synchronise
+from django_jobs.api.schedules import request_of, synchronise
 from django_jobs.lifecycle.schedules.due import take_due
 from django_jobs.models import Job, Schedule
 from tests.admin.schedules.scheduling import add_url, filled_in

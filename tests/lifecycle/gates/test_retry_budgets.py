@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from django_jobs.domain.admission import FairShares
+from django_jobs.domain.admission import ALWAYS, FairShares
 from django_jobs.domain.gates import Gates, parse
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.domain.retry_budget import ALWAYS
 from django_jobs.lifecycle.gates import retry_budgets
 from django_jobs.lifecycle.gates.admission import LINES_AT_ONCE, admit
 from django_jobs.lifecycle.known_types import own_parameters

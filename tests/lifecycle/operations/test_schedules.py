@@ -13,7 +13,7 @@ import pytest
 from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
 
-from django_jobs.api.schedule_requests import request_of
+from django_jobs.api.schedules import request_of
 from django_jobs.exceptions import OperationRefused, PayloadError, QueueFull
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Backfill, Job, Queue, Schedule, Tick

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 from django.db import transaction
 
-from django_jobs.api.schedule_requests import request_of
+from django_jobs.api.schedules import request_of
 from django_jobs.domain.schedules import TickState
 from django_jobs.lifecycle.schedules.firing import NewTick, advance, write_ticks
 from django_jobs.models import Job, Schedule, Tick

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from django_jobs import job, registry
-from django_jobs.management.worker.code_watch import code_watch, project_files
+from django_jobs.management.worker.reloading import code_watch, project_files
 from django_jobs.management.worker.startup import warn_of_job_types
 from django_jobs.signals import worker_event
 from tests.factories import heard

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_jobs import LeaseLost
 from django_jobs.domain.outcomes import Failed, Succeeded, TimedOut
-from django_jobs.lifecycle import receipts
+from django_jobs.lifecycle import progress
 from django_jobs.models import Receipt
 from django_jobs.signals import worker_event
 from django_jobs.worker.context import once
@@ -218,7 +218,7 @@ def test_an_outage_refuses_a_once_call_before_it_and_delays_its_receipt(
         tries.append(1)
         if len(tries) in (1, 2, 3):
             raise OperationalError("away")
-        return receipts.store(*arguments)
+        return progress.store(*arguments)
 
     def handler() -> Any:
         return this_run().once("charge", remote.call)

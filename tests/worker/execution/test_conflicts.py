@@ -16,7 +16,7 @@ from django_jobs import Retry, current_run
 from django_jobs.domain.outcomes import Failed, Snoozed
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job, Run
-from django_jobs.worker.execution import conflicts
+from django_jobs.worker.execution import handler_call
 from tests.app import database_jobs
 from tests.app.jobs import noop
 from tests.app.models import Effect
@@ -64,7 +64,7 @@ def test_the_transaction_is_made_once_more_in_the_same_attempt(desk: Desk) -> No
 def test_a_repeated_serialization_failure_counts_as_no_failure(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conflicts, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(handler_call, "LONGEST_PAUSE", 0.001)
     (outcome,) = desk.run(lose(1000), delivery="exactly_once", max_attempts=1)
     assert isinstance(outcome, Snoozed)
     assert 0 < outcome.seconds <= 1
@@ -95,7 +95,7 @@ def test_a_serialization_failure_in_the_settle_is_retried(
 def test_the_errors_of_django_are_known_by_their_cause(error: type[Exception]) -> None:
     wrapped = OperationalError("wrapped")
     wrapped.__cause__ = error("why")
-    assert conflicts.is_lost_race(wrapped)
+    assert handler_call.is_lost_race(wrapped)
 
 
 def test_a_fate_that_the_handler_raised_is_applied(desk: Desk) -> None:

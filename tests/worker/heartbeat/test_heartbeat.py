@@ -10,8 +10,7 @@ import pytest
 
 from django_jobs.worker.health.report import liveness
 from django_jobs.worker.heartbeat import crash_recovery, heartbeat
-from django_jobs.worker.ipc.messages import MessageType
-from django_jobs.worker.ipc.pipes import Message, MessagePipe
+from django_jobs.worker.ipc.pipes import Message, MessagePipe, MessageType
 from django_jobs.worker.options import Options
 from tests.worker.health.scoreboards import claiming, stand_still
 

@@ -11,8 +11,7 @@ import pytest
 from django_jobs.domain.outcomes import FORCED, Cancelled, Lost, Released, TimedOut
 from django_jobs.worker.execution.failures import outcome_of_ending
 from django_jobs.worker.execution.isolation import Orders
-from django_jobs.worker.ipc.messages import AttemptEnd, MessageType, UnexpectedMessage
-from django_jobs.worker.ipc.pipes import MessagePipe
+from django_jobs.worker.ipc.pipes import AttemptEnd, MessagePipe, MessageType, UnexpectedMessage
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process.worker_process import WorkerProcess

@@ -9,7 +9,7 @@ import pytest
 from django_jobs import cancel
 from django_jobs.models import Job
 from django_jobs.worker.ipc.scoreboard import Scoreboard
-from django_jobs.worker.process.cancels import FRESH_SECONDS, LOOK_SECONDS, Cancels
+from django_jobs.worker.process.settler import FRESH_SECONDS, LOOK_SECONDS, Cancels
 from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker

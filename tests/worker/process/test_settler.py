@@ -25,8 +25,7 @@ from django_jobs.signals import job_finished, worker_event
 from django_jobs.worker.ipc.scoreboard import Scoreboard, StartedJob
 from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process import settler as module
-from django_jobs.worker.process.cancels import Cancels
-from django_jobs.worker.process.settler import Settler
+from django_jobs.worker.process.settler import Cancels, Settler
 from django_jobs.worker.statement_timeout import StatementTimedOut, StatementTimeout
 from tests.app.gate_jobs import charge_account
 from tests.app.jobs import noop

@@ -14,9 +14,8 @@ from django_jobs.models import Job
 from django_jobs.worker.connections import ping
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
-from django_jobs.worker.process.cancels import Cancels
-from django_jobs.worker.process.settler import Settler
-from django_jobs.worker.process.stranded_jobs import StrandedJobs
+from django_jobs.worker.process.claims import StrandedJobs
+from django_jobs.worker.process.settler import Cancels, Settler
 from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
 from tests.factories import another_connection, claim_ready, register_worker

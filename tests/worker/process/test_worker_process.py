@@ -17,8 +17,7 @@ from django.db.models.functions import Now
 from django_jobs import cancel, enqueue_many
 from django_jobs.domain.outcomes import Released
 from django_jobs.models import Job, Queue, Run, Worker
-from django_jobs.worker.ipc.messages import MessageType
-from django_jobs.worker.ipc.pipes import MessagePipe
+from django_jobs.worker.ipc.pipes import MessagePipe, MessageType
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process import worker_process

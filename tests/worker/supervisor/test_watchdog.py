@@ -6,8 +6,7 @@ from multiprocessing import Pipe
 
 import pytest
 
-from django_jobs.worker.ipc.messages import AttemptEnd
-from django_jobs.worker.ipc.pipes import MessagePipe
+from django_jobs.worker.ipc.pipes import AttemptEnd, MessagePipe
 from django_jobs.worker.ipc.scoreboard import STARTED, Scoreboard, StartedJob
 from django_jobs.worker.options import Options
 from django_jobs.worker.supervisor.children import IsolatedChild, WorkerProcessHandle

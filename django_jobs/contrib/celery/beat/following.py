@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....api import job
-from ....domain.ranking import HIGHEST_PRIORITY
+from ....domain.numbers import HIGHEST_PRIORITY
 from .importing import FOLLOW
 from .importing import follow as import_changes
 from .periodic_task import Translation

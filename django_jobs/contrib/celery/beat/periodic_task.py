@@ -15,8 +15,8 @@ from django.core.exceptions import ValidationError
 
 from .... import registry
 from ....api.job_type import JobType
-from ....api.schedule_requests import request_of
-from ....domain.ranking import HIGHEST_PRIORITY
+from ....api.schedules import request_of
+from ....domain.numbers import HIGHEST_PRIORITY
 from ....domain.schedules import EPOCH, LONGEST_INTERVAL, Overlap
 from ....exceptions import JobsError, QueueFull
 from ....models import Schedule

@@ -12,7 +12,7 @@ from dateutil.parser import isoparse
 from django.utils import timezone
 
 from ....conf import conf
-from ....domain.ranking import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ....domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ....exceptions import EnqueueError
 from ....models import Queue
 from .requests import PROPERTIES, SHOWN

@@ -1,15 +1,16 @@
-"""The tables of totals: the runs counted by queue, job type and outcome, and by error."""
+"""What is counted: runs, outcomes at resources, backlogs, and the metrics of the last scrape."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.db import models
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
+from .fields import FloatField, TimestampField
 from .queue import LONGEST_NAME
 from .run import RunOutcome
-from .timestamps import FloatField, TimestampField
 
 
 class BucketsField(models.Field):  # type: ignore[type-arg]
@@ -89,3 +90,83 @@ class RunWatermark(models.Model):
 
     def __str__(self) -> str:
         return f"#{self.run_id}"
+
+
+class BacklogSample(models.Model):
+    """The ready and the running jobs of a queue at a moment. Written once a minute, and
+    deleted after six hours."""
+
+    pk = models.CompositePrimaryKey("queue", "taken_at")
+    queue = models.CharField(_("queue"), max_length=LONGEST_NAME)
+    taken_at = TimestampField(_("taken at"))
+    ready = models.BigIntegerField(_("ready"), null=True)
+    running = models.BigIntegerField(_("running"))
+    runs = models.BigIntegerField(
+        _("runs"), help_text=_("Attempts of this queue that had ended since the beginning.")
+    )
+    drain_seconds = FloatField(_("seconds until it is drained"), null=True)
+    drained_at = TimestampField(_("drained at"), null=True)
+
+    class Meta:
+        verbose_name = _("sample of a backlog")
+        verbose_name_plural = _("samples of backlogs")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.queue}: {self.ready}"
+
+
+class StoredMetrics(models.Model):
+    """The numbers of ``/metrics``, in one row: the first that scrapes takes them, and the others of
+    the next five seconds read them here."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True)
+    taken_at = TimestampField(_("taken at"))
+    # As text, which PostgreSQL makes faster than jsonb, and is never asked for a part of.
+    values = models.TextField(_("values"), help_text=_("JSON: lists of rows, by part."))
+    seconds = FloatField(_("seconds"), help_text=_("What it took to read them."))
+
+    class Meta:
+        verbose_name = _("stored metrics")
+        verbose_name_plural = _("stored metrics")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"of {self.taken_at:%Y-%m-%d %H:%M:%S}"
+
+
+class Overview(StoredMetrics):
+    """The entry of the overview among the models in Django's admin. It has no rows of its own."""
+
+    class Meta:
+        proxy = True
+        verbose_name = _("overview")
+        # Django sorts by this name. A space is before all letters, and HTML does not show it.
+        verbose_name_plural = format_lazy(" {}", _("Overview"))
+        default_permissions = ()
+
+
+class ResourceOutcome(models.Model):
+    """An attempt that used a resource with a breaker and failed, or that succeeded while the
+    breaker was half open.
+
+    Written when the attempt is settled. Deleted when a breaker changes, if it is older than the
+    window of every breaker.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    # The name and no foreign key: rows of a deleted resource are pruned like the others.
+    resource = models.CharField(_("resource"), max_length=LONGEST_NAME)
+    failed = models.BooleanField(_("failed"))
+    happened_at = TimestampField(_("happened at"))
+
+    class Meta:
+        verbose_name = _("outcome of a resource")
+        verbose_name_plural = _("outcomes of resources")
+        default_permissions = ()
+        indexes = (
+            models.Index(fields=("resource", "happened_at"), name="django_jobs_resource_outcome"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.resource} {'failed' if self.failed else 'succeeded'}"

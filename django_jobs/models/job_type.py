@@ -1,11 +1,11 @@
-"""The table of quarantines."""
+"""What is stored about a job type."""
 
 from __future__ import annotations
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .timestamps import TimestampField
+from .fields import TimestampField
 
 
 class Quarantine(models.Model):
@@ -38,3 +38,21 @@ class Quarantine(models.Model):
     def in_force(self) -> bool:
         """Whether the jobs of this type are blocked."""
         return self.lifted_at is None
+
+
+class JobTypeDefaults(models.Model):
+    """The declared options of a job type, for the function ``django_jobs_enqueue``.
+
+    Written by ``migrate`` from the code. Python does not read it.
+    """
+
+    name = models.CharField(_("name"), max_length=200, primary_key=True)
+    options = models.JSONField(_("options"))
+
+    class Meta:
+        verbose_name = _("defaults of a job type")
+        verbose_name_plural = _("defaults of job types")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name

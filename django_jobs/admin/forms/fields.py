@@ -1,13 +1,15 @@
-"""Form fields for JSON."""
+"""Form fields: JSON and times."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 
@@ -44,3 +46,16 @@ class JsonObjectText(JsonText):
 
 def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is not a number")
+
+
+class MomentField(forms.SplitDateTimeField):
+    """A time that comes twice when clocks go back is the first of the two. Django refuses it, and
+    with it each change of a row that has such a time."""
+
+    def compress(self, data_list: Any) -> datetime | None:
+        if len(data_list) == 2 and all(data_list):
+            at = timezone.make_aware(datetime.combine(*data_list))
+            first, second = (at.replace(fold=fold).utcoffset() for fold in (0, 1))
+            if first is not None and second is not None and first > second:
+                return at.astimezone(UTC)  # in its own zone it equals no time of another one
+        return super().compress(data_list)

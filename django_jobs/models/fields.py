@@ -1,4 +1,4 @@
-"""Times with PostgreSQL's range, which exceeds Python's; numbers whatever psycopg makes of them."""
+"""Columns: times with PostgreSQL's range, numbers, tags."""
 
 from __future__ import annotations
 
@@ -131,3 +131,34 @@ def _as_time(value: Any, expression: Any, connection: Any) -> Any:
     if read.date() in (FIRST_DAY, LAST_DAY):
         return DistantTime.of(value)
     return read.astimezone(UTC)
+
+
+class TagsField(models.Field):  # type: ignore[type-arg]
+    """A list of texts. Django's ``ArrayField`` would need ``django.contrib.postgres`` among the
+    installed apps."""
+
+    def db_type(self, connection: Any) -> str:
+        return "text[]"
+
+
+@TagsField.register_lookup
+class Contains(models.Lookup):
+    """``tags__contains=["vip"]``: rows with all of these tags."""
+
+    lookup_name = "contains"
+    prepare_rhs = False
+
+    def as_sql(self, compiler: Any, connection: Any) -> Any:
+        column, parameters = self.process_lhs(compiler, connection)
+        return f"{column} @> %s::text[]", [*parameters, list(self.rhs)]
+
+
+class TagsIndex(models.Index):
+    """A GIN index: each tag has a list of its rows."""
+
+    suffix = "gin"
+
+    def create_sql(
+        self, model: Any, schema_editor: Any, using: str = " USING gin", **kwargs: Any
+    ) -> Any:
+        return super().create_sql(model, schema_editor, using=using, **kwargs)

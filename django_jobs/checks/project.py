@@ -1,0 +1,164 @@
+"""What of a project cannot work: its console, deliveries, metrics and workflows."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import router
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils.module_loading import import_string
+
+from .. import registry
+from ..api.job_type import JobType
+from ..api.workflows.definitions import changed_definitions
+from ..conf import conf
+from ..domain.errors import ErrorReport
+from ..domain.graph import difference
+from ..domain.payload import a_kind
+from ..models import WorkflowDefinition
+from ..models.database import has_todays_columns
+from .settings import TAG, check_settings, temporary_cursor
+
+
+@register(TAG)
+def check_console(**kwargs: Any) -> list[CheckMessage]:
+    """Check that the functions in ``LINKS`` and ``ADMIN_SCOPE`` can be called."""
+    if any(message.is_serious() for message in check_settings()):
+        return []
+    return [*_of("LINKS", conf().links, "job"), *_of("ADMIN_SCOPE", conf().admin_scope, "user")]
+
+
+def _of(key: str, path: Any, argument: str) -> Iterator[CheckMessage]:
+    if not (isinstance(path, str) and path):
+        return
+    try:
+        function = import_string(path)
+    except Exception as error:  # of the module that is imported
+        problem = f"cannot be imported: {ErrorReport.of(error).summary}"
+    else:
+        problem = _why_not(function, argument)
+    if problem:
+        yield Error(
+            f'{path!r} in DJANGO_JOBS["{key}"] {problem}.',
+            hint=f"Write the dotted path of a function of one argument, the {argument}.",
+            id="django_jobs.E021",
+        )
+
+
+def _why_not(function: Any, argument: str) -> str:
+    if not callable(function):
+        return f"is {a_kind(function)}, which cannot be called"
+    if inspect.iscoroutinefunction(function):
+        return "is async; write a plain function"
+    try:
+        inspect.signature(function).bind(object())
+    except TypeError:
+        return f"does not take one argument, the {argument}"
+    except ValueError:  # a function of C has no signature
+        pass
+    return ""
+
+
+@register(TAG)
+def check_delivery(**kwargs: Any) -> list[CheckMessage]:
+    """Check that the handler's app writes to the jobs' database.
+
+    One transaction cannot span two databases.
+    """
+    if any(message.is_serious() for message in check_settings()):
+        return []
+    messages: list[CheckMessage] = []
+    for name in registry.names():
+        job_type = registry.get(name)
+        elsewhere = sorted(_written_elsewhere(job_type))
+        starts_workflow = registry.workflow(name) is not None  # writes our tables alone
+        if job_type.delivery == "exactly_once" and elsewhere and not starts_workflow:
+            messages.append(_error(job_type, elsewhere))
+    return messages
+
+
+def _written_elsewhere(job_type: JobType[..., Any]) -> Iterator[tuple[str, str]]:
+    """(model, alias) of each model of the handler's app that is written to another database."""
+    app = apps.get_containing_app_config(job_type.handler.__module__)
+    for model in app.get_models() if app is not None else ():
+        alias = router.db_for_write(model)
+        if model._meta.managed and not model._meta.proxy and alias != conf().database:
+            yield model._meta.label, alias
+
+
+def _error(job_type: JobType[..., Any], elsewhere: list[tuple[str, str]]) -> CheckMessage:
+    model, alias = elsewhere[0]
+    others = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
+    return Error(
+        f"The job type {job_type.name!r} has delivery='exactly_once', but its app writes {model}"
+        f"{others} to the database {alias!r}, and its jobs are in {conf().database!r}.",
+        hint="Use delivery='at_least_once' and make the handler idempotent, or keep the jobs in "
+        "the same database. If the handler writes only to the jobs' database, move it to an app "
+        f"whose models are there, or add '{TAG}.E011' to SILENCED_SYSTEM_CHECKS.",
+        id=f"{TAG}.E011",
+    )
+
+
+URLS = "django_jobs.metrics.urls"
+
+
+@register(TAG, Tags.urls)
+def check_metrics_token(**kwargs: Any) -> list[CheckMessage]:
+    """Check that the metrics have a token if the project includes their URLs."""
+    if not getattr(settings, "ROOT_URLCONF", None) or not _included(get_resolver().url_patterns):
+        return []
+    if any(message.is_serious() for message in check_settings()) or conf().metrics_token:
+        return []
+    text = f"{URLS} is included, and DJANGO_JOBS has no METRICS_TOKEN: all requests are refused."
+    hint = "Set METRICS_TOKEN to a long random text, and let Prometheus send it."
+    return [Warning(text, hint=hint, id="django_jobs.W006")]
+
+
+def _included(patterns: list[URLPattern | URLResolver]) -> bool:
+    resolvers = [one for one in patterns if isinstance(one, URLResolver)]
+    return any(
+        getattr(one.urlconf_name, "__name__", one.urlconf_name) == URLS
+        or _included(one.url_patterns)
+        for one in resolvers
+    )
+
+
+@register(TAG)
+def check_workflows(**kwargs: Any) -> list[CheckMessage]:
+    """Check that no version of a workflow is declared twice with different graphs."""
+    return [
+        Error(
+            f"The {first} is declared twice with different steps ({change}).",
+            hint="Give one of them another version.",
+            id=f"{TAG}.E014",
+        )
+        for first, copy in registry.workflow_copies()
+        if (change := difference(first.graph, copy.graph))
+    ]
+
+
+@register(Tags.database)
+def check_definitions(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Check that the graph of a version that has runs is still the stored one."""
+    if not databases or any(message.is_serious() for message in check_settings()):
+        return []
+    alias = conf().database
+    if alias not in databases or not registry.workflows():
+        return []
+    with temporary_cursor(alias):
+        if not has_todays_columns(WorkflowDefinition, alias):
+            return []
+        return [
+            Error(
+                f"The {problem}.",
+                hint="Runs keep the version with which they started; a new version may stand "
+                "next to the old one until its runs have ended.",
+                id=f"{TAG}.E015",
+            )
+            for problem in changed_definitions()
+        ]
