@@ -64,14 +64,21 @@ ONCE = (
     *SLOW,
     *("doctor/", "documents/", "domain/", "lifecycle/", "maintenance/", "metrics/", "why/"),
     *("test_docs", "test_chance.py", "test_mutants.py", "test_release.py"),
-    *("admin/access/test_visible.py", "contrib/celery/"),
+    *("admin/access/test_visible.py", "contrib/celery/", "management/test_jobcheck.py"),
+    *(
+        "test_grants.py",
+        "worker/context/",
+        "worker/health/",
+        "worker/heartbeat/",
+        "worker/process/",
+    ),
 )
 """What no version of Python and Django decides once one pair has run it: slow tests, pure rules,
 statements that PostgreSQL alone reads, the documentation, rules for the tests themselves, a walk
 through all pages for each permission, what the bridge to Celery does in detail, and most worker
 processes. tox.ini has the pairs."""
 
-MOST_CASES = 2
+MOST_CASES = 1
 """How many cases of a parametrized test each pair runs. What a version decides, it decides for all
 of them; their rule is tested by the pair that runs all."""
 
