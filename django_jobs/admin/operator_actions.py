@@ -84,7 +84,7 @@ ASKED_TO_DRAIN = ngettext_lazy(
 
 
 def _may_drain(worker: Worker) -> bool:
-    return worker.is_alive and worker.drain_requested_at is None
+    return not worker.has_ended and worker.drain_requested_at is None
 
 
 CANCEL = OperatorAction(

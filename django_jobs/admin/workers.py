@@ -87,9 +87,9 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         context = super().page_context(request, obj)
         context.get("operator_actions", []).reverse()  # the narrowest first
-        if obj is not None and obj.is_alive:
+        if obj is not None and not obj.has_ended:
             context["refresh_seconds"] = REFRESH_SECONDS
-        if obj is not None and obj.is_alive and request.user.has_perm("django_jobs.view_job"):
+        if obj is not None and not obj.has_ended and request.user.has_perm("django_jobs.view_job"):
             context["in_hand"] = jobs_in_hand(obj, self.admin_site)
         return context
 
@@ -105,9 +105,9 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
 
     @admin.display(description=_("status"))
     def state(self, worker: Any) -> str:
-        if worker.is_alive and worker.lease_expires_at < worker.read_at:
+        if not worker.has_ended and worker.lease_expires_at < worker.read_at:
             return badge("expired", gettext("lease expired"))
-        if worker.is_alive and worker.drain_requested_at and worker.status == "running":
+        if not worker.has_ended and worker.drain_requested_at and worker.status == "running":
             return badge("draining", gettext("asked to drain"))
         return badge(worker.status, worker.get_status_display())
 
@@ -115,7 +115,7 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
 
     @admin.display(description=_("lease ends"))
     def lease(self, worker: Any) -> str:
-        return ago(worker.lease_expires_at, worker.read_at) if worker.is_alive else NOTHING
+        return NOTHING if worker.has_ended else ago(worker.lease_expires_at, worker.read_at)
 
     @admin.display(description=_("queues"))
     def served(self, worker: Any) -> str:

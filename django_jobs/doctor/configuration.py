@@ -16,6 +16,7 @@ from ..conf import BEATS_OF_A_LEASE, conf
 from ..models import Queue, Resource, Tenant
 from ..models.database import fetch, jobs_connection, migrate_command
 from ..models.named_row import NamedRow
+from ..models.worker import IS_ALIVE
 from ..worker.connections import IDLE_SECONDS, TRANSPORT
 from .findings import Finding, Severity, found
 from .reading import Reader, Statement
@@ -30,10 +31,10 @@ STATEMENT_SECONDS = 5.0
 
 # Commands on one host have one name, unless they are given others.
 LEASES = Statement(
-    """
+    f"""
 SELECT name, min(round(extract(epoch FROM lease_expires_at - heartbeat_at)))::float8 AS lease
-FROM django_jobs_worker
-WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+FROM django_jobs_worker AS worker
+WHERE {IS_ALIVE}
 GROUP BY name
 ORDER BY 2, 1
 LIMIT 20
@@ -57,7 +58,7 @@ MODELS: Mapping[str, type[Queue | Resource | Tenant]] = {
 }
 ROWS = Statement(
     "\nUNION ALL\n".join(
-        f"SELECT '{setting}' AS setting, name, to_jsonb(row) AS columns "  # noqa: S608 — constants
+        f"SELECT '{setting}' AS setting, name, to_jsonb(row) AS columns "
         f"FROM {model._meta.db_table} AS row WHERE name = ANY(%({setting})s::text[])"
         for setting, model in MODELS.items()
     ),

@@ -15,6 +15,7 @@ from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
 from ..maintenance.history import expired_among
 from ..maintenance.retention import rules_in_force
 from ..models.database import migrate_command
+from ..models.worker import IS_ALIVE
 from .findings import CannotExamine, Finding, age, found
 from .reading import Reader, Statement
 
@@ -62,7 +63,7 @@ WHERE oid = ANY(ARRAY(SELECT to_regclass(name) FROM unnest(%(tables)s::text[]) A
 # A run that ended just now is counted in some seconds, however long ago the one before ended. Until
 # runs were counted once, the oldest worker could have counted them. ``ids`` is null without the
 # right to read the sequence, and ``seconds`` if all runs are counted.
-WATERMARK = Statement("""
+WATERMARK = Statement(f"""
 SELECT CASE WHEN has_sequence_privilege('django_jobs_run_id_seq', 'USAGE, SELECT')
         THEN coalesce(pg_sequence_last_value('django_jobs_run_id_seq'), 0)
     END - coalesce(mark.run_id, 0) AS ids,
@@ -72,8 +73,8 @@ SELECT CASE WHEN has_sequence_privilege('django_jobs_run_id_seq', 'USAGE, SELECT
 FROM (SELECT) AS always
 LEFT JOIN django_jobs_runwatermark AS mark ON mark.id = 1
 CROSS JOIN LATERAL (
-    SELECT coalesce(mark.reached_at, min(started_at)) AS since FROM django_jobs_worker
-    WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()) AS counting
+    SELECT coalesce(mark.reached_at, min(started_at)) AS since FROM django_jobs_worker AS worker
+    WHERE {IS_ALIVE}) AS counting
 LEFT JOIN LATERAL (
     SELECT finished_at FROM django_jobs_run WHERE id > coalesce(mark.run_id, 0)
     ORDER BY id LIMIT 1) AS first ON true

@@ -15,6 +15,7 @@ from ..conf import conf
 from ..domain.schedules import Rule
 from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
 from ..models.database import migrate_command
+from ..models.worker import IS_ALIVE
 from .findings import Finding, found
 from .reading import Reader, Statement
 from .work import MOST_LISTED
@@ -22,15 +23,14 @@ from .work import MOST_LISTED
 # Where workers live, they decide what is known; the code of this process may be another. One that
 # has ended fires no more.
 UNHANDLED = Statement(
-    """
+    f"""
 SELECT schedule.name, schedule.job_type FROM django_jobs_schedule AS schedule
 WHERE schedule.enabled AND schedule.paused_at IS NULL
   AND (schedule.next_due_at IS NOT NULL OR schedule.stale OR schedule.error <> '') AND NOT (
     SELECT coalesce(bool_or(worker.job_types @> to_jsonb(schedule.job_type)),
                     schedule.job_type = ANY(%(types)s))
     FROM django_jobs_worker AS worker
-    WHERE worker.status IN ('running', 'draining')
-      AND worker.lease_expires_at >= clock_timestamp())
+    WHERE {IS_ALIVE})
 ORDER BY schedule.name
 LIMIT %(most)s
 """,
@@ -55,7 +55,7 @@ SELECT * FROM (
 WHERE CASE WHEN is_missing THEN enabled ELSE changed <> '{{}}' END
 ORDER BY is_missing DESC, name
 LIMIT %(most)s
-""",  # noqa: S608 — constants
+""",
     lambda: {"most": MOST_LISTED, "declared": _declared()},
 )
 UNDECLARED = Statement(
@@ -83,7 +83,7 @@ WHERE enabled AND paused_at IS NULL AND error = '' AND NOT stale
       AND exception.due_at < next_due_at AND exception.moved_to >= next_due_at)
 ORDER BY next_due_at DESC
 LIMIT %(most)s
-""",  # noqa: S608 — constants
+""",
     lambda: {"lag": MAX_LAG, "most": MOST_COMPUTED},
 )
 

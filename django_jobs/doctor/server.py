@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 
 from ..models.database import fetch, fetch_named, jobs_connection
+from ..models.worker import IS_ALIVE
 from ..worker.connections import NO_SESSION, unpooled, with_session
 from ..worker.options import HEARTBEAT_CONNECTIONS, connections_of
 from .findings import CannotExamine, Finding, found
@@ -46,18 +47,18 @@ SELECT current_setting('max_connections')::integer
 """
 )
 FLEET = Statement(
-    """
-SELECT name, host, threads, async_slots > 0 AS on_loop FROM django_jobs_worker
-WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+    f"""
+SELECT name, host, threads, async_slots > 0 AS on_loop FROM django_jobs_worker AS worker
+WHERE {IS_ALIVE}
 """
 )
 # Of each host the clock that is farthest away, and the names of workers that found it so.
 SKEWED = Statement(
-    """
+    f"""
 SELECT host, (array_agg(clock_skew ORDER BY abs(clock_skew) DESC))[1] AS skew,
     (array_agg(DISTINCT name::text ORDER BY name::text))[:5] AS workers
-FROM django_jobs_worker
-WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+FROM django_jobs_worker AS worker
+WHERE {IS_ALIVE}
   AND abs(clock_skew) > %(most)s::float8
 GROUP BY host ORDER BY max(abs(clock_skew)) DESC, host LIMIT 20
 """,

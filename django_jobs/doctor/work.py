@@ -14,6 +14,7 @@ from ..lifecycle.workflows.results import TAKEN_ARGUMENTS
 from ..lifecycle.workflows.stuck import stuck_runs
 from ..metrics import unclaimable
 from ..models import Queue
+from ..models.worker import IS_ALIVE
 from .findings import Finding, found
 from .history import at_least
 from .reading import Reader, Statement
@@ -27,7 +28,7 @@ MOST_LISTED = 20
 
 # Steps from one queue to the next in the index, so that queues without a row are found too.
 READY_QUEUES = Statement(
-    """
+    f"""
 WITH RECURSIVE ready AS (
     (SELECT queue FROM django_jobs_job WHERE status = 'ready' ORDER BY queue, rank, id LIMIT 1)
     UNION ALL
@@ -44,13 +45,11 @@ SELECT ready.queue AS name, queue.paused_at IS NOT NULL AS paused, queue.name IS
         ORDER BY job.rank, job.id LIMIT %(most)s) AS counted) AS ready,
     EXISTS (
         SELECT 1 FROM django_jobs_worker AS worker
-        WHERE worker.status IN ('running', 'draining')
-          AND worker.lease_expires_at >= clock_timestamp()
+        WHERE {IS_ALIVE}
           AND worker.queues @> to_jsonb(ready.queue)) AS served,
     EXISTS (
         SELECT 1 FROM django_jobs_worker AS worker
-        WHERE worker.status IN ('running', 'draining')
-          AND worker.lease_expires_at >= clock_timestamp()) AS any_alive
+        WHERE {IS_ALIVE}) AS any_alive
 FROM ready LEFT JOIN django_jobs_queue AS queue ON queue.name = ready.queue
 LIMIT 1000
 """,
@@ -59,7 +58,7 @@ LIMIT 1000
 
 # A worker that lives makes them ready within a poll, of any queue.
 OVERDUE_QUEUES = Statement(
-    """
+    f"""
 SELECT DISTINCT job.queue FROM (
     SELECT queue FROM django_jobs_job
     WHERE status = 'scheduled' AND available_at < statement_timestamp() - interval '60 s'
@@ -67,8 +66,7 @@ SELECT DISTINCT job.queue FROM (
 ) AS job LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
 WHERE queue.paused_at IS NULL AND NOT EXISTS (
     SELECT FROM django_jobs_worker AS worker
-    WHERE worker.status IN ('running', 'draining')
-      AND worker.lease_expires_at >= clock_timestamp())
+    WHERE {IS_ALIVE})
 """,
     lambda: {"most": MOST_COUNTED},
 )
@@ -91,7 +89,7 @@ def _next(columns: str) -> str:
             ORDER BY job.rank, job.id LIMIT {most}) AS head
         UNION ALL
         (SELECT {columns} FROM django_jobs_job
-         WHERE status = 'scheduled' ORDER BY available_at LIMIT {most})"""  # noqa: S608 — names
+         WHERE status = 'scheduled' ORDER BY available_at LIMIT {most})"""
 
 
 # One payload of each form, as in jobcheck.
@@ -109,7 +107,7 @@ FROM (
     LIMIT 1000
 ) AS form JOIN django_jobs_job_live AS job ON job.id = form.lowest
 ORDER BY 1, 2, 4
-""",  # noqa: S608 — a constant
+""",
     lambda: {"tried": MOST_TRIED, "types": list(registry.versions())},
 )
 
@@ -130,7 +128,7 @@ SELECT job_type, floor(least(max(generation), 1e15))::bigint AS generation FROM 
 WHERE generation >= {MANY}
 GROUP BY job_type
 ORDER BY max(generation) DESC, job_type LIMIT %(listed)s
-""",  # noqa: S608 — constants
+""",
     lambda: {"tried": MOST_TRIED, "listed": MOST_LISTED},
 )
 

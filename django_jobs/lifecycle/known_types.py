@@ -14,19 +14,19 @@ from math import inf
 
 from .. import registry
 from ..models.database import fetch, jobs_connection
+from ..models.worker import IS_ALIVE
 
 RECENT_SECONDS = 1.0
 
 # Workers of one release are alike: each kind is read once. Those of a release before versions were
 # reported read any.
-OF_WORKERS = """
+OF_WORKERS = f"""
 SELECT known.name, max(CASE WHEN worker.payload_versions IS NULL THEN 2147483647
     ELSE coalesce((worker.payload_versions -> known.name)::integer, 1) END)
 FROM (
     SELECT DISTINCT ON (jsonb_hash_extended(job_types, 0), payload_versions)
         job_types, payload_versions
-    FROM django_jobs_worker
-    WHERE status = 'running' AND lease_expires_at > statement_timestamp()) AS worker
+    FROM django_jobs_worker AS worker WHERE status = 'running' AND {IS_ALIVE}) AS worker
 CROSS JOIN LATERAL jsonb_array_elements_text(worker.job_types) AS known (name)
 GROUP BY known.name
 """

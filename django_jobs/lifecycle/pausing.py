@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from ..models.database import fetch, jobs_connection
+from ..models.worker import IS_ALIVE
 from . import known_types
 from .job_columns import READABLE
 from .notifying import GATES, notify_after_commit
@@ -50,9 +51,9 @@ GIVE_UP_SLOTS = _give_up_slots(OF_QUEUES)
 GIVE_UP_SLOTS_OF_CLOSED = _give_up_slots(f"({OF_QUEUES} OR NOT ({READABLE}))")
 
 
-SERVED = """
-SELECT jsonb_array_elements_text(queues) AS queue FROM django_jobs_worker
-WHERE status = 'running' AND lease_expires_at > statement_timestamp()
+SERVED = f"""
+SELECT jsonb_array_elements_text(queues) AS queue FROM django_jobs_worker AS worker
+WHERE status = 'running' AND {IS_ALIVE}
 """
 """The queues that running workers serve."""
 CLOSED = f"""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from django.db.models.functions import Now
-
 from .. import registry
 from ..api import replay_problem
 from ..conf import conf
@@ -14,7 +12,6 @@ from ..lifecycle.operations import dead_letters
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import Actor, OperationResult
 from ..models import BulkAction, BulkOperation, Job, Worker
-from ..models.worker import ALIVE
 
 Execute = Callable[[list[int], BulkOperation, Actor], OperationResult]
 
@@ -77,6 +74,5 @@ def knows(worker: Worker, job_type: str, version: int = 1) -> bool:
 
 
 def live_workers() -> list[Worker]:
-    """The workers whose lease has not run out."""
-    rows = Worker.objects.using(conf().database)
-    return list(rows.filter(status__in=ALIVE, lease_expires_at__gt=Now()))
+    """The workers that live, read."""
+    return list(Worker.objects.using(conf().database).alive())

@@ -17,6 +17,7 @@ from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import Past, past
 from ..lifecycle.run_totals import HOUR
 from ..models.database import database_time, fetch
+from ..models.worker import IS_ALIVE
 
 LONGEST = 10 * 365 * 86_400.0
 MOST_RUNNING = 10_000
@@ -169,16 +170,16 @@ ORDER BY job.queue, on_loop
 
 # A worker without named pools has one, of all its threads. Pools share the slots of the loop by
 # their threads.
-SLOTS = """
-SELECT queues, threads, async_slots, id FROM django_jobs_worker
-WHERE pools = '[]' AND status = 'running' AND lease_expires_at >= clock_timestamp()
+SLOTS = f"""
+SELECT queues, threads, async_slots, id FROM django_jobs_worker AS worker
+WHERE pools = '[]' AND status = 'running' AND {IS_ALIVE}
 UNION ALL
 SELECT pool.queues, pool.threads, CASE WHEN worker.async_slots > 0
     THEN greatest(worker.async_slots * pool.threads / worker.threads, 1) ELSE 0 END,
     worker.id
 FROM django_jobs_worker AS worker
 CROSS JOIN LATERAL jsonb_to_recordset(worker.pools) AS pool (queues jsonb, threads integer)
-WHERE worker.status = 'running' AND worker.lease_expires_at >= clock_timestamp()
+WHERE worker.status = 'running' AND {IS_ALIVE}
 """
 
 

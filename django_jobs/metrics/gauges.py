@@ -12,6 +12,7 @@ from ..lifecycle.pruning import SUCCESSES_KEPT, queues_without_successes
 from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..lifecycle.workers import MOST_STARTED
 from ..models.resource import FADED
+from ..models.worker import IS_ALIVE
 from .depth import DEPTH, DEPTHS
 from .forecast import SLOTS
 from .limits import BUSIEST_RESOURCES
@@ -121,23 +122,23 @@ PARTS = {
             + (SELECT count(*) FROM at_gates WHERE job_type = quarantine.job_type)) AS jobs
         FROM django_jobs_quarantine AS quarantine
         WHERE quarantine.lifted_at IS NULL ORDER BY 1 LIMIT 100""",
-    "workers": """
-        SELECT code_version AS version, CASE WHEN lease_expires_at < clock_timestamp()
-            THEN 'expired' ELSE status END AS status, count(*) AS workers
-        FROM django_jobs_worker WHERE status IN ('running', 'draining')
+    "workers": f"""
+        SELECT code_version AS version, CASE WHEN {IS_ALIVE} THEN status ELSE 'expired' END
+            AS status, count(*) AS workers
+        FROM django_jobs_worker AS worker WHERE status IN ('running', 'draining')
         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(series)s""",
-    "worker_slots": """
+    "worker_slots": f"""
         SELECT code_version AS version, kind, sum(slots) AS slots
         FROM django_jobs_worker AS worker
         CROSS JOIN LATERAL (VALUES ('thread', threads), ('async', async_slots)) AS of (kind, slots)
-        WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+        WHERE {IS_ALIVE}
         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(series)s""",
     "worker_jobs": f"""
         SELECT worker.code_version AS version,
-            sum(jobs) FILTER (WHERE worker.lease_expires_at >= clock_timestamp()) AS jobs,
+            sum(jobs) FILTER (WHERE {IS_ALIVE}) AS jobs,
             sum(CASE WHEN started < {MOST_STARTED} THEN started
                 ELSE least(jobs, worker.threads + worker.async_slots) END
-            ) FILTER (WHERE worker.lease_expires_at >= clock_timestamp()) AS busy,
+            ) FILTER (WHERE {IS_ALIVE}) AS busy,
             sum(worker.claim_failures) AS claim_failures
         FROM django_jobs_worker AS worker CROSS JOIN LATERAL (
             SELECT count(*) AS jobs, CASE jsonb_typeof(worker.started_jobs)

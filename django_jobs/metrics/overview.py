@@ -16,6 +16,7 @@ from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
 from ..lifecycle.compensating import FAILED as NOT_UNDONE
 from ..lifecycle.run_totals import FAILED, MINUTE, TIMES
 from ..models.database import fetch
+from ..models.worker import IS_ALIVE
 from .forecast import JOB_OF_RUN, SLOTS
 from .slo import MOST_LATE, OBJECTIVES
 from .stored import SHOWN, Parts, read_stored, statement, with_parts
@@ -178,8 +179,7 @@ PARTS = {
         ORDER BY name""",
     "workers": f"""
         SELECT id, name, host, pid, code_version AS version, threads, async_slots,
-            CASE WHEN lease_expires_at < clock_timestamp() THEN 'expired' ELSE status END
-                AS status,
+            CASE WHEN {IS_ALIVE} THEN status ELSE 'expired' END AS status,
             {SECONDS.format("heartbeat_at")} AS seconds, held.number AS jobs,
             coalesce(held.longest, '[]') AS longest
         FROM django_jobs_worker AS worker CROSS JOIN LATERAL (
@@ -191,9 +191,9 @@ PARTS = {
             FROM django_jobs_job_live AS job
             WHERE job.status = 'running' AND job.worker_id = worker.id) AS held
         WHERE worker.id = ANY(ARRAY(
-            SELECT id FROM django_jobs_worker WHERE status IN ('running', 'draining')
-            ORDER BY lease_expires_at >= clock_timestamp(), status, name, id LIMIT %(workers)s))
-        ORDER BY lease_expires_at >= clock_timestamp(), status, name, id""",
+            SELECT id FROM django_jobs_worker AS worker WHERE status IN ('running', 'draining')
+            ORDER BY {IS_ALIVE}, status, name, id LIMIT %(workers)s))
+        ORDER BY {IS_ALIVE}, status, name, id""",
     "due": f"""
         SELECT id, name, job_type, -{SECONDS.format("next_due_at")} AS seconds
         FROM django_jobs_schedule

@@ -9,6 +9,7 @@ from ..domain.schedules import ON_TIME_SECONDS
 from ..lifecycle.backlog import MOST_COUNTED
 from ..models import Schedule
 from ..models.database import fetch_named
+from ..models.worker import IS_ALIVE
 
 MAX_LAG = ON_TIME_SECONDS
 """Seconds that schedules may be overdue, or not looked at, before that is a problem."""
@@ -16,7 +17,7 @@ MAX_LAG = ON_TIME_SECONDS
 # The schedule that has been due longest is the head of its index, however many there are; those
 # without a next due time come behind it. Workers write a look with their heartbeat, so a worker
 # that has just started may have looked and not written it.
-SCHEDULES = """
+SCHEDULES = f"""
 SELECT
     (SELECT head.name FROM django_jobs_schedule AS head
      WHERE head.enabled AND head.paused_at IS NULL AND head.error = '' AND NOT head.stale
@@ -31,8 +32,8 @@ SELECT
      FROM django_jobs_worker WHERE status IN ('running', 'draining')) AS seen_seconds,
     (SELECT extract(epoch FROM clock_timestamp() - greatest(
         max(schedules_seen_at),
-        min(started_at) FILTER (WHERE lease_expires_at >= clock_timestamp())))::float8
-     FROM django_jobs_worker WHERE status IN ('running', 'draining')) AS unseen_seconds
+        min(started_at) FILTER (WHERE {IS_ALIVE})))::float8
+     FROM django_jobs_worker AS worker WHERE status IN ('running', 'draining')) AS unseen_seconds
 """
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..lifecycle.backlog import MOST_COUNTED
 from ..models.database import fetch_named
+from ..models.worker import IS_ALIVE
 from .limits import LINES
 
 # The first of each queue, of those that are blocked at their gates, and of the scheduled ones, if
@@ -40,8 +41,7 @@ def unclaimable_among(first: str) -> str:
 WITH alike AS MATERIALIZED (
     SELECT DISTINCT ON (jsonb_hash_extended(queues, 0), jsonb_hash_extended(job_types, 0),
         payload_versions) queues, job_types, payload_versions
-    FROM django_jobs_worker
-    WHERE status IN ('running', 'draining') AND lease_expires_at >= clock_timestamp()
+    FROM django_jobs_worker AS worker WHERE {IS_ALIVE}
 )
 SELECT seen.job_type, CASE WHEN alive.known THEN seen.version END AS version,
     sum(seen.ready)::bigint AS ready

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from django.db import models
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..separators import number_text
@@ -21,7 +22,20 @@ class WorkerStatus(models.TextChoices):
     LOST = "lost", _("lost")
 
 
-ALIVE = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
+NOT_ENDED = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
+IS_ALIVE = (
+    "worker.status IN ('running', 'draining') AND worker.lease_expires_at >= statement_timestamp()"
+)
+"""In SQL, of a table called ``worker``: it has not ended, and its lease has not run out. Its jobs
+are its own until then."""
+
+
+class WorkerQuerySet(models.QuerySet["Worker"]):
+    """Workers, by whether they live."""
+
+    def alive(self) -> Self:
+        """Those that have not ended, and whose lease has not run out: as :data:`IS_ALIVE`."""
+        return self.filter(status__in=NOT_ENDED, lease_expires_at__gte=Now())
 
 
 class Worker(models.Model):
@@ -79,6 +93,8 @@ class Worker(models.Model):
     stopped_at = TimestampField(_("stopped at"), null=True, blank=True)
     stop_reason = models.CharField(_("reason for stopping"), max_length=300, blank=True, default="")
 
+    objects = WorkerQuerySet.as_manager()
+
     class Meta:
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
@@ -108,9 +124,9 @@ class Worker(models.Model):
         return f"{self.host}:{self.pid}"
 
     @property
-    def is_alive(self) -> bool:
-        """Whether the worker is running or draining, as of the last write to the row."""
-        return self.status in ALIVE
+    def has_ended(self) -> bool:
+        """Whether the worker is neither running nor draining, as of the last write to the row."""
+        return self.status not in NOT_ENDED
 
 
 def in_hand_text(*processes: tuple[int, int, int]) -> tuple[str, str]:

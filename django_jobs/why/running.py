@@ -11,6 +11,7 @@ from ..conf import conf
 from ..domain.durations import duration_text
 from ..domain.states import JobState
 from ..models import Job, JobStatus, WorkerStatus
+from ..models.worker import IS_ALIVE
 from ..separators import localized, number_text
 from .explanation import Gate, GateState, Ref, Text, fill
 from .facts import Facts, Row, clock, moment
@@ -23,10 +24,9 @@ SELECT id, name, status, lease_expires_at, lease_expires_at < statement_timestam
             ORDER BY worker_id LIMIT 10000) AS job) AS jobs
 FROM django_jobs_worker AS worker WHERE id = %(worker)s
 """
-RESCUERS = """
+RESCUERS = f"""
 SELECT count(*) AS workers FROM (
-    SELECT FROM django_jobs_worker
-    WHERE status IN ('running', 'draining') AND lease_expires_at >= statement_timestamp()
+    SELECT FROM django_jobs_worker AS worker WHERE {IS_ALIVE}
     LIMIT 1000) AS alive
 """
 PROGRESS = """

@@ -12,6 +12,7 @@ from django.utils.translation import ngettext
 from .. import registry
 from ..domain.states import JobState
 from ..models import Job
+from ..models.worker import IS_ALIVE
 from ..separators import number_text
 from .explanation import Gate, GateState, Ref, Text, Value, fill, joined, plain
 from .facts import MOST_READ, Facts, Row, job_ref, moment
@@ -38,11 +39,11 @@ WHERE period = 3600 AND began_at >= date_bin('1 hour', now() - interval '1 day',
 # @> instead of a question to each: the arrays may name a thousand queues and job types.
 WORKERS = f"""
 SELECT id, name, code_version, status = 'running' AND drain_requested_at IS NULL AS claims,
-    lease_expires_at < statement_timestamp() AS expired, claim_failures, threads, async_slots,
+    NOT ({IS_ALIVE}) AS expired, claim_failures, threads, async_slots,
     pools, queues @> to_jsonb(%(queue)s::text) AS serves,
     job_types @> to_jsonb(%(job_type)s::text) AS knows,
     payload_versions IS NULL AS reads_any, payload_versions -> %(job_type)s AS version
-FROM django_jobs_worker WHERE status IN ('running', 'draining')
+FROM django_jobs_worker AS worker WHERE status IN ('running', 'draining')
 ORDER BY serves DESC, knows DESC, claims DESC, id LIMIT {MOST_WORKERS}
 """
 # What those hold that could take the job, also of other queues: these may share their threads.

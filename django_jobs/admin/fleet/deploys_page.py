@@ -14,7 +14,7 @@ from django.utils.translation import ngettext
 
 from ...metrics.forecast import Forecast, take_forecast
 from ...models import Worker
-from ...models.worker import ALIVE, in_hand_text
+from ...models.worker import NOT_ENDED, in_hand_text
 from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
@@ -56,7 +56,7 @@ class Command:
 
 def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """The versions, the commands and the forecast."""
-    alive = page.get_queryset(request).filter(status__in=ALIVE)
+    alive = page.get_queryset(request).filter(status__in=NOT_ENDED)
     workers = list(alive.order_by("host", "supervisor_pid", "started_at", "pk")[: MOST + 1])
     shown = workers[:MOST]
     return console_page(

@@ -19,7 +19,7 @@ from ...domain.search_terms import term
 from ...models import JobStatus, Schedule, Worker, WorkflowRun
 from ...models.querysets import ScheduleQuerySet
 from ...models.schedule_state import ScheduleState
-from ...models.worker import ALIVE
+from ...models.worker import NOT_ENDED
 from ...separators import number_text
 from .choices import choices_of
 
@@ -226,7 +226,7 @@ class WorkerFilter(NameFilter):
 
 
 def _alive(name: str) -> list[int]:
-    workers = Worker.objects.using(conf().database).filter(name=name, status__in=ALIVE)
+    workers = Worker.objects.using(conf().database).filter(name=name, status__in=NOT_ENDED)
     return list(workers.values_list("pk", flat=True))
 
 

@@ -14,7 +14,6 @@ from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.db.models import Q
-from django.db.models.functions import Now
 from django.forms.fields import InvalidJSONInput
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
@@ -38,7 +37,6 @@ from ...exceptions import JobsError
 from ...models import Backfill, Schedule, ScheduleException, Tick, Worker
 from ...models.database import database_time
 from ...models.fields import TimestampMax
-from ...models.worker import ALIVE
 from ..access.visible import Visible
 from ..base.actions import ModelAdmin
 from ..base.formatting import (
@@ -117,7 +115,7 @@ def list_notes() -> list[str]:
     alias = conf().database
     if not Schedule.objects.using(alias).armed().exists():
         return []
-    alive = Worker.objects.using(alias).filter(status__in=ALIVE, lease_expires_at__gte=Now())
+    alive = Worker.objects.using(alias).alive()
     seen = alive.aggregate(seen=TimestampMax("schedules_seen_at"))["seen"]
     if seen is None:
         return [_("No live worker checks the schedules, so none fires.")]

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 
 from ...models import Inspection, Job, Worker
 from ...models.database import jobs_connection
-from ...models.worker import ALIVE
+from ...models.worker import NOT_ENDED
 from .. import progress
 from ..notifying import INSPECT, notify_after_commit
 from ..scope import limited
@@ -67,7 +67,7 @@ def why_unanswered(question: Inspection) -> str:
     if not is_running(question):
         return gettext_noop("the attempt ended before its worker answered")
     worker = Worker.objects.using(question._state.db).filter(pk=question.worker_id)
-    if not worker.filter(status__in=ALIVE).exists():
+    if not worker.filter(status__in=NOT_ENDED).exists():
         return gettext_noop("its worker has ended, and its jobs are about to be recovered")
     if worker.filter(lease_expires_at__lt=Now()).exists():
         return gettext_noop(
