@@ -137,9 +137,9 @@ def test_the_role_of_a_site_may_only_enqueue() -> None:
         for call in forbidden:
             with pytest.raises(ProgrammingError, match="permission denied"), transaction.atomic():
                 call()
-    with acting_as("site", "UPDATE ON django_jobs_job;SELECT ON django_jobs_receipt"):
+    with acting_as("site", "UPDATE ON django_jobs_job_live;SELECT ON django_jobs_receipt"):
         assert job.signal("approval")
-    with acting_as("site", "UPDATE ON django_jobs_job"):
+    with acting_as("site", "UPDATE ON django_jobs_job, django_jobs_job_live"):
         assert cancel(job.pk)
     with acting_as("site", "SELECT ON django_jobs_run;USAGE ON SEQUENCE django_jobs_run_id_seq"):
         assert queue_pressure("default").ready > 0

@@ -26,14 +26,14 @@ SELECT holder.*, line.waiting
 FROM (
     SELECT id AS job, job_type, concurrency_key AS key, gates,
         extract(epoch FROM clock_timestamp() - claimed_at)::float8 AS seconds
-    FROM django_jobs_job
+    FROM django_jobs_job_live
     WHERE status = 'running' AND concurrency_key IS NOT NULL
       AND claimed_at <= clock_timestamp() - make_interval(secs => %(old)s)
     ORDER BY claimed_at
     LIMIT 50) AS holder
 CROSS JOIN LATERAL (
     SELECT count(*) AS waiting FROM (
-        SELECT 1 FROM django_jobs_job AS job
+        SELECT 1 FROM django_jobs_job_live AS job
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = holder.gates
         ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted) AS line
 WHERE line.waiting >= %(most)s

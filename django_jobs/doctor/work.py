@@ -30,10 +30,10 @@ MOST_LISTED = 20
 READY_QUEUES = Statement(
     f"""
 WITH RECURSIVE ready AS (
-    (SELECT queue FROM django_jobs_job WHERE status = 'ready' ORDER BY queue, rank, id LIMIT 1)
+    (SELECT queue FROM django_jobs_job_live WHERE status = 'ready' ORDER BY queue, rank, id LIMIT 1)
     UNION ALL
     SELECT next.queue FROM ready CROSS JOIN LATERAL (
-        SELECT job.queue FROM django_jobs_job AS job
+        SELECT job.queue FROM django_jobs_job_live AS job
         WHERE job.status = 'ready' AND job.queue > ready.queue
         ORDER BY job.queue, job.rank, job.id LIMIT 1) AS next
 )
@@ -41,7 +41,8 @@ SELECT ready.queue AS name, queue.paused_at IS NOT NULL AS paused, queue.name IS
     extract(epoch FROM clock_timestamp() - queue.paused_at)::float8 AS paused_seconds,
     queue.paused_reason,
     (SELECT count(*) FROM (
-        SELECT 1 FROM django_jobs_job AS job WHERE job.status = 'ready' AND job.queue = ready.queue
+        SELECT 1 FROM django_jobs_job_live AS job
+        WHERE job.status = 'ready' AND job.queue = ready.queue
         ORDER BY job.rank, job.id LIMIT %(most)s) AS counted) AS ready,
     EXISTS (
         SELECT 1 FROM django_jobs_worker AS worker
@@ -60,7 +61,7 @@ LIMIT 1000
 OVERDUE_QUEUES = Statement(
     f"""
 SELECT DISTINCT job.queue FROM (
-    SELECT queue FROM django_jobs_job
+    SELECT queue FROM django_jobs_job_live
     WHERE status = 'scheduled' AND available_at < statement_timestamp() - interval '60 s'
     ORDER BY available_at LIMIT %(most)s
 ) AS job LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
@@ -84,11 +85,11 @@ def _next(columns: str) -> str:
             SELECT greatest(20, %(tried)s / greatest(count(*), 1)) FROM django_jobs_queue)"""
     return f"""
         SELECT head.* FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
-            SELECT {columns} FROM django_jobs_job AS job
+            SELECT {columns} FROM django_jobs_job_live AS job
             WHERE job.status = 'ready' AND job.queue = queue.name
             ORDER BY job.rank, job.id LIMIT {most}) AS head
         UNION ALL
-        (SELECT {columns} FROM django_jobs_job
+        (SELECT {columns} FROM django_jobs_job_live
          WHERE status = 'scheduled' ORDER BY available_at LIMIT {most})"""
 
 

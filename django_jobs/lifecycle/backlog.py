@@ -27,7 +27,7 @@ from .gate_limits import (
     gated_up_to,
     limits_of,
 )
-from .job_columns import IN_LIVE, NewJobs
+from .job_columns import NewJobs
 from .opening import follow_dropped
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def ready_up_to(most: str, name: str = "queue.name") -> str:
     read the table and, for a queue without jobs, all of it.
     """
     return f"""(SELECT count(*) FROM (
-        SELECT 1 FROM django_jobs_job AS job
+        SELECT 1 FROM django_jobs_job_live AS job
         WHERE job.status = 'ready' AND job.queue = {name}
         ORDER BY job.rank, job.id LIMIT {most}) AS counted)"""
 
@@ -56,7 +56,7 @@ def ready_up_to(most: str, name: str = "queue.name") -> str:
 OLDEST_SECONDS = """(SELECT max(least(greatest(date_part('epoch', clock_timestamp())
         - date_part('epoch', head.available_at), 0), 1e9))
      FROM (
-        SELECT job.available_at FROM django_jobs_job AS job
+        SELECT job.available_at FROM django_jobs_job_live AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
         ORDER BY job.rank, job.id LIMIT 1000) AS head)"""
 
@@ -163,7 +163,7 @@ FROM span, generate_series(1, span.read) AS step (number), LATERAL (
       AND {LATELY}
     LIMIT 1) AS run,
 LATERAL (
-    SELECT queue FROM django_jobs_job WHERE id = run.job_id AND {IN_LIVE}
+    SELECT queue FROM django_jobs_job_live WHERE id = run.job_id
     UNION ALL
     SELECT queue FROM django_jobs_job
     WHERE id = run.job_id AND status IN ('succeeded', 'cancelled') AND {LATELY}

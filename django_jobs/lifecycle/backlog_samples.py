@@ -86,7 +86,7 @@ WITH totals AS (
     FROM django_jobs_runwatermark WHERE id = 1
 ), running AS (
     SELECT queue, count(*) AS jobs FROM (
-        SELECT queue FROM django_jobs_job WHERE status = 'running'
+        SELECT queue FROM django_jobs_job_live WHERE status = 'running'
         ORDER BY worker_id LIMIT %(most)s) AS job
     GROUP BY queue
 ), judged AS (

@@ -114,7 +114,7 @@ class Slots(Enum):
 
 CLAIMED_BY = f"""
 SELECT {CLAIMED}, job.worker_id
-FROM django_jobs_job AS job
+FROM django_jobs_job_live AS job
 WHERE job.worker_id = %(worker)s AND job.status = 'running'
   AND (%(ids)s::bigint[] IS NULL OR job.id = ANY(%(ids)s::bigint[]))
 ORDER BY job.id
@@ -130,7 +130,7 @@ LOCK_QUEUE = """
 SELECT max_concurrency FROM django_jobs_queue WHERE name = %(queue)s FOR NO KEY UPDATE
 """
 COUNT_RUNNING = """
-SELECT count(*) FROM django_jobs_job WHERE status = 'running' AND queue = %(queue)s
+SELECT count(*) FROM django_jobs_job_live WHERE status = 'running' AND queue = %(queue)s
 """
 
 

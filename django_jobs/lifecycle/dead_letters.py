@@ -24,9 +24,9 @@ from .pruning import LIVE, LONGEST_KEPT, PAGE, delete_expired, runs_go_with_jobs
 # The names of the queues that have dead jobs, found with one step in the index for each.
 QUEUES = """
 WITH RECURSIVE found AS (
-    (SELECT queue FROM django_jobs_job WHERE status = 'dead' ORDER BY queue LIMIT 1)
+    (SELECT queue FROM django_jobs_job_live WHERE status = 'dead' ORDER BY queue LIMIT 1)
     UNION ALL
-    SELECT (SELECT job.queue FROM django_jobs_job AS job
+    SELECT (SELECT job.queue FROM django_jobs_job_live AS job
             WHERE job.status = 'dead' AND job.queue > found.queue
             ORDER BY job.queue LIMIT 1)
     FROM found WHERE found.queue IS NOT NULL
@@ -41,7 +41,7 @@ SELECT queue FROM found WHERE queue IS NOT NULL
 BEYOND = """
 WITH bound AS MATERIALIZED (
     SELECT finished_at, id FROM (
-        (SELECT finished_at, id FROM django_jobs_job
+        (SELECT finished_at, id FROM django_jobs_job_live
          WHERE %(number)s::bigint IS NOT NULL AND workflow_run_id IS NULL
            AND status = 'dead' AND {column} = %(name)s AND job_type <> ALL(%(but)s::text[])
          ORDER BY finished_at DESC, id DESC
@@ -55,7 +55,7 @@ WITH bound AS MATERIALIZED (
 SELECT job.id, job.job_type, job.queue,
     CASE WHEN job.finished_at < statement_timestamp() - make_interval(secs => %(age)s::float8)
          THEN 'age' ELSE 'number' END AS reason
-FROM django_jobs_job AS job
+FROM django_jobs_job_live AS job
 WHERE job.status = 'dead' AND job.{column} = %(name)s AND job.job_type <> ALL(%(but)s::text[])
   AND job.workflow_run_id IS NULL
   AND (job.finished_at, job.id) <= ((SELECT finished_at FROM bound), (SELECT id FROM bound))
@@ -70,7 +70,7 @@ GROUP BY job_type, queue, reason
 # A receiver may have replayed some of them.
 DELETE = f"""
 WITH expired AS MATERIALIZED (
-    SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) AND status = 'dead'
+    SELECT id FROM django_jobs_job_live WHERE id = ANY(%(ids)s::bigint[]) AND status = 'dead'
 ), {delete_expired(LIVE)}
 SELECT id FROM jobs
 """

@@ -27,8 +27,9 @@ QueuePosition = tuple[float, int]
 """The place of a job in its queue: ``(rank, id)``."""
 
 IN_LIVE = "status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running', 'dead')"
-"""Of a statement that finds jobs by their ids: they are in the partition of the live and the dead
-jobs, and the planner reads no other one."""
+"""Of a statement that finds jobs by their ids and may end them, which moves them to the history:
+the planner reads the partition of the live and the dead jobs alone. Other statements name it: with
+the parent, a poll of the queues took 1.7 times as long to plan."""
 
 READABLE = "coalesce((%(types)s::jsonb -> job.job_type::text)::integer, -1) >= job.payload_version"
 """Of a statement about jobs that a worker with these types can run, in these versions. The planner

@@ -11,7 +11,7 @@ from typing import Any
 from ..domain.errors import clean
 from ..models.database import execute, fetch
 from .claiming import lease_lost
-from .job_columns import IN_LIVE, ClaimedJob
+from .job_columns import ClaimedJob
 
 LONGEST_NOTE = 200
 
@@ -20,7 +20,7 @@ LONGEST_NOTE = 200
 # transaction that would block a cancel. What a report leaves out keeps its stored value. The
 # LATERAL subquery with its LIMIT finds each job by its primary key; for a join the planner would
 # read all of a table of some ten thousand rows.
-REPORT = f"""
+REPORT = """
 INSERT INTO django_jobs_progress AS progress (
     job_id, attempt, fraction, note, checkpoint, reported_at)
 SELECT job.id, job.attempt, input.fraction, coalesce(input.note, ''), input.checkpoint::jsonb,
@@ -28,9 +28,8 @@ SELECT job.id, job.attempt, input.fraction, coalesce(input.note, ''), input.chec
 FROM json_to_recordset(%(rows)s::json) AS input (
     id bigint, attempt integer, worker bigint, fraction float8, note text, checkpoint text)
 CROSS JOIN LATERAL (
-    SELECT found.id, found.attempt FROM django_jobs_job AS found
+    SELECT found.id, found.attempt FROM django_jobs_job_live AS found
     WHERE found.id = input.id AND found.attempt = input.attempt AND found.worker_id = input.worker
-      AND found.{IN_LIVE}
     LIMIT 1) AS job
 ORDER BY job.id
 ON CONFLICT (job_id) DO UPDATE
@@ -112,11 +111,10 @@ def _row(report: ProgressReport) -> dict[str, Any]:
 
 
 # Fenced, so that an attempt that lost its lease makes no further call.
-LOOK_UP = f"""
+LOOK_UP = """
 WITH ours AS MATERIALIZED (
-    SELECT id FROM django_jobs_job
+    SELECT id FROM django_jobs_job_live
     WHERE id = %(id)s AND attempt = %(attempt)s AND worker_id = %(worker)s
-      AND {IN_LIVE}
 ), answered AS (
     UPDATE django_jobs_receipt SET prevented = prevented + 1
     WHERE job_id = (SELECT id FROM ours) AND key = %(key)s
@@ -173,7 +171,7 @@ WITH gone AS (
 INSERT INTO django_jobs_inspection (
     job_id, attempt, worker_id, asked_by, asked_at, thread, stack)
 SELECT job.id, job.attempt, job.worker_id, %(by)s, clock_timestamp(), '', ''
-FROM django_jobs_job AS job
+FROM django_jobs_job_live AS job
 WHERE job.id = ANY(%(ids)s::bigint[]) AND job.status = 'running'
 RETURNING id, job_id
 """

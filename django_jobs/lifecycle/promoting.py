@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..models.database import fetch
-from .job_columns import AT_THE_GATES, IN_LIVE
+from .job_columns import AT_THE_GATES
 from .pruning import SUCCESSES_KEPT, queues_without_successes
 
 BATCH = 2_000
@@ -22,21 +22,20 @@ IS_AWAITING = "status = 'waiting' AND awaits IS NOT NULL"
 # clock_timestamp().
 PROMOTE = f"""
 WITH due AS MATERIALIZED (
-    SELECT id FROM django_jobs_job
+    SELECT id FROM django_jobs_job_live
     WHERE status = 'scheduled' AND available_at <= statement_timestamp()
     ORDER BY available_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ), timed_out AS MATERIALIZED (
-    SELECT id FROM django_jobs_job
+    SELECT id FROM django_jobs_job_live
     WHERE {IS_AWAITING} AND available_at <= statement_timestamp()
     ORDER BY available_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, awaits = NULL
+UPDATE django_jobs_job_live AS job SET status = {AT_THE_GATES}, awaits = NULL
 WHERE job.id = ANY(ARRAY(SELECT id FROM due UNION ALL SELECT id FROM timed_out))
-  AND job.{IN_LIVE}
 RETURNING job.queue
 """
 
@@ -55,7 +54,7 @@ def promote(limit: int = BATCH) -> tuple[int, set[str]]:
 PEEK = f"""
 SELECT
     ARRAY(SELECT served.name FROM unnest(%(queues)s::text[]) AS served (name)
-          WHERE (SELECT job.id FROM django_jobs_job AS job
+          WHERE (SELECT job.id FROM django_jobs_job_live AS job
                  WHERE job.queue = served.name AND job.status = 'ready'
                  ORDER BY job.rank, job.id LIMIT 1) IS NOT NULL),
     ARRAY(SELECT queue.name FROM django_jobs_queue AS queue
@@ -64,12 +63,12 @@ SELECT
      FROM django_jobs_queue AS queue
      WHERE queue.name = ANY(%(queues)s::text[]) AND queue.retention ? 'succeeded'),
     extract(epoch FROM least(
-        (SELECT min(available_at) FROM django_jobs_job WHERE status = 'scheduled'),
-        (SELECT min(available_at) FROM django_jobs_job WHERE {IS_AWAITING})
+        (SELECT min(available_at) FROM django_jobs_job_live WHERE status = 'scheduled'),
+        (SELECT min(available_at) FROM django_jobs_job_live WHERE {IS_AWAITING})
     ) - clock_timestamp())::float8,
     CASE WHEN %(every)s THEN nullif(
         ARRAY(SELECT name::text FROM django_jobs_queue ORDER BY name), %(queues)s::text[]) END,
-    (SELECT job.id FROM django_jobs_job AS job
+    (SELECT job.id FROM django_jobs_job_live AS job
      WHERE job.status = 'blocked' AND job.gates IS NOT NULL
      ORDER BY job.gates, job.rank, job.id LIMIT 1) IS NOT NULL
 """

@@ -48,7 +48,7 @@ SELECT statement_timestamp()
 # its worker was declared lost. In any order, or 500 that are blocked would hide the others each
 # time.
 ABANDONED = """
-SELECT job.worker_id, job.id FROM django_jobs_job AS job
+SELECT job.worker_id, job.id FROM django_jobs_job_live AS job
 LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
 WHERE job.status = 'running' AND (worker.id IS NULL OR worker.status IN ('lost', 'stopped'))
 ORDER BY random()

@@ -21,15 +21,15 @@ from ..logs import log_event
 from ..models.database import ROW_ERRORS, fetch, is_of_a_row, jobs_connection, repeat_conflicts
 from .bulk_insert import rows_dropped
 from .claiming import claimed_by
-from .job_columns import IN_LIVE, Fence
+from .job_columns import Fence
 from .notifying import notify_after_commit
 from .opening import open_next
 from .settling import Ending, HandOver, Settled, ended_steps, give_back, settle
 
 # Reads no more of the row than it needs, and repairs the times that Python cannot read.
-END_UNSETTLEABLE = f"""
+END_UNSETTLEABLE = """
 WITH ended AS (
-    UPDATE django_jobs_job AS job
+    UPDATE django_jobs_job_live AS job
     SET status = 'dead', worker_id = NULL, finished_at = clock.now, started_at = NULL,
         result = NULL, last_error = %(summary)s, reason = %(reason)s,
         fingerprint = %(fingerprint)s,
@@ -39,7 +39,6 @@ WITH ended AS (
         expires_at = CASE WHEN isfinite(job.expires_at) THEN job.expires_at END
     FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
     WHERE job.id = %(id)s AND job.attempt = %(attempt)s AND job.worker_id = %(worker)s
-      AND job.{IN_LIVE}
     RETURNING job.id, job.attempt, job.available_at, job.claimed_at, job.finished_at
 ), written AS (
     INSERT INTO django_jobs_run (
@@ -56,13 +55,13 @@ SELECT id FROM ended
 """
 
 # Its own locks are released at once. It runs only when a batch of settles was cut short.
-LOCKED_BY_OTHERS = f"""
+LOCKED_BY_OTHERS = """
 WITH free AS MATERIALIZED (
-    SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE}
+    SELECT id FROM django_jobs_job_live WHERE id = ANY(%(ids)s::bigint[])
     FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT id FROM django_jobs_job
-WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE} AND id NOT IN (SELECT id FROM free)
+SELECT id FROM django_jobs_job_live
+WHERE id = ANY(%(ids)s::bigint[]) AND id NOT IN (SELECT id FROM free)
 """
 
 # A settle that moves a job deletes it here and inserts it there, where a trigger may return NULL.

@@ -195,14 +195,14 @@ SELECT id FROM deleted
 # Why a settle was refused: an earlier try wrote it and the answer to its commit was lost, a cancel
 # came in between, or the job is no longer ours. The outcome distinguishes a run that we wrote from
 # one that the reaper wrote for our attempt: that one is "lost".
-EXPLAIN_REFUSAL = f"""
+EXPLAIN_REFUSAL = """
 SELECT asked.id,
     (SELECT run.outcome FROM django_jobs_run AS run
      WHERE run.job_id = asked.id AND run.attempt = asked.attempt
        AND run.worker_id = asked.worker) AS outcome,
-    EXISTS (SELECT 1 FROM django_jobs_job AS job
+    EXISTS (SELECT 1 FROM django_jobs_job_live AS job
             WHERE job.id = asked.id AND job.attempt = asked.attempt
-              AND job.worker_id = asked.worker AND job.{IN_LIVE}) AS ours
+              AND job.worker_id = asked.worker) AS ours
 FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(workers)s::bigint[])
     AS asked (id, attempt, worker)
 """
@@ -212,11 +212,10 @@ FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(workers)s::bigint[])
 # locked, because a claimer that waits for one row claims nothing.
 GIVE_BACK = f"""
 WITH held AS MATERIALIZED (
-    SELECT job.id FROM django_jobs_job AS job
+    SELECT job.id FROM django_jobs_job_live AS job
     WHERE job.id = ANY(%(ids)s::bigint[])
       AND job.attempt = (%(attempts)s::integer[])[array_position(%(ids)s::bigint[], job.id)]
       AND job.worker_id = (%(workers)s::bigint[])[array_position(%(ids)s::bigint[], job.id)]
-      AND job.{IN_LIVE}
     ORDER BY job.id
     FOR NO KEY UPDATE SKIP LOCKED
 )

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from ..exceptions import SignalTimeout
 from ..models.database import fetch
 from .claiming import lease_lost
-from .job_columns import IN_LIVE, ClaimedJob
+from .job_columns import ClaimedJob
 
 SLEEP_KEY, SIGNAL_KEY = "sleep:", "signal:"
 """What the keys of these receipts begin with."""
 
-OURS = f"""
-    SELECT id, signals FROM django_jobs_job
-    WHERE id = %(id)s AND attempt = %(attempt)s AND worker_id = %(worker)s AND {IN_LIVE}
+OURS = """
+    SELECT id, signals FROM django_jobs_job_live
+    WHERE id = %(id)s AND attempt = %(attempt)s AND worker_id = %(worker)s
     FOR NO KEY UPDATE"""
 UNTIL = """
     SELECT id, %(key)s, %(attempt)s, jsonb_build_object(
@@ -58,7 +58,7 @@ FROM begun, ours
 # on. The jobs are locked.
 WAKE = f"""
 WITH sleeping AS MATERIALIZED (
-    SELECT id, available_at FROM django_jobs_job
+    SELECT id, available_at FROM django_jobs_job_live
     WHERE id = ANY(%(ids)s::bigint[]) AND status = 'scheduled' AND attempt > 0
 )
 UPDATE django_jobs_receipt AS receipt

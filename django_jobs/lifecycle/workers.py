@@ -65,7 +65,7 @@ FROM known LEFT JOIN renewed ON renewed.id = known.id
 """
 
 CANCELS = """
-SELECT worker_id, id, force_requested_at IS NOT NULL FROM django_jobs_job
+SELECT worker_id, id, force_requested_at IS NOT NULL FROM django_jobs_job_live
 WHERE status = 'running' AND worker_id = ANY(%(workers)s::bigint[])
   AND cancel_requested_at IS NOT NULL
 """

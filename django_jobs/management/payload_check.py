@@ -14,7 +14,6 @@ from .. import registry
 from ..api import stored_payload_problem
 from ..conf import conf
 from ..exceptions import PayloadError
-from ..lifecycle.job_columns import IN_LIVE
 from ..lifecycle.workflows.results import TAKEN_ARGUMENTS
 
 MOST_LISTED_PROBLEMS = 1_000
@@ -26,7 +25,7 @@ MOST_LISTED_PROBLEMS = 1_000
 JOBS = f"""
 COPY (
 SELECT job_type, payload_version, jobs, lowest,
-    (SELECT payload::text FROM django_jobs_job WHERE id = lowest AND {IN_LIVE}),
+    (SELECT payload::text FROM django_jobs_job_live WHERE id = lowest),
     CASE WHEN is_step THEN {TAKEN_ARGUMENTS.format(id="lowest")} ELSE '{{}}' END
 FROM (
     SELECT job_type, payload_version, is_step, count(*) AS jobs, min(id) AS lowest
@@ -34,7 +33,7 @@ FROM (
         SELECT id, job_type, payload_version, workflow_run_id IS NOT NULL AS is_step,
             CASE WHEN jsonb_typeof(payload) = 'object'
             THEN jsonb_path_query_array(payload, 'strict $.keyvalue().key') END AS names
-        FROM django_jobs_job
+        FROM django_jobs_job_live
         WHERE status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
     ) AS live
     GROUP BY job_type, payload_version, is_step, names

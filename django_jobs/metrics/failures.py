@@ -39,12 +39,12 @@ def _steps(status: str) -> str:
     key = "job.queue, job.job_type, job.fingerprint"
     return f"""
 RECURSIVE found AS (
-    (SELECT {key}, 1 AS place FROM django_jobs_job AS job
+    (SELECT {key}, 1 AS place FROM django_jobs_job_live AS job
      WHERE {status} AND job.queue >= coalesce(%(queue)s::text, '')
      ORDER BY {key} LIMIT 1)
     UNION ALL
     SELECT next.*, found.place + 1 FROM found CROSS JOIN LATERAL (
-        SELECT {key} FROM django_jobs_job AS job
+        SELECT {key} FROM django_jobs_job_live AS job
         WHERE {status} AND ({key}) > (found.queue, found.job_type, found.fingerprint)
         ORDER BY {key} LIMIT 1
     ) AS next
@@ -73,7 +73,7 @@ SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*, counted.number,
     CASE WHEN counted.number <= bound.most THEN counted.buckets ELSE (
         SELECT json_object_agg(part, (
             SELECT count(*) FROM (
-                SELECT FROM django_jobs_job AS job
+                SELECT FROM django_jobs_job_live AS job
                 WHERE {DEAD} AND {OF_GROUP}
                   AND job.finished_at >= %(begin)s::timestamptz
                       + make_interval(secs => (part - 1) * %(span)s::float8 / {BUCKETS})
@@ -84,12 +84,12 @@ SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*, counted.number,
         FROM generate_series(1, {BUCKETS}) AS part
     ) END AS buckets,
     newest.finished_at AS last, newest.last_error, newest.reason, newest.at_most_once,
-    (SELECT job.finished_at FROM django_jobs_job AS job
+    (SELECT job.finished_at FROM django_jobs_job_live AS job
      WHERE {DEAD} AND {OF_GROUP}
      ORDER BY job.queue, job.job_type, job.fingerprint, job.finished_at LIMIT 1) AS first
 FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
     SELECT job.finished_at, job.last_error, job.reason, job.at_most_once
-    FROM django_jobs_job AS job
+    FROM django_jobs_job_live AS job
     WHERE {DEAD} AND {OF_GROUP}
       AND job.finished_at >= %(since)s::timestamptz
     ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC, job.finished_at DESC
@@ -103,7 +103,7 @@ FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
             count(*) AS number
         FROM (
             SELECT date_part('epoch', job.finished_at - %(begin)s::timestamptz) AS seconds
-            FROM django_jobs_job AS job
+            FROM django_jobs_job_live AS job
             WHERE {DEAD} AND {OF_GROUP}
               AND job.finished_at >= %(since)s::timestamptz
             ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC,
@@ -122,12 +122,12 @@ def _retried_of(kept: str) -> str:
 WITH {kept}
 SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*,
     (SELECT count(*) FROM (
-        SELECT FROM django_jobs_job AS job WHERE {RETRIED} AND {OF_GROUP}
+        SELECT FROM django_jobs_job_live AS job WHERE {RETRIED} AND {OF_GROUP}
         LIMIT bound.most + 1
      ) AS counted) AS number,
     one.last_error, one.reason, one.at_most_once
 FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
-    SELECT job.last_error, job.reason, job.at_most_once FROM django_jobs_job AS job
+    SELECT job.last_error, job.reason, job.at_most_once FROM django_jobs_job_live AS job
     WHERE {RETRIED} AND {OF_GROUP} LIMIT 1
 ) AS one
 """
@@ -299,7 +299,7 @@ def _newest(columns: str, most: int) -> str:
     return f"""
 newest AS MATERIALIZED (
     SELECT dead.* FROM unnest(%(queues)s::text[]) AS one (queue) CROSS JOIN LATERAL (
-        SELECT {columns} FROM django_jobs_job AS job
+        SELECT {columns} FROM django_jobs_job_live AS job
         WHERE {DEAD_OF_GROUP}
           AND job.finished_at >= %(since)s::timestamptz
         ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC, job.finished_at DESC
@@ -334,7 +334,7 @@ FROM newest AS dead LEFT JOIN LATERAL (
 VERSIONS = _by_version(_newest(DIED, MOST_RUNS))
 VERSIONS_OF_JOBS = _by_version(f"""
 newest AS MATERIALIZED (
-    SELECT {DIED} FROM django_jobs_job AS job
+    SELECT {DIED} FROM django_jobs_job_live AS job
     WHERE job.id = ANY(%(jobs)s::bigint[]) AND job.status = 'dead'
 )""")
 
@@ -345,7 +345,7 @@ FROM unnest(%(queues)s::text[], %(job_types)s::text[], %(fingerprints)s::text[])
     WITH ORDINALITY AS one (queue, job_type, fingerprint, place)
 LEFT JOIN LATERAL (
     SELECT worker.code_version, dead.finished_at FROM (
-        SELECT {DIED} FROM django_jobs_job AS job
+        SELECT {DIED} FROM django_jobs_job_live AS job
         WHERE job.status = 'dead' AND job.queue = one.queue AND job.job_type = one.job_type
           AND job.fingerprint = one.fingerprint
         ORDER BY job.queue, job.job_type, job.fingerprint, job.finished_at LIMIT 1
@@ -356,7 +356,7 @@ LEFT JOIN LATERAL (
 ) AS oldest ON true
 LEFT JOIN LATERAL (
     SELECT right(run.traceback, 2000) AS traceback, dead.finished_at FROM (
-        SELECT {DIED} FROM django_jobs_job AS job
+        SELECT {DIED} FROM django_jobs_job_live AS job
         WHERE job.status = 'dead' AND job.queue = one.queue AND job.job_type = one.job_type
           AND job.fingerprint = one.fingerprint
         ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC, job.finished_at DESC

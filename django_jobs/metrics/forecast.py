@@ -35,7 +35,7 @@ WITH running AS MATERIALIZED (
     SELECT job_type, count(*) AS jobs, date_part('epoch', now() - max(claimed_at)) AS seconds
     FROM (SELECT job_type, claimed_at, worker_id,
               row_number() OVER (PARTITION BY worker_id ORDER BY claimed_at, id) AS place
-          FROM (SELECT id, job_type, claimed_at, worker_id FROM django_jobs_job
+          FROM (SELECT id, job_type, claimed_at, worker_id FROM django_jobs_job_live
                 WHERE status = 'running' ORDER BY worker_id LIMIT %(most)s) AS first) AS job
     LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
     WHERE job.place <= coalesce(worker.threads + worker.async_slots, job.place)

@@ -34,13 +34,13 @@ NAMED = """jsonb_array_elements_text(
 
 TAKEN = f"""
 SELECT 'resource', used.name, count(*) FROM (
-    SELECT resources FROM django_jobs_job
+    SELECT resources FROM django_jobs_job_live
     WHERE resources IS NOT NULL AND status IN ('ready', 'running')
     ORDER BY id LIMIT %(most)s
 ) AS job, {NAMED} AS used (name) GROUP BY used.name
 UNION ALL
 SELECT 'tenant', tenant, count(*) FROM (
-    SELECT tenant FROM django_jobs_job
+    SELECT tenant FROM django_jobs_job_live
     WHERE tenant IS NOT NULL AND status IN ('ready', 'running')
     ORDER BY queue, tenant LIMIT %(most)s
 ) AS job GROUP BY tenant
@@ -48,11 +48,11 @@ SELECT 'tenant', tenant, count(*) FROM (
 # Steps from one line to the next in the index, so that a line of a million jobs costs one step.
 LINES = """
 WITH RECURSIVE line AS (
-    (SELECT gates FROM django_jobs_job WHERE status = 'blocked' AND gates IS NOT NULL
+    (SELECT gates FROM django_jobs_job_live WHERE status = 'blocked' AND gates IS NOT NULL
      ORDER BY gates, rank, id LIMIT 1)
     UNION ALL
     SELECT next.gates FROM line CROSS JOIN LATERAL (
-        SELECT job.gates FROM django_jobs_job AS job
+        SELECT job.gates FROM django_jobs_job_live AS job
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates > line.gates
         ORDER BY job.gates, job.rank, job.id LIMIT 1
     ) AS next
@@ -62,7 +62,7 @@ SELECT gates FROM line LIMIT %(most)s
 WAITING = """
 SELECT line.gates, (
     SELECT count(*) FROM (
-        SELECT 1 FROM django_jobs_job AS job
+        SELECT 1 FROM django_jobs_job_live AS job
         WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
         ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted)
 FROM unnest(%(lines)s::text[]) AS line (gates)

@@ -24,13 +24,13 @@ WITH counted AS MATERIALIZED (
            AND began_at >= date_bin('1 hour', now() - interval '1 day', 'epoch'))
     GROUP BY queue, period
 ), overdue AS MATERIALIZED (
-    SELECT queue, available_at FROM django_jobs_job
+    SELECT queue, available_at FROM django_jobs_job_live
     WHERE status = 'scheduled' AND available_at < statement_timestamp()
     ORDER BY available_at LIMIT %(most)s
 )
 SELECT queue.name, queue.slo_seconds, queue.slo_target,
     (SELECT count(*) FROM (
-        SELECT job.available_at FROM django_jobs_job AS job
+        SELECT job.available_at FROM django_jobs_job_live AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
         ORDER BY job.rank, job.id LIMIT %(most)s) AS head
      WHERE head.available_at < now() - make_interval(secs => queue.slo_seconds))

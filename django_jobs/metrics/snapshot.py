@@ -53,7 +53,7 @@ OTHER_COUNTS = """
 SELECT 'scheduled', queue, count(*), nullif(least(greatest(
     date_part('epoch', clock_timestamp()) - date_part('epoch', min(available_at)), 0), 1e9), 0)
 FROM (
-    SELECT queue, available_at FROM django_jobs_job WHERE status = 'scheduled'
+    SELECT queue, available_at FROM django_jobs_job_live WHERE status = 'scheduled'
     ORDER BY available_at LIMIT %(most)s
 ) AS scheduled GROUP BY queue
 UNION ALL
@@ -62,13 +62,13 @@ SELECT 'running', queue, count(*), count(*) FILTER (
 FROM (
     SELECT queue, worker_id,
         row_number() OVER (PARTITION BY worker_id ORDER BY claimed_at, id) AS place
-    FROM (SELECT id, queue, worker_id, claimed_at FROM django_jobs_job WHERE status = 'running'
+    FROM (SELECT id, queue, worker_id, claimed_at FROM django_jobs_job_live WHERE status = 'running'
           ORDER BY worker_id LIMIT %(most)s) AS first
 ) AS running LEFT JOIN django_jobs_worker AS worker ON worker.id = running.worker_id
 GROUP BY queue
 UNION ALL
 SELECT 'dead', queue, count(*), NULL FROM (
-    SELECT queue FROM django_jobs_job WHERE status = 'dead'
+    SELECT queue FROM django_jobs_job_live WHERE status = 'dead'
     ORDER BY id LIMIT %(most)s
 ) AS dead GROUP BY queue
 """
@@ -78,7 +78,7 @@ SELECT worker.id, worker.name, worker.host, worker.pid, worker.status, worker.qu
     worker.threads, worker.async_slots, worker.pools, worker.code_version,
     extract(epoch FROM clock_timestamp() - worker.heartbeat_at)::float8 AS heartbeat_seconds,
     extract(epoch FROM worker.lease_expires_at - clock_timestamp())::float8 AS lease_seconds,
-    (SELECT count(*) FROM django_jobs_job AS job
+    (SELECT count(*) FROM django_jobs_job_live AS job
      WHERE job.status = 'running' AND job.worker_id = worker.id) AS claimed
 FROM django_jobs_worker AS worker
 WHERE worker.status IN ('running', 'draining')

@@ -17,7 +17,7 @@ from .limits import LINES
 FIRST = """
 SELECT queue.name AS queue, head.job_type, head.payload_version
 FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
-    SELECT job.job_type, job.payload_version FROM django_jobs_job AS job
+    SELECT job.job_type, job.payload_version FROM django_jobs_job_live AS job
     WHERE job.status = 'ready' AND job.queue = queue.name
     ORDER BY job.rank, job.id LIMIT %(most)s) AS head
 UNION ALL
@@ -25,7 +25,7 @@ UNION ALL
  WHERE status = 'blocked' AND gates IS NOT NULL
  ORDER BY gates, rank, id LIMIT %(most)s)
 UNION ALL
-(SELECT queue, job_type, payload_version FROM django_jobs_job WHERE status = 'scheduled'
+(SELECT queue, job_type, payload_version FROM django_jobs_job_live WHERE status = 'scheduled'
  ORDER BY available_at LIMIT %(upcoming)s)
 """
 
@@ -138,7 +138,7 @@ SELECT quarantine.job_type,
     extract(epoch FROM clock_timestamp() - quarantine.since)::float8 AS since_seconds,
     quarantine.reason, quarantine.by,
     (SELECT count(*) FROM (
-        SELECT 1 FROM django_jobs_job AS job
+        SELECT 1 FROM django_jobs_job_live AS job
         WHERE job.status = 'blocked' AND job.reason = 'quarantined'
           AND job.job_type = quarantine.job_type
         ORDER BY job.job_type, job.id LIMIT %(most)s) AS counted)

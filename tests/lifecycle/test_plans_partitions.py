@@ -16,7 +16,6 @@ import django_jobs
 from django_jobs.lifecycle import dropping
 from django_jobs.lifecycle.dropping import OF_KEPT_JOBS
 from django_jobs.lifecycle.history import JOBS, RUNS, PartitionedTable, with_names
-from django_jobs.lifecycle.job_columns import IN_LIVE
 from tests.factories import leaves, plan_nodes, run_sql
 
 NAMES = re.compile(r"\bdjango_jobs_(job|run)(_live|_history|_default|_history_default)?\b(?!')")
@@ -87,7 +86,7 @@ OF_WHY = {"why.admission.USERS", "why.admission.JOBS_OF_TENANT"}
 """Parts of ``metrics.gauges.REFRESH``, of that of the overview, of what the page of a limit and of
 what ``why`` reads, that are no statements without the rest of it."""
 PERIODS = {"seconds": "600", "day": "'2020-01-01'", "since": "now() - interval '1 day'"}
-FILLED = {"{column}": "queue", "{conditions}": "true", "{those}": f"job.{IN_LIVE}", "{{}}": "{}"}
+FILLED = {"{column}": "queue", "{conditions}": "true", "{those}": "true", "{{}}": "{}"}
 LIVE, DEFAULT = {"django_jobs_job_live"}, {"django_jobs_job_history_default"}
 
 OF_A_PARTITION: dict[str, tuple[PartitionedTable, set[str]]] = {

@@ -28,7 +28,7 @@ UNION ALL (SELECT 'job_type', seen.job_type FROM (
     UNION SELECT job_type FROM django_jobs_schedule
     UNION SELECT head.job_type
     FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
-        SELECT job.job_type FROM django_jobs_job AS job
+        SELECT job.job_type FROM django_jobs_job_live AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
         ORDER BY job.rank, job.id LIMIT 100) AS head
     ) AS seen ORDER BY 2 LIMIT %(most)s)
@@ -45,7 +45,7 @@ UNION ALL (SELECT 'job_type', seen.job_type FROM (
     WHERE period = 0 AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
     UNION SELECT head.job_type
     FROM queue CROSS JOIN LATERAL (
-        SELECT job.job_type FROM django_jobs_job AS job
+        SELECT job.job_type FROM django_jobs_job_live AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
         ORDER BY job.rank, job.id LIMIT 100) AS head
     ) AS seen ORDER BY 2 LIMIT %(most)s)

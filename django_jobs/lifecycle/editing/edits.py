@@ -25,7 +25,7 @@ from ...exceptions import OperationRefused
 from ...models import Job
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ...models.job import QUARANTINED
-from ..job_columns import IN_LIVE, gate_values
+from ..job_columns import gate_values
 from ..notifying import BLOCKED, notify_after_commit
 from ..operations.jobs import Actor, OperationResult, demand, name_of, replay_one
 from ..operations.signals import demand_of_step
@@ -49,7 +49,7 @@ SELECT job.id, job.status, job.job_type, job.queue, job.priority, job.payload::t
     job.payload_version, job.gates, job.workflow_run_id, job.idempotency_key,
     jsonb_typeof(job.headers), job.at_most_once, date_part('epoch', job.available_at),
     date_part('epoch', job.expires_at), {STATE}
-FROM django_jobs_job AS job WHERE job.id = %(id)s AND job.{IN_LIVE}
+FROM django_jobs_job_live AS job WHERE job.id = %(id)s
 """
 LOCK = f"{LOOK}FOR NO KEY UPDATE"
 
@@ -64,7 +64,7 @@ RECORDED = f"""jsonb_set(job.headers, '{{edits}}', jsonb_path_query_array(
 
 # A ready job whose gates stay the same keeps its slots. One with other gates waits for those.
 EDIT = f"""
-UPDATE django_jobs_job AS job SET
+UPDATE django_jobs_job_live AS job SET
     payload = coalesce(%(payload)s::jsonb, job.payload),
     payload_version = coalesce(%(payload_version)s, job.payload_version),
     queue = %(queue)s, priority = %(priority)s,
@@ -86,7 +86,7 @@ WHERE job.id = %(id)s AND job.status IN ('scheduled', 'blocked', 'ready', 'dead'
 RETURNING job.status
 """
 POSTPONE = """
-UPDATE django_jobs_job AS job SET status = 'scheduled', available_at = %(run_at)s,
+UPDATE django_jobs_job_live AS job SET status = 'scheduled', available_at = %(run_at)s,
     rank = date_part('epoch', %(run_at)s::timestamptz) - job.priority * %(weight)s::float8
 WHERE job.id = %(id)s AND job.status IN ('blocked', 'ready')
   AND %(run_at)s::timestamptz > clock_timestamp()

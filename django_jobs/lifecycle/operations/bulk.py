@@ -25,7 +25,6 @@ from ...models import BulkAction, BulkOperation, Job
 from ...models.database import database_time, execute, fetch, jobs_connection
 from ...signals import worker_event
 from ..dead_letters import queues_with_dead
-from ..job_columns import IN_LIVE
 from .jobs import LOCK_JOBS, Actor, demand, name_of
 
 PERMISSIONS: Mapping[str, str] = {
@@ -67,7 +66,7 @@ IDS = "job.id = ANY(%(ids)s::bigint[])"
 _PAGE = """
 WITH page AS MATERIALIZED (
     SELECT job.id, ({conditions}) AS matches
-    FROM django_jobs_job AS job
+    FROM django_jobs_job_live AS job
     WHERE {those} AND job.id > %(after)s::bigint AND job.id <= %(max_id)s::bigint
     ORDER BY job.id
     LIMIT %(page)s
@@ -99,8 +98,8 @@ LEFT JOIN LATERAL (
     ORDER BY run.attempt LIMIT 1
 ) AS first ON true
 LEFT JOIN LATERAL (
-    SELECT status FROM django_jobs_job AS job
-    WHERE job.id = awaited.job AND {IN_LIVE} LIMIT 1
+    SELECT status FROM django_jobs_job_live AS job
+    WHERE job.id = awaited.job LIMIT 1
 ) AS job ON true
 """
 
@@ -329,7 +328,7 @@ def statement(template: str, action: str, terms: Mapping[str, Any]) -> tuple[str
     """The statement for a action and terms, with the values of the terms as its parameters."""
     conditions = [CONDITIONS[name] for name in CONDITIONS if name in terms]
     dead = action in (BulkAction.REPLAY, BulkAction.DISMISS)
-    those = "job.status = 'dead'" if dead else f"job.{IN_LIVE}"
+    those = "job.status = 'dead'" if dead else "true"
     if "ids" in terms:
         those += f" AND {IDS}"
     sql = template.format(conditions=" AND ".join(conditions) or "true", those=those)

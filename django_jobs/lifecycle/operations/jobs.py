@@ -21,7 +21,7 @@ from ...domain.numbers import is_priority
 from ...exceptions import OperationRefused
 from ...models import Job, Worker
 from ...models.database import fetch, fetch_last, jobs_connection, repeat_conflicts
-from ..job_columns import AT_THE_GATES, IN_LIVE, REPLAYED
+from ..job_columns import AT_THE_GATES, REPLAYED
 from ..notifying import CANCELLED, GATES, notify_after_commit
 from ..opening import follow_cancelled
 from ..pausing import give_up_slots
@@ -34,8 +34,8 @@ Actor = Any
 
 # Runs before any operation on several jobs. All lock jobs in the order of their ids, so that they
 # cannot deadlock, and nothing changes between two statements of one operation.
-LOCK_JOBS = f"""
-SELECT id FROM django_jobs_job WHERE id = ANY(%(ids)s::bigint[]) AND {IN_LIVE}
+LOCK_JOBS = """
+SELECT id FROM django_jobs_job_live WHERE id = ANY(%(ids)s::bigint[])
 ORDER BY id
 FOR NO KEY UPDATE
 """
@@ -47,10 +47,10 @@ RETURNING id, workflow_run_id, gates IS NOT NULL
 """
 # The first reason is kept, and that of a stop by force replaces it. The settle keeps it too.
 ASK_TO_CANCEL = """
-UPDATE django_jobs_job SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()),
-    force_requested_at = CASE WHEN %(force)s::boolean
-                              THEN coalesce(force_requested_at, clock_timestamp())
-                              ELSE force_requested_at END,
+UPDATE django_jobs_job_live
+SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()),
+    force_requested_at = coalesce(
+        force_requested_at, CASE WHEN %(force)s::boolean THEN clock_timestamp() END),
     reason = CASE WHEN cancel_requested_at IS NULL
                        OR (%(force)s::boolean AND force_requested_at IS NULL)
                   THEN %(reason)s ELSE reason END
@@ -58,7 +58,7 @@ WHERE id = ANY(%(ids)s::bigint[]) AND status = 'running'
 RETURNING id
 """
 REPRIORITIZE = """
-UPDATE django_jobs_job AS job SET priority = %(priority)s,
+UPDATE django_jobs_job_live AS job SET priority = %(priority)s,
     rank = extract(epoch FROM job.available_at)::float8 - %(priority)s * queue.priority_weight
 FROM django_jobs_queue AS queue
 WHERE queue.name = job.queue AND job.id = ANY(%(ids)s::bigint[])
@@ -66,7 +66,7 @@ WHERE queue.name = job.queue AND job.id = ANY(%(ids)s::bigint[])
 RETURNING job.id, job.queue
 """
 RUN_NOW = f"""
-UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, available_at = clock.now,
+UPDATE django_jobs_job_live AS job SET status = {AT_THE_GATES}, available_at = clock.now,
     rank = job.rank + extract(epoch FROM clock.now)::float8
            - extract(epoch FROM job.available_at)::float8
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
@@ -75,7 +75,7 @@ RETURNING job.id, job.queue
 """
 REPLAY = f"""
 WITH forgotten AS ({FORGET_TIMEOUTS})
-UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, available_at = clock.now,
+UPDATE django_jobs_job_live AS job SET status = {AT_THE_GATES}, available_at = clock.now,
     rank = job.rank + extract(epoch FROM clock.now)::float8
            - extract(epoch FROM job.available_at)::float8, {REPLAYED}
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock

@@ -16,7 +16,7 @@ from ...models import Queue
 from ...models.database import fetch
 from ...registry import family
 from ..claiming import START
-from ..job_columns import AT_THE_GATES, IN_LIVE, QueuePosition
+from ..job_columns import AT_THE_GATES, QueuePosition
 from ..notifying import QUARANTINED, notify_after_commit
 from .jobs import Actor, demand, name_of
 
@@ -59,22 +59,22 @@ IN_FORCE = "SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL 
 
 # Looks at one page of a queue in the order of the claims, because that index has no job types. Jobs
 # that another session has locked are found at the next walk.
-BLOCK = f"""
+BLOCK = """
 WITH page AS MATERIALIZED (
-    SELECT rank, id, job_type FROM django_jobs_job
+    SELECT rank, id, job_type FROM django_jobs_job_live
     WHERE queue = %(queue)s AND status = 'ready'
       AND (rank, id) > (%(rank)s::float8, %(id)s::bigint)
     ORDER BY rank, id
     LIMIT %(page)s
 ), found AS MATERIALIZED (
-    SELECT id FROM django_jobs_job
+    SELECT id FROM django_jobs_job_live
     WHERE status = 'ready' AND id = ANY(ARRAY(
         SELECT id FROM page WHERE job_type IN (
             SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL)))
     FOR NO KEY UPDATE SKIP LOCKED
 ), blocked AS (
-    UPDATE django_jobs_job AS job SET status = 'blocked', reason = 'quarantined'
-    WHERE job.id = ANY(ARRAY(SELECT id FROM found)) AND job.{IN_LIVE}
+    UPDATE django_jobs_job_live AS job SET status = 'blocked', reason = 'quarantined'
+    WHERE job.id = ANY(ARRAY(SELECT id FROM found))
     RETURNING job.id
 )
 SELECT rank, id, (SELECT count(*) FROM page), (SELECT count(*) FROM blocked)
@@ -86,10 +86,10 @@ FROM page ORDER BY rank DESC, id DESC LIMIT 1
 # cannot leave its jobs blocked for ever.
 TYPES_TO_UNBLOCK = """
 WITH RECURSIVE blocked AS (
-    (SELECT job_type FROM django_jobs_job WHERE status = 'blocked' AND reason = 'quarantined'
+    (SELECT job_type FROM django_jobs_job_live WHERE status = 'blocked' AND reason = 'quarantined'
      ORDER BY job_type LIMIT 1)
     UNION ALL
-    SELECT (SELECT job.job_type FROM django_jobs_job AS job
+    SELECT (SELECT job.job_type FROM django_jobs_job_live AS job
             WHERE job.status = 'blocked' AND job.reason = 'quarantined'
               AND job.job_type > blocked.job_type
             ORDER BY job.job_type LIMIT 1)
@@ -101,14 +101,14 @@ WHERE blocked.job_type IS NOT NULL AND blocked.job_type NOT IN (
 """
 UNBLOCK = f"""
 WITH picked AS MATERIALIZED (
-    SELECT id FROM django_jobs_job
+    SELECT id FROM django_jobs_job_live
     WHERE status = 'blocked' AND reason = 'quarantined' AND job_type = %(job_type)s
     ORDER BY job_type, id
     LIMIT %(page)s
     FOR NO KEY UPDATE SKIP LOCKED
 ), freed AS (
-    UPDATE django_jobs_job AS job SET status = {AT_THE_GATES}, reason = ''
-    WHERE job.id = ANY(ARRAY(SELECT id FROM picked)) AND job.{IN_LIVE}
+    UPDATE django_jobs_job_live AS job SET status = {AT_THE_GATES}, reason = ''
+    WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING job.queue
 )
 SELECT queue, count(*) FROM freed GROUP BY queue

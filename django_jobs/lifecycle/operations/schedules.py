@@ -40,7 +40,7 @@ Request = Callable[[Schedule], JobRequest]
 """Returns what a schedule enqueues. Raises what an enqueue raises."""
 
 LIVE_OF_BACKFILL = """
-SELECT job.id FROM django_jobs_job AS job
+SELECT job.id FROM django_jobs_job_live AS job
 WHERE job.id = ANY(ARRAY(
     SELECT job_id FROM django_jobs_tick WHERE backfill_id = %(backfill)s AND job_id IS NOT NULL))
   AND job.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')

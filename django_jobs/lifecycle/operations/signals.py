@@ -19,7 +19,7 @@ from ...model_methods import implements
 from ...models import Job
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ...signals import worker_event
-from ..job_columns import AT_THE_GATES, IN_LIVE
+from ..job_columns import AT_THE_GATES
 from ..notifying import notify_after_commit
 from ..waits import SIGNAL_KEY
 from .jobs import Actor, OperationResult, demand, name_of
@@ -37,12 +37,12 @@ AWAITED = "job.status = 'waiting' AND job.awaits = %(name)s"
 # First, so that the signal sees the note of an attempt that has waited in vain: that locks the job
 # too. So does a settle that makes the job wait, and looks at the signals. Of two at once the second
 # sees what the first wrote.
-LOCK = f"""
-SELECT coalesce(octet_length(signals::text), 0) FROM django_jobs_job
-WHERE id = %(id)s AND {IN_LIVE} FOR NO KEY UPDATE
+LOCK = """
+SELECT coalesce(octet_length(signals::text), 0) FROM django_jobs_job_live
+WHERE id = %(id)s FOR NO KEY UPDATE
 """
 SIGNAL = f"""
-UPDATE django_jobs_job AS job SET
+UPDATE django_jobs_job_live AS job SET
     signals = coalesce(job.signals, '{{}}') || jsonb_build_object(%(name)s::text, %(data)s::jsonb),
     status = CASE WHEN {AWAITED} THEN {AT_THE_GATES} ELSE job.status END,
     awaits = CASE WHEN {AWAITED} THEN NULL ELSE job.awaits END,

@@ -33,12 +33,12 @@ SELECT
      WHERE enabled AND paused_at IS NULL AND error = ''
        AND next_due_at > statement_timestamp()) AS behind_in,
     (SELECT min(id) FROM django_jobs_schedule WHERE stale) IS NOT NULL AS stale,
-    (SELECT min(schedule_id) FROM django_jobs_job
+    (SELECT min(schedule_id) FROM django_jobs_job_live
      WHERE schedule_id IS NOT NULL AND status = 'waiting' AND awaits IS NULL) IS NOT NULL AS waiting
 """
 
 LIVE_JOBS = """
-SELECT schedule_id, id, status = 'waiting' AND awaits IS NULL FROM django_jobs_job
+SELECT schedule_id, id, status = 'waiting' AND awaits IS NULL FROM django_jobs_job_live
 WHERE schedule_id = ANY(%(schedules)s::bigint[])
   AND status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')
 ORDER BY id
