@@ -20,14 +20,10 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from . import registry
-        from .api import editing  # noqa: F401 — registers a method of models
-        from .api.waiting import waiter  # noqa: F401 — registers methods of models
         from .backend import discovery
         from .checks import project, schedules, settings  # noqa: F401 — register checks
         from .contrib import celery
-        from .lifecycle.operations import signals  # noqa: F401 — registers methods of models
         from .management.worker import beside_runserver
-        from .why import evaluation  # noqa: F401 — registers a method of models
         from .worker.handlers import built_in  # noqa: F401 — registers job types
 
         setting_changed.connect(follow_immediate, dispatch_uid="django_jobs.follow_immediate")

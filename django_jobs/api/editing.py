@@ -17,7 +17,6 @@ from ..lifecycle.editing.edits import Edited, StoredJob
 from ..lifecycle.operations.jobs import Actor, OperationResult, demand
 from ..lifecycle.scope import OUTSIDE, scope_of
 from ..lifecycle.workflows.results import taken_arguments
-from ..model_methods import implements
 from ..models import Job
 from ..models.database import needing_tables
 from .job_type import JobType
@@ -170,11 +169,3 @@ def _gates(
             return kept
         arguments = before if arguments is None else arguments
     return kept if arguments is None else chosen.gates_of(arguments)
-
-
-@implements("Job.edit")
-def _edit_of(job: Job, options: Mapping[str, Any]) -> None:
-    refused = edit_job(job.pk, **options).refused
-    if refused:
-        raise OperationRefused(f"job {job.pk}: {refused[job.pk]}")
-    job.refresh_from_db()

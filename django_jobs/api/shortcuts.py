@@ -17,7 +17,6 @@ from ..exceptions import OperationRefused, PayloadError
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations import workflows as workflow_operations
 from ..lifecycle.workflows.results import taken_arguments
-from ..model_methods import implements
 from ..models import Job, WorkflowRun
 from ..models.database import needing_tables
 from .gating import name_rule, resource_names
@@ -217,8 +216,8 @@ def replay_problem(job: Job) -> str | None:
     return payload_problem(job.job_type, job.payload_version, payload, taken, brief=True)
 
 
-@implements("WorkflowRun.retry")
-def _retry_of(run: WorkflowRun, reason: str) -> None:
+def retry_run(run: WorkflowRun, reason: str) -> None:
+    """As :meth:`~django_jobs.models.WorkflowRun.retry`, which calls it."""
     with needing_tables:
         refused = workflow_operations.retry([run.pk], check=replay_problem, reason=reason).refused
     if refused:

@@ -12,7 +12,8 @@ from ..domain.backoff import Backoff
 from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
-from ..model_methods import JobChanges, call
+from ..exceptions import OperationRefused
+from .above import JobChanges, above
 from .fields import FloatField, TagsField, TagsIndex, TimestampField
 from .missing_attributes import NotOfAJob
 from .permissions import JOB_PERMISSIONS
@@ -332,7 +333,7 @@ class Job(models.Model):
         """What a blocked or waiting job waits for, in words, and until when the handler of a
         scheduled one sleeps; empty for any other. It is read from the database, in one statement.
         ``manage.py jobwhy`` says more."""
-        return str(call("Job.blocked_by", self))
+        return str(above("why.evaluation.blocked_by")(self))
 
     def signal(self, name: str, data: Any = None) -> bool:
         """Send the job a signal for which its handler waits, or will wait, with
@@ -343,7 +344,7 @@ class Job(models.Model):
         it in vain. ``data`` is JSON with the limits of a payload; otherwise
         :class:`~django_jobs.PayloadError` is raised.
         """
-        return bool(call("Job.signal", self, name, data))
+        return bool(above("lifecycle.operations.signals.signal")(self.pk, name, data).done)
 
     async def asignal(self, name: str, data: Any = None) -> bool:
         """:meth:`signal` for async code."""
@@ -351,9 +352,12 @@ class Job(models.Model):
 
     def edit(self, **changes: Unpack[JobChanges]) -> None:
         """Change a job that has not started, or change a dead one and replay it; see
-        :class:`~django_jobs.model_methods.JobChanges`. The instance is read again. Raises what an
+        :class:`~django_jobs.models.above.JobChanges`. The instance is read again. Raises what an
         enqueue raises, and :class:`~django_jobs.OperationRefused` if the job has another state."""
-        call("Job.edit", self, changes)
+        refused = above("api.editing.edit_job")(self.pk, **changes).refused
+        if refused:
+            raise OperationRefused(f"job {self.pk}: {refused[self.pk]}")
+        self.refresh_from_db()
 
     def wait(self, timeout: float | None = None) -> JobStatus:
         """Wait until the job has ended, and return its status: ``succeeded``, ``dead`` or
@@ -365,11 +369,11 @@ class Job(models.Model):
         ``Job.DoesNotExist``: the job was deleted. While anything waits, the process has one
         connection to the database more.
         """
-        return JobStatus(call("Job.wait", self, timeout))
+        return JobStatus(above("api.waiting.waiter.wait")(self, timeout))
 
     async def await_end(self, timeout: float | None = None) -> JobStatus:
         """:meth:`wait` for async code. It holds no thread."""
-        return JobStatus(await call("Job.await_end", self, timeout))
+        return JobStatus(await above("api.waiting.waiter.await_end")(self, timeout))
 
     @property
     def backoff_rule(self) -> Backoff:

@@ -9,7 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.workflows import When, WorkflowState
-from ..model_methods import call
+from .above import above
 from .fields import TimestampField
 from .tenant import LONGEST_TENANT
 
@@ -168,7 +168,7 @@ class WorkflowRun(models.Model):
         """Cancel the steps that have not begun, and ask the running ones to stop. The run ends as
         ``cancelled`` with its last running step. Returns False, and changes nothing, if it has
         ended."""
-        return bool(call("WorkflowRun.cancel", self, reason))
+        return bool(above("lifecycle.operations.workflows.cancel")([self.pk], reason=reason).done)
 
     def retry(self, reason: str = "") -> None:
         """Start the failed and the cancelled steps again, and what was skipped because of them.
@@ -178,7 +178,7 @@ class WorkflowRun(models.Model):
         Raises :class:`OperationRefused` if none of these failed, or one cannot run with the current
         code.
         """
-        call("WorkflowRun.retry", self, reason)
+        above("api.shortcuts.retry_run")(self, reason)
 
     def signal(self, step: str, data: Any = None, *, name: str | None = None) -> bool:
         """Send a step, by its name, the data for which it waits.
@@ -191,7 +191,8 @@ class WorkflowRun(models.Model):
         signal, if there is no such step or it waits for none. ``data`` is JSON with the limits of a
         payload; otherwise :class:`PayloadError` is raised.
         """
-        return bool(call("WorkflowRun.signal", self, step, data, name))
+        send = above("lifecycle.operations.workflows.signal")
+        return bool(send(self.pk, step, data, name=name).done)
 
     async def acancel(self, reason: str = "") -> bool:
         """:meth:`cancel` for async code."""

@@ -11,7 +11,6 @@ from django.utils.translation import ngettext
 
 from ..domain.durations import duration_text
 from ..domain.states import LIVE, JobState
-from ..model_methods import implements
 from ..models import Job
 from ..separators import localized, number_text
 from . import admission, due, expected, queue, running, workers
@@ -143,7 +142,6 @@ def _start(start: Expected) -> str:
     return template % {"time": localized(duration_text(start.seconds))}
 
 
-@implements("Job.blocked_by")
 def blocked_by(job: Job) -> str:
     """What a blocked or waiting job waits for, in a list, and until when the handler of a scheduled
     one sleeps; empty for any other."""

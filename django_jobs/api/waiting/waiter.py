@@ -16,7 +16,6 @@ from asgiref.sync import sync_to_async
 
 from ...exceptions import JobsError
 from ...lifecycle.notifying import ask_for_end
-from ...model_methods import implements
 from ...models import Job, JobStatus
 from ...models.database import jobs_connection
 from .listener import listener
@@ -26,7 +25,6 @@ FIRST_LOOK, LONGEST_LOOK = 0.05, 1.0
 before."""
 
 
-@implements("Job.wait")
 def wait(job: Job, timeout: float | None) -> JobStatus:
     """Block this thread until the job has ended."""
     if _has_ended(job):
@@ -41,7 +39,6 @@ def wait(job: Job, timeout: float | None) -> JobStatus:
     return JobStatus(job.status)
 
 
-@implements("Job.await_end")
 async def await_end(job: Job, timeout: float | None) -> JobStatus:
     """Wait on the event loop, without a thread."""
     if await sync_to_async(_has_ended)(job):

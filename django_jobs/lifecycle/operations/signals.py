@@ -15,7 +15,6 @@ from ...domain.graph import SLEEP, WAIT
 from ...domain.payload import NotStorable, encode, key_problem
 from ...domain.states import FINAL
 from ...exceptions import PayloadError
-from ...model_methods import implements
 from ...models import Job
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from ...signals import worker_event
@@ -122,11 +121,6 @@ def _store(parameters: dict[str, Any], room: int) -> list[tuple[int | None, str 
 
 def _send_signalled(fields: dict[str, Any]) -> None:
     worker_event.send_robust("step_signalled", level=logging.INFO, fields=fields)
-
-
-@implements("Job.signal")
-def _signal_of(job: Job, name: str, data: Any) -> bool:
-    return bool(signal(job.pk, name, data).done)
 
 
 def demand_of_step(actor: Actor, id_: int, signal: str | None = None) -> None:

@@ -21,7 +21,6 @@ from ...domain.graph import WAIT
 from ...domain.states import FINAL, LIVE, PENDING, JobState
 from ...domain.workflows import WorkflowState
 from ...exceptions import OperationRefused
-from ...model_methods import implements
 from ...models import Job, WorkflowRun
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..notifying import CANCELLED, notify_after_commit
@@ -380,13 +379,3 @@ def _signallable(run: int) -> str:
 def _status_of(run: int) -> str | None:
     rows = WorkflowRun.objects.using(jobs_connection().alias).filter(pk=run)
     return rows.values_list("status", flat=True).first()
-
-
-@implements("WorkflowRun.cancel")
-def _cancel_of(run: WorkflowRun, reason: str) -> bool:
-    return bool(cancel([run.pk], reason=reason).done)
-
-
-@implements("WorkflowRun.signal")
-def _signal_of(run: WorkflowRun, step: str, data: Any, name: str | None) -> bool:
-    return bool(signal(run.pk, step, data, name=name).done)
