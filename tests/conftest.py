@@ -62,7 +62,8 @@ test's own, PostgreSQL's plans, the demo; and what looks at the sources alone.""
 
 ONCE = (
     *SLOW,
-    *("doctor/", "documents/", "domain/", "lifecycle/", "maintenance/", "metrics/", "why/"),
+    *("doctor/", "documents/", "domain/", "lifecycle/", "maintenance/", "metrics/", "scenes/"),
+    "why/",
     *("test_docs", "test_chance.py", "test_mutants.py", "test_release.py"),
     *("admin/access/test_visible.py", "contrib/celery/", "management/test_jobcheck.py"),
     *(
