@@ -83,7 +83,7 @@ EXAMINATIONS = (
     Examination(configuration.examine_date_style, ("D213",), (configuration.DATE_STYLE,)),
     Examination(configuration.examine_abandoned, ("D214",), (configuration.UNCHECKED,)),
     Examination(configuration.examine_checks, ()),
-    Examination(work.examine_queues, ("D301", "D302"), (work.READY_QUEUES, work.OVERDUE_QUEUES)),
+    Examination(work.examine_queues, ("D301", "D302"), work.IN_QUEUES),
     Examination(work.examine_types, ("D303", "D304"), (work.UNCLAIMABLE, work.QUEUES)),
     Examination(work.examine_payloads, ("D305",), (work.FORMS, server.FLEET)),
     Examination(schedules.examine_schedules, ("D306", "D307"), (schedules.UNHANDLED,)),
@@ -102,7 +102,7 @@ EXAMINATIONS = (
     Examination(
         incidents.examine_pauses,
         ("D322", "D324"),
-        (work.READY_QUEUES, incidents.PAUSED, incidents.QUARANTINED),
+        (*work.IN_QUEUES, incidents.PAUSED, incidents.QUARANTINED),
     ),
     Examination(incidents.examine_breakers, ("D323",), (incidents.BREAKERS,)),
 )

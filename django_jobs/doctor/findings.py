@@ -134,6 +134,21 @@ def found(number: str, problem: str, advice: str, *commands: str, **facts: Any) 
     )
 
 
+def at_least(count: int, most: int) -> str:
+    """``12``, or ``1,000+`` if counting stopped there."""
+    return f"{count:,}+" if count >= most else f"{count:,}"
+
+
+def jobs(count: int, most: int) -> str:
+    """``1 job``, ``12 jobs``, ``1,000+ jobs``."""
+    return f"{at_least(count, most)} {'job' if count == 1 else 'jobs'}"
+
+
+def jobs_wait(count: int, most: int) -> str:
+    """``1 job waits``, ``12 jobs wait``."""
+    return f"{jobs(count, most)} {'waits' if count == 1 else 'wait'}"
+
+
 def age(seconds: float) -> str:
     """``90 s``, ``5 min``, ``3 h``, ``2 days``."""
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):

@@ -16,7 +16,7 @@ from ..maintenance.history import expired_among
 from ..maintenance.retention import rules_in_force
 from ..models.database import migrate_command
 from ..models.worker import IS_ALIVE
-from .findings import CannotExamine, Finding, age, found
+from .findings import CannotExamine, Finding, age, at_least, found
 from .reading import Reader, Statement
 
 BEHIND_SECONDS = 600.0
@@ -202,8 +202,3 @@ def _waits_for_its_runs(partition: Partition, now: datetime) -> bool:
     age = timedelta(seconds=LONGEST_AGE if kept is None else min(kept, LONGEST_AGE))
     are_kept = partition.end + age + LATE > now
     return partition.table is JOBS and are_kept and keeps_many_steps(partition)
-
-
-def at_least(count: int, most: int) -> str:
-    """``12``, or ``1,000+`` if counting stopped there."""
-    return f"{count:,}+" if count >= most else f"{count:,}"

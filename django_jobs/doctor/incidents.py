@@ -9,10 +9,9 @@ from typing import Any
 from ..lifecycle.backlog import MOST_COUNTED as MOST_BLOCKED
 from ..metrics.limits import Usage, read_usages
 from ..metrics.unclaimable import FIRST_AT_GATES, QUARANTINES, QuarantineSnapshot
-from .findings import Finding, age, found
-from .history import at_least
+from .findings import Finding, age, found, jobs_wait
 from .reading import Reader, Statement
-from .work import MOST_COUNTED, READY_QUEUES
+from .work import MOST_COUNTED, read_queues
 
 FORGOTTEN_SECONDS = 3_600.0
 """A pause or a quarantine that holds back jobs for longer may have been forgotten."""
@@ -91,17 +90,17 @@ def examine_keys(read: Reader) -> Iterator[Finding]:
 
 def examine_pauses(read: Reader) -> Iterator[Finding]:
     """Queues, resources, tenants and job types that hold back jobs for long."""
-    for row in read(READY_QUEUES):
-        if row["paused"] and row["paused_seconds"] >= FORGOTTEN_SECONDS:
-            why = f" ({row['paused_reason']})" if row["paused_reason"] else ""
+    for queue in read_queues(read).queues:
+        if queue.waiting and (queue.paused_seconds or 0) >= FORGOTTEN_SECONDS:
+            why = f" ({queue.paused_reason})" if queue.paused_reason else ""
             yield found(
                 "D322",
-                f"The queue {row['name']!r} has been paused for {age(row['paused_seconds'])}{why}, "
-                f"and {at_least(row['ready'], MOST_COUNTED)} jobs are ready in it.",
+                f"The queue {queue.name!r} has been paused for {age(queue.paused_seconds or 0)}"
+                f"{why}, and {jobs_wait(queue.waiting, MOST_COUNTED)} in it.",
                 "Resume it in the admin when its reason is gone.",
-                queue=row["name"],
-                seconds=row["paused_seconds"],
-                ready=row["ready"],
+                queue=queue.name,
+                seconds=queue.paused_seconds,
+                waiting=queue.waiting,
             )
     yield from _paused_gates(read)
     for one in (QuarantineSnapshot(**row) for row in read(QUARANTINED)):
@@ -110,7 +109,7 @@ def examine_pauses(read: Reader) -> Iterator[Finding]:
                 "D324",
                 f"{one.job_type} has been quarantined for {age(one.since_seconds)}"
                 f"{f' ({one.reason})' if one.reason else ''}, and blocks {one.blocked_text} "
-                "jobs.",
+                f"{'job' if one.blocked_text == '1' else 'jobs'}.",
                 "Correct the handler, and lift the quarantine:",
                 f"manage.py jobquarantine lift {quote(one.job_type)}",
                 job_type=one.job_type,
@@ -125,7 +124,7 @@ def _paused_gates(read: Reader) -> Iterator[Finding]:
         yield found(
             "D322",
             f"The {row['kind']} {row['name']!r} has been paused for {age(row['seconds'])}"
-            f"{why}, and {_waiting(usage)} jobs wait for it.",
+            f"{why}, and {_jobs_wait(usage)} for it.",
             "Resume it when its reason is gone:",
             f"manage.py joblimit resume {row['kind']} {quote(row['name'])}",
             kind=row["kind"],
@@ -143,7 +142,7 @@ def examine_breakers(read: Reader) -> Iterator[Finding]:
         yield found(
             "D323",
             f"The breaker of the resource {row['name']!r} has been {state} for "
-            f"{age(row['seconds'])}{why}, and {_waiting(usage)} jobs wait for it.",
+            f"{age(row['seconds'])}{why}, and {_jobs_wait(usage)} for it.",
             "Look at what it guards, and close the breaker when that works again:",
             f"manage.py joblimit close {quote(row['name'])}",
             resource=row["name"],
@@ -173,5 +172,5 @@ def _with_waiting(
             yield row, usage
 
 
-def _waiting(usage: Usage) -> str:
-    return f"{usage.waiting:,}{'+' if usage.more_wait else ''}"
+def _jobs_wait(usage: Usage) -> str:
+    return jobs_wait(usage.waiting, usage.waiting + (not usage.more_wait))

@@ -12,11 +12,10 @@ from ..api.generations import GENERATION, MANY
 from ..lifecycle.compensating import FAILED, MOST_NAMED
 from ..lifecycle.workflows.results import TAKEN_ARGUMENTS
 from ..lifecycle.workflows.stuck import stuck_runs
-from ..metrics import unclaimable
+from ..metrics import snapshot, unclaimable
 from ..models import Queue
-from ..models.worker import IS_ALIVE
-from .findings import Finding, found
-from .history import at_least
+from ..models.database import migrate_command
+from .findings import Finding, found, jobs, jobs_wait
 from .reading import Reader, Statement
 from .server import FLEET
 
@@ -26,52 +25,12 @@ MOST_LOOKED_AT, MOST_TRIED = 10_000, 2_000
 equal shares of them, and at least 20. As many scheduled ones as are counted are looked at too."""
 MOST_LISTED = 20
 
-# Steps from one queue to the next in the index, so that queues without a row are found too.
-READY_QUEUES = Statement(
-    f"""
-WITH RECURSIVE ready AS (
-    (SELECT queue FROM django_jobs_job_live WHERE status = 'ready' ORDER BY queue, rank, id LIMIT 1)
-    UNION ALL
-    SELECT next.queue FROM ready CROSS JOIN LATERAL (
-        SELECT job.queue FROM django_jobs_job_live AS job
-        WHERE job.status = 'ready' AND job.queue > ready.queue
-        ORDER BY job.queue, job.rank, job.id LIMIT 1) AS next
+IN_QUEUES = (
+    Statement(snapshot.QUEUES, lambda: {"most": MOST_COUNTED}),
+    Statement(snapshot.OTHER_COUNTS, lambda: {"most": MOST_COUNTED}),
+    Statement(snapshot.WORKERS),
 )
-SELECT ready.queue AS name, queue.paused_at IS NOT NULL AS paused, queue.name IS NULL AS is_gone,
-    extract(epoch FROM clock_timestamp() - queue.paused_at)::float8 AS paused_seconds,
-    queue.paused_reason,
-    (SELECT count(*) FROM (
-        SELECT 1 FROM django_jobs_job_live AS job
-        WHERE job.status = 'ready' AND job.queue = ready.queue
-        ORDER BY job.rank, job.id LIMIT %(most)s) AS counted) AS ready,
-    EXISTS (
-        SELECT 1 FROM django_jobs_worker AS worker
-        WHERE {IS_ALIVE}
-          AND worker.queues @> to_jsonb(ready.queue)) AS served,
-    EXISTS (
-        SELECT 1 FROM django_jobs_worker AS worker
-        WHERE {IS_ALIVE}) AS any_alive
-FROM ready LEFT JOIN django_jobs_queue AS queue ON queue.name = ready.queue
-LIMIT 1000
-""",
-    lambda: {"most": MOST_COUNTED},
-)
-
-# A worker that lives makes them ready within a poll, of any queue.
-OVERDUE_QUEUES = Statement(
-    f"""
-SELECT DISTINCT job.queue FROM (
-    SELECT queue FROM django_jobs_job_live
-    WHERE status = 'scheduled' AND available_at < statement_timestamp() - interval '60 s'
-    ORDER BY available_at LIMIT %(most)s
-) AS job LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
-WHERE queue.paused_at IS NULL AND NOT EXISTS (
-    SELECT FROM django_jobs_worker AS worker
-    WHERE {IS_ALIVE})
-""",
-    lambda: {"most": MOST_COUNTED},
-)
-
+"""What waits in the queues, and their workers: as ``jobstatus`` reads it."""
 UNCLAIMABLE = Statement(
     unclaimable.UNCLAIMABLE,
     lambda: {"most": _share(MOST_LOOKED_AT, _queues()), "upcoming": MOST_COUNTED},
@@ -136,38 +95,55 @@ ORDER BY max(generation) DESC, job_type LIMIT %(listed)s
 COMPENSATIONS = Statement(FAILED, lambda: {"most": MOST_LISTED})
 
 START = "manage.py jobworker"
+OVERDUE_SECONDS = 60.0
+"""A worker that lives makes a scheduled job ready within a poll after it is due."""
 
 
 def examine_queues(read: Reader) -> Iterator[Finding]:
-    """Ready and due jobs in queues that no live worker serves."""
-    rows = [row for row in read(READY_QUEUES) if not row["paused"]]
-    names = {row["queue"] for row in read(OVERDUE_QUEUES)}
-    names |= {row["name"] for row in rows if not row["any_alive"]}
-    if names:
-        listed = sorted(names)
-        yield found(
-            "D301",
-            f"No worker is alive, and jobs are ready or have been due for a minute in "
-            f"{_listed(listed)}.",
-            "Start one:",
-            START,
-            queues=listed,
-        )
-        return
-    for row in rows:
-        if not row["served"]:
-            count = at_least(row["ready"], MOST_COUNTED)
+    """Jobs in queues that no worker serves, or whose row was deleted."""
+    now = read_queues(read)
+    if not snapshot.live_workers(now):
+        listed = [
+            queue.name
+            for queue in now.queues
+            if queue.waiting
+            or (not queue.paused and (queue.overdue_scheduled_seconds or 0) > OVERDUE_SECONDS)
+        ]
+        if listed:
             yield found(
-                "D302",
-                f"No live worker serves the queue {row['name']!r}, which has {count} ready jobs"
-                f"{' and no row' if row['is_gone'] else ''}.",
-                "Add it to the setting QUEUES and run migrate, and then start a worker for it:"
-                if row["is_gone"]
-                else "Add it to --queues or --pool of a worker, or start one for it:",
-                f"{START} --queues {quote(row['name'])}",
-                queue=row["name"],
-                ready=row["ready"],
+                "D301",
+                f"No worker is alive, and jobs wait or have been due for a minute in "
+                f"{_listed(listed)}.",
+                "Start one:",
+                START,
+                queues=listed,
             )
+            return
+    for queue in snapshot.lost_queues(now):
+        yield found(
+            "D302",
+            f"The queue {queue.name!r} has no row, so no worker claims its "
+            f"{jobs(queue.waiting, MOST_COUNTED)}.",
+            "Add it to the setting QUEUES and run migrate:",
+            migrate_command(),
+            queue=queue.name,
+            waiting=queue.waiting,
+        )
+    for queue in snapshot.unserved_queues(now):
+        yield found(
+            "D302",
+            f"No running worker serves the queue {queue.name!r}, in which "
+            f"{jobs_wait(queue.waiting, MOST_COUNTED)}.",
+            "Add it to --queues or --pool of a worker, or start one for it:",
+            f"{START} --queues {quote(queue.name)}",
+            queue=queue.name,
+            waiting=queue.waiting,
+        )
+
+
+def read_queues(read: Reader) -> snapshot.Snapshot:
+    """The queues and the workers of a snapshot."""
+    return snapshot.snapshot_of(*map(read, IN_QUEUES))
 
 
 def examine_types(read: Reader) -> Iterator[Finding]:
@@ -178,8 +154,8 @@ def examine_types(read: Reader) -> Iterator[Finding]:
     for one in unknown:
         yield found(
             "D303",
-            f"No live worker of their queue knows the type of {at_least(one.ready, most)} jobs "
-            f"that are ready, blocked at their gates or due next: {one.job_type}.",
+            f"No live worker of its queue knows the type {one.job_type}: "
+            f"{jobs_wait(one.ready, most)}, ready, blocked or due next.",
             "Deploy the code with its handler to the workers, declare the old name in aliases=[…], "
             "or cancel the jobs in the admin.",
             job_type=one.job_type,
@@ -188,9 +164,8 @@ def examine_types(read: Reader) -> Iterator[Finding]:
     for newer in unread:
         yield found(
             "D304",
-            f"{at_least(newer.ready, most)} jobs of {newer.job_type} that are ready, blocked at "
-            f"their gates or due next have payloads of version {newer.version}, which no live "
-            "worker of their queue reads.",
+            f"No live worker of its queue reads version {newer.version} of {newer.job_type}: "
+            f"{jobs_wait(newer.ready, most)}, ready, blocked or due next.",
             "Finish the deployment: start workers with the new code.",
             job_type=newer.job_type,
             version=newer.version,
@@ -211,16 +186,16 @@ def examine_payloads(read: Reader) -> Iterator[Finding]:
         if problem := stored_payload_problem(job_type, version, payload, taken, brief=True):
             count, first = problems.get((job_type, problem), (0, lowest))
             problems[job_type, problem] = count + form["jobs"], min(first, lowest)
-    for (job_type, problem), (jobs, lowest) in problems.items():
+    for (job_type, problem), (number, lowest) in problems.items():
         yield found(
             "D305",
-            f"This code cannot run {jobs:,} of the next jobs of {job_type}, the first is {lowest}: "
-            f"{problem}.",
+            f"This code cannot run {number:,} of the next jobs of {job_type}, the first is "
+            f"{lowest}: {problem}.",
             "Declare an upgrade of the payload, or deploy the code that reads it. To try all live "
             "jobs:",
             "manage.py jobcheck",
             job_type=job_type,
-            jobs=jobs,
+            jobs=number,
             lowest_id=lowest,
         )
 

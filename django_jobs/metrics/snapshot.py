@@ -4,13 +4,14 @@ of rows."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..domain.pressure import Level, level_of
 from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, ready_up_to
 from ..lifecycle.gate_limits import gated_up_to
-from ..models.database import fetch, fetch_named
+from ..models.database import fetch_named
 from .forecast import Forecast, take_forecast
 from .limits import ResourceSnapshot, TenantSnapshot, take_limits
 from .schedules import MAX_LAG, SchedulesSnapshot, problem_of_schedules, take_schedules
@@ -25,6 +26,8 @@ from .unclaimable import (
     take_unclaimable,
 )
 
+Rows = Sequence[Mapping[str, Any]]
+
 # Steps from one queue to the next in the index, so that queues whose row was deleted are found.
 QUEUES = f"""
 WITH RECURSIVE found AS (
@@ -35,7 +38,7 @@ WITH RECURSIVE found AS (
         WHERE job.status = 'ready' AND job.queue > found.queue
         ORDER BY job.queue, job.rank, job.id LIMIT 1) AS next
 )
-SELECT queue.name, line.paused_at IS NOT NULL AS paused,
+SELECT queue.name, line.name IS NULL AS gone, line.paused_at IS NOT NULL AS paused,
     coalesce(line.paused_reason, '') AS paused_reason, coalesce(line.paused_by, '') AS paused_by,
     extract(epoch FROM clock_timestamp() - line.paused_at)::float8 AS paused_seconds,
     line.max_concurrency, line.max_backlog,
@@ -50,8 +53,9 @@ ORDER BY queue.name
 # A worker makes scheduled jobs ready within a poll after they are due. A due time may be infinite,
 # and JSON has no infinity.
 OTHER_COUNTS = """
-SELECT 'scheduled', queue, count(*), nullif(least(greatest(
+SELECT 'scheduled' AS status, queue, count(*) AS jobs, nullif(least(greatest(
     date_part('epoch', clock_timestamp()) - date_part('epoch', min(available_at)), 0), 1e9), 0)
+    AS more
 FROM (
     SELECT queue, available_at FROM django_jobs_job_live WHERE status = 'scheduled'
     ORDER BY available_at LIMIT %(most)s
@@ -88,7 +92,8 @@ ORDER BY worker.name, worker.started_at, worker.id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
-    """One queue. Counts stop at 100,000. ``gated`` jobs wait at their gates.
+    """One queue. If it is ``gone``, it has jobs and no row, so no worker claims them. Counts stop
+    at 100,000. ``gated`` jobs wait at their gates.
     ``oldest_ready_seconds`` is how long its oldest ready job has been due, and
     ``overdue_scheduled_seconds`` its oldest scheduled one that no worker has made ready; None
     without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or ``"full"``; None without a
@@ -97,6 +102,7 @@ class QueueSnapshot:
     and also if it was paused by code."""
 
     name: str
+    gone: bool = False
     paused: bool = False
     paused_reason: str = ""
     paused_by: str = ""
@@ -112,6 +118,11 @@ class QueueSnapshot:
     dead: int = 0
     oldest_ready_seconds: float | None = None
     overdue_scheduled_seconds: float | None = None
+
+    @property
+    def waiting(self) -> int:
+        """The jobs that wait for a worker, or at their gates."""
+        return self.ready + self.gated
 
     @property
     def oldest_due_seconds(self) -> float | None:
@@ -164,38 +175,46 @@ class Snapshot:
         """The jobs that no live worker can run, ready or blocked at their gates, as far as they are
         counted."""
         return (
-            sum(queue.ready for queue in unserved_queues(self))
+            sum(queue.waiting for queue in (*unserved_queues(self), *lost_queues(self)))
             + sum(unknown.ready for unknown in self.unknown_job_types)
             + sum(unread.ready for unread in self.unread_versions)
         )
 
 
-def take_snapshot() -> Snapshot:
-    """Read all of it in fifteen statements. A queue that has jobs but no row, because the row was
-    deleted, is included."""
+def snapshot_of(queues: Rows, others: Rows, workers: Rows) -> Snapshot:
+    """What the rows of ``QUEUES``, ``OTHER_COUNTS`` and ``WORKERS`` say. A queue that has jobs but
+    no row, because the row was deleted, is included."""
     counts: dict[str, dict[str, Any]] = {}
-    for status, queue, count, more in fetch(OTHER_COUNTS, {"most": MOST_COUNTED}):
-        of_queue = counts.setdefault(queue, {})
-        of_queue[status] = count
-        if status == "scheduled":
-            of_queue["overdue_scheduled_seconds"] = more
-        elif status == "running":
-            of_queue["prefetched"] = int(more)
-    queues = [
-        QueueSnapshot(**_with_pressure(row), **counts.pop(row["name"], {}))
-        for row in fetch_named(QUEUES, {"most": MOST_COUNTED})
-    ]
-    queues += [QueueSnapshot(name=name, **counts[name]) for name in sorted(counts)]
-    unknown, unread = take_unclaimable()
-    resources, tenants = take_limits()
+    for row in others:
+        of_queue = counts.setdefault(row["queue"], {})
+        of_queue[row["status"]] = row["jobs"]
+        if row["status"] == "scheduled":
+            of_queue["overdue_scheduled_seconds"] = row["more"]
+        elif row["status"] == "running":
+            of_queue["prefetched"] = int(row["more"])
+    known = [QueueSnapshot(**_with_pressure(row), **counts.pop(row["name"], {})) for row in queues]
+    known += [QueueSnapshot(name=name, gone=True, **counts[name]) for name in sorted(counts)]
     return Snapshot(
-        queues=tuple(queues),
+        queues=tuple(known),
         workers=tuple(
             WorkerSnapshot(
                 **{**row, **{key: tuple(json.loads(row[key])) for key in ("queues", "pools")}}
             )
-            for row in fetch_named(WORKERS, {})
+            for row in workers
         ),
+    )
+
+
+def take_snapshot() -> Snapshot:
+    """Read all of it in fifteen statements."""
+    counted = {"most": MOST_COUNTED}
+    of_queues = snapshot_of(
+        fetch_named(QUEUES, counted), fetch_named(OTHER_COUNTS, counted), fetch_named(WORKERS, {})
+    )
+    unknown, unread = take_unclaimable()
+    resources, tenants = take_limits()
+    return replace(
+        of_queues,
         unknown_job_types=unknown,
         unread_versions=unread,
         quarantines=take_quarantines(),
@@ -203,11 +222,11 @@ def take_snapshot() -> Snapshot:
         resources=resources,
         tenants=tenants,
         objectives=take_objectives(),
-        forecast=take_forecast({queue.name: queue.ready for queue in queues}),
+        forecast=take_forecast({queue.name: queue.ready for queue in of_queues.queues}),
     )
 
 
-def _with_pressure(row: dict[str, Any]) -> dict[str, Any]:
+def _with_pressure(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with its level. Its jobs were counted up to ``max_backlog``."""
     limit, counts = row["max_backlog"], {name: row[name] for name in ("ready", "gated")}
     level = None if limit is None else level_of(sum(counts.values()), limit)
@@ -252,7 +271,11 @@ def stuck_jobs(snapshot: Snapshot) -> list[str]:
     most = 0 if any(queue.ready > MOST_LOOKED_AT for queue in snapshot.queues) else MOST_LOOKED_AT
     return [
         *(
-            f"{_jobs(queue.ready, 'ready ')} in a queue no live worker serves: {queue.name}"
+            f"{_jobs(queue.waiting)} in a queue without a row, which no worker claims: {queue.name}"
+            for queue in lost_queues(snapshot)
+        ),
+        *(
+            f"{_jobs(queue.waiting)} in a queue no running worker serves: {queue.name}"
             for queue in unserved_queues(snapshot)
         ),
         *(
@@ -269,11 +292,22 @@ def stuck_jobs(snapshot: Snapshot) -> list[str]:
 
 
 def unserved_queues(snapshot: Snapshot) -> list[QueueSnapshot]:
-    """The queues with ready jobs that no live worker serves."""
-    served = {name for worker in live_workers(snapshot) for name in worker.queues}
-    return [queue for queue in snapshot.queues if queue.ready and queue.name not in served]
+    """The queues in which jobs wait and that no worker serves. One that drains takes no more of
+    them, and a pause is the reason of a paused queue."""
+    running = (worker for worker in live_workers(snapshot) if worker.status == "running")
+    served = {name for worker in running for name in worker.queues}
+    return [
+        queue
+        for queue in snapshot.queues
+        if queue.waiting and not (queue.gone or queue.paused or queue.name in served)
+    ]
 
 
-def _jobs(count: int, state: str = "", *, most: int = MOST_COUNTED) -> str:
+def lost_queues(snapshot: Snapshot) -> list[QueueSnapshot]:
+    """The queues in which jobs wait and whose row was deleted."""
+    return [queue for queue in snapshot.queues if queue.waiting and queue.gone]
+
+
+def _jobs(count: int, *, most: int = MOST_COUNTED) -> str:
     number = capped(count, most)
-    return f"{number} {state}{'job' if number == '1' else 'jobs'}"
+    return f"{number} {'job' if number == '1' else 'jobs'}"

@@ -21,7 +21,7 @@ from django_jobs.doctor.work import (
 )
 from django_jobs.lifecycle.operations import workflows
 from django_jobs.metrics.unclaimable import take_unclaimable
-from django_jobs.models import Job, Queue
+from django_jobs.models import Job, Queue, Worker
 from tests.app.flow_jobs import send_parcel
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
@@ -72,16 +72,34 @@ def test_a_queue_that_no_living_worker_serves_is_found() -> None:
     register_worker(queues=["default"])
     noop.using(queue="bulk").enqueue_many([{}] * 3)
     (unserved,) = findings(examine_queues, "D302")
-    assert unserved.facts == {"queue": "bulk", "ready": 3}
+    assert unserved.facts == {"queue": "bulk", "waiting": 3}
     assert unserved.commands == ("manage.py jobworker --queues bulk",)
     bulk = Queue.objects.filter(name="bulk")
     bulk.update(paused_at="2026-01-01T00:00Z")
     assert not findings(examine_queues, "D302")
     bulk.delete()
     (gone,) = findings(examine_queues, "D302")
-    assert "and no row" in gone.problem
-    register_worker(queues=["bulk"])
+    assert gone.problem == "The queue 'bulk' has no row, so no worker claims its 3 jobs."
+    register_worker(queues=["bulk"])  # which claims none of them
+    assert findings(examine_queues, "D302") == [gone]
+    Queue.objects.create(name="bulk")
     assert not findings(examine_queues, "D302")
+    Worker.objects.filter(queues=["bulk"]).update(status="draining")  # it takes no more of them
+    assert findings(examine_queues, "D302")
+    Worker.objects.update(lease_expires_at="2026-01-01T00:00Z")
+    (none,) = findings(examine_queues, "D301")
+    assert none.facts == {"queues": ["bulk"]}
+
+
+def test_jobs_at_their_gates_wait_for_a_worker_too() -> None:
+    register_worker(queues=["bulk"])
+    noop.using(concurrency_key="one").enqueue_many([{}] * 2)
+    assert not Job.objects.filter(status="ready")
+    (unserved,) = findings(examine_queues, "D302")
+    assert unserved.facts == {"queue": "default", "waiting": 2}
+    Worker.objects.all().delete()
+    (none,) = findings(examine_queues, "D301")
+    assert none.facts == {"queues": ["default"]}
 
 
 def test_types_of_jobs_that_are_due_next_are_looked_at_before_they_are_ready() -> None:
@@ -96,9 +114,7 @@ def test_types_of_jobs_that_are_due_next_are_looked_at_before_they_are_ready() -
     run_sql("UPDATE django_jobs_job SET payload_version = 7 WHERE job_type = 'app.add'")
     (unknown,) = findings(examine_types, "D303")
     assert unknown.facts == {"job_type": "shop.gone", "jobs": 3}
-    assert (
-        "of 3 jobs that are ready, blocked at their gates or due next: shop.gone" in unknown.problem
-    )
+    assert "knows the type shop.gone: 3 jobs wait" in unknown.problem
     (unread,) = findings(examine_types, "D304")
     assert unread.facts == {"job_type": "app.add", "version": 7, "jobs": 1}
     assert take_unclaimable() == ((), ())
@@ -123,10 +139,10 @@ def test_jobs_that_were_counted_to_a_bound_are_said_to_be_at_least_as_many() -> 
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone'")
     (unknown,) = findings(examine_types, "D303")
     assert unknown.facts == {"job_type": "shop.gone", "jobs": MOST_COUNTED}
-    assert " knows the type of 1,000+ jobs that are ready" in unknown.problem
+    assert ": 1,000+ jobs wait" in unknown.problem
     run_sql("UPDATE django_jobs_job SET job_type = 'app.noop', payload_version = 7")
     (newer,) = findings(examine_types, "D304")
-    assert newer.problem.startswith("1,000+ jobs of app.noop that are ready")
+    assert ": 1,000+ jobs wait" in newer.problem
 
 
 def test_payloads_that_this_code_cannot_read_are_found() -> None:

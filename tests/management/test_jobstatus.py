@@ -193,7 +193,7 @@ def test_ready_jobs_in_a_queue_without_a_worker_are_shown() -> None:
     noop.using(queue="bulk").enqueue()
     assert "serves" not in status()
     register_worker("web-1")
-    assert status().rstrip().endswith("1 ready job in a queue no live worker serves: bulk")
+    assert status().rstrip().endswith("1 job in a queue no running worker serves: bulk")
     register_worker("web-2", queues=["bulk"])
     assert "serves" not in status()
 
@@ -300,7 +300,7 @@ def test_a_check_fails_for_jobs_that_no_live_worker_can_run() -> None:
     noop.enqueue()
     assert status("--check") == "OK\n"
     noop.using(queue="bulk").enqueue()
-    served = "1 ready job in a queue no live worker serves: bulk"
+    served = "1 job in a queue no running worker serves: bulk"
     with pytest.raises(CommandError, match=f"^{served}$") as refused:
         status("--check")
     assert refused.value.returncode == 1

@@ -107,7 +107,7 @@ class Workers:
 
     def no_worker_and_jobs_are_ready(self) -> Job:
         """why workers: No worker is alive.
-        doctor D301 No worker is alive, and jobs are ready or have been due for a minute in default.
+        doctor D301 No worker is alive, and jobs wait or have been due for a minute in default.
         overview error: No worker is alive. 1 job waits.
         status no worker is alive
         metrics jobs{default,ready} 1; queue_slots{7 series} 0; workers{running} gone
@@ -125,7 +125,7 @@ class Workers:
 
     def no_worker_and_jobs_are_due(self) -> Job:
         """why workers: No worker is alive.
-        doctor D301 No worker is alive, and jobs are ready or have been due for a minute in default.
+        doctor D301 No worker is alive, and jobs wait or have been due for a minute in default.
         overview error: No worker is alive. 0 jobs wait.
         status no worker is alive
         metrics overdue_scheduled_age_seconds{default} > 5 min; queue_slots{7 series} 0;
@@ -139,7 +139,7 @@ class Workers:
 
     def lease_of_the_only_worker_expired(self) -> Job:
         """why workers: The leases of all workers that could take it have expired.
-        doctor D301 No worker is alive, and jobs are ready or have been due for a minute in default.
+        doctor D301 No worker is alive, and jobs wait or have been due for a minute in default.
         overview error: No worker is alive. 1 job waits.
         overview error: web-1 has sent no heartbeat for ….
         status no worker is alive
@@ -181,10 +181,11 @@ class Workers:
 
     def only_worker_ends(self) -> Job:
         """why workers: All workers that could take it are draining.
-        overview error: default: no live worker serves this queue. 1 job waits.
+        doctor D302 No running worker serves the queue 'default', in which 1 job waits.
+        overview error: default: no running worker serves this queue. 1 job waits.
+        status 1 job in a queue no running worker serves: default
         metrics jobs{default,ready} 1; queue_slots{7 series} 0; workers{running} gone
         alerts DjangoJobsNoWorker"""
-        # disagree: it serves its queue for doctor and status, and for no other.
         # Its heartbeat has seen that it is to drain.
         job = self.only_worker_drains()
         Worker.objects.update(status="draining")
@@ -193,11 +194,11 @@ class Workers:
     def no_worker_and_jobs_wait_at_gates(self) -> Job:
         """why turn, workers: Waits for its turn among the tenants of queue default. Also: no worker
             is alive.
-        overview error: No worker is alive. 0 jobs wait.
+        doctor D301 No worker is alive, and jobs wait or have been due for a minute in default.
+        overview error: No worker is alive. 1 job waits.
         status no worker is alive
-        metrics queue_slots{7 series} 0; workers{running} gone
+        metrics jobs{default,blocked} 1; queue_slots{7 series} 0; workers{running} gone
         alerts DjangoJobsNoWorker"""
-        # disagree: 0 jobs wait, and 1 does; the doctor counts ready ones alone.
         no_workers()
         return bill_tenant.enqueue("acme")
 
@@ -215,9 +216,9 @@ class Workers:
 class Queues:
     def queue_is_unserved(self) -> Job:
         """why workers: No live worker serves this queue.
-        doctor D302 No live worker serves the queue 'bulk', which has 1 ready jobs.
-        overview error: bulk: no live worker serves this queue. 1 job waits.
-        status 1 ready job in a queue no live worker serves: bulk
+        doctor D302 No running worker serves the queue 'bulk', in which 1 job waits.
+        overview error: bulk: no running worker serves this queue. 1 job waits.
+        status 1 job in a queue no running worker serves: bulk
         metrics jobs{bulk,ready} 1; queue_slots{6 series} 0
         alerts DjangoJobsQueueUnserved"""
         run_sql("UPDATE django_jobs_worker SET queues = %s", ['["default"]'])
@@ -225,9 +226,12 @@ class Queues:
 
     def queue_has_no_row(self) -> Job:
         """why queue: The queue bulk no longer exists.
+        doctor D302 The queue 'bulk' has no row, so no worker claims its 1 job.
         doctor D314 The queue 'bulk' of QUEUES has no row.
-        metrics jobs{bulk,ready} 1; {6 series} gone"""
-        # disagree: no job of it is claimed; D314 is about the setting, the others say nothing.
+        overview error: bulk has no row, so no worker claims its jobs. 1 job waits.
+        status 1 job in a queue without a row, which no worker claims: bulk
+        metrics {7 series} gone; jobs{bulk,ready} 1
+        alerts DjangoJobsQueueUnserved"""
         job = noop.using(queue="bulk").enqueue()
         Queue.objects.filter(name="bulk").delete()
         return job
@@ -235,11 +239,12 @@ class Queues:
     def queue_without_a_row_is_unserved(self) -> Job:
         """why queue, workers: The queue bulk no longer exists. Also: no live worker serves this
             queue.
-        doctor D302 No live worker serves the queue 'bulk', which has 1 ready jobs and no row.
+        doctor D302 The queue 'bulk' has no row, so no worker claims its 1 job.
         doctor D314 The queue 'bulk' of QUEUES has no row.
-        status 1 ready job in a queue no live worker serves: bulk
-        metrics jobs{bulk,ready} 1; {6 series} gone; queue_slots{5 series} 0"""
-        # disagree: an outage for doctor and status, and no alert or problem.
+        overview error: bulk has no row, so no worker claims its jobs. 1 job waits.
+        status 1 job in a queue without a row, which no worker claims: bulk
+        metrics {7 series} gone; jobs{bulk,ready} 1; queue_slots{5 series} 0
+        alerts DjangoJobsQueueUnserved"""
         run_sql("UPDATE django_jobs_worker SET queues = %s", ['["default"]'])
         return self.queue_has_no_row()
 
@@ -256,8 +261,7 @@ class Queues:
 
     def queue_is_paused_for_long(self) -> Job:
         """why queue: Queue default is paused since …: it floods.
-        doctor D322 The queue 'default' has been paused for … (it floods), and 1 jobs are ready in
-            it.
+        doctor D322 The queue 'default' has been paused for … (it floods), and 1 job waits in it.
         overview caution: default has been paused for …: it floods. 1 job waits.
         metrics jobs{default,ready} 1; queue_paused{default} 1
         alerts DjangoJobsQueuePaused"""
@@ -269,31 +273,31 @@ class Queues:
         """why queue, workers: Queue default is paused since …: it floods. Also: no live worker
             serves this queue.
         overview caution: default has been paused for …: it floods. 1 job waits.
-        status 1 ready job in a queue no live worker serves: default
         metrics jobs{default,ready} 1; queue_paused{default} 1; queue_slots{6 series} 0
-        alerts DjangoJobsQueuePaused DjangoJobsQueueUnserved"""
-        # disagree: status and a critical alert; a pause is the reason for the others.
+        alerts DjangoJobsQueuePaused"""
         job = self.queue_is_paused()
         run_sql("UPDATE django_jobs_worker SET queues = %s", ['["bulk"]'])
         return job
 
     def queue_is_paused_without_a_worker(self) -> Job:
         """why queue, workers: Queue default is paused since …: it floods. Also: no worker is alive.
+        doctor D301 No worker is alive, and jobs wait or have been due for a minute in default.
         overview error: No worker is alive. 1 job waits.
         overview caution: default has been paused for …: it floods. 1 job waits.
         status no worker is alive
         metrics jobs{default,ready} 1; queue_paused{default} 1; queue_slots{7 series} 0;
             workers{running} gone
         alerts DjangoJobsNoWorker DjangoJobsQueuePaused"""
-        # disagree: the doctor finds nothing: it leaves out paused queues.
         job = self.queue_is_paused()
         no_workers()
         return job
 
     def queue_is_paused_and_jobs_wait_at_gates(self) -> Job:
         """why queue: Queue default is paused since …: it floods.
-        metrics queue_paused{default} 1"""
-        # disagree: `why` alone: the others look for ready jobs.
+        doctor D322 The queue 'default' has been paused for … (it floods), and 1 job waits in it.
+        overview caution: default has been paused for …: it floods. 1 job waits.
+        metrics jobs{default,blocked} 1; queue_paused{default} 1
+        alerts DjangoJobsQueuePaused"""
         job = bill_tenant.enqueue("acme")
         job_operations.pause(["default"], reason="it floods")
         move_back("queue", "paused_at", HOURS)
@@ -302,8 +306,11 @@ class Queues:
     def queue_is_unserved_and_jobs_wait_at_gates(self) -> Job:
         """why turn, workers: Waits for its turn among the tenants of queue default. Also: no live
             worker serves this queue.
-        metrics queue_slots{6 series} 0"""
-        # disagree: `why` alone: the others look for ready jobs.
+        doctor D302 No running worker serves the queue 'default', in which 1 job waits.
+        overview error: default: no running worker serves this queue. 1 job waits.
+        status 1 job in a queue no running worker serves: default
+        metrics jobs{default,blocked} 1; queue_slots{6 series} 0
+        alerts DjangoJobsQueueUnserved"""
         run_sql("UPDATE django_jobs_worker SET queues = %s", ['["bulk"]'])
         return bill_tenant.enqueue("acme")
 
@@ -364,8 +371,8 @@ class Queues:
 class Jobs:
     def job_type_is_unknown(self) -> Job:
         """why workers: No live worker of this queue knows this job type.
-        doctor D303 No live worker of their queue knows the type of 1 jobs that are ready, blocked
-            at their gates or due next: app.noop.
+        doctor D303 No live worker of its queue knows the type app.noop: 1 job waits,
+            ready, blocked or due next.
         overview error: app.noop: no live worker of its queue knows this type. 1 job waits.
         status 1 job of a type no live worker of its queue knows: app.noop
         metrics jobs{default,ready} 1; unclaimable_jobs{app.noop,unknown_type} 1
@@ -376,16 +383,16 @@ class Jobs:
     def job_type_of_a_job_due_later_is_unknown(self) -> Job:
         """why due, workers: Runs in …, at …: it was enqueued with a delay or a time to run at.
             Also: no live worker of this queue knows this job type.
-        doctor D303 No live worker of their queue knows the type of 1 jobs that are ready,
-            blocked at their gates or due next: app.noop."""
+        doctor D303 No live worker of its queue knows the type app.noop: 1 job waits,
+            ready, blocked or due next."""
         # disagree: the others find it when it is ready.
         run_sql("UPDATE django_jobs_worker SET job_types = %s", ['["app.add"]'])
         return noop.using(delay=7_200).enqueue()
 
     def payload_is_newer_than_the_workers_read(self) -> Job:
         """why workers: No live worker of this queue reads version 7 of its payload.
-        doctor D304 1 jobs of app.noop that are ready, blocked at their gates or due next have
-            payloads of version 7, which no live worker of their queue reads.
+        doctor D304 No live worker of its queue reads version 7 of app.noop: 1 job
+            waits, ready, blocked or due next.
         overview error: app.noop: its payload is of a newer version than any live worker of its
             queue reads. 1 job waits.
         status 1 job of a newer version than any live worker of its queue reads: app.noop, version 7
@@ -467,7 +474,8 @@ class Jobs:
 class Gates:
     def key_is_held(self) -> Job:
         """why key: Waits for the concurrency key account:7 (limit 1): job #… (…, no progress
-        reported) holds it."""
+            reported) holds it.
+        metrics jobs{default,blocked} 1"""
         holder = charge_account.enqueue(7)
         job = charge_account.enqueue(7)
         Job.objects.filter(pk=holder.pk).update(status="ready")
@@ -478,7 +486,8 @@ class Gates:
         """why key: Waits for the concurrency key account:7 (limit 1): job #… (…, no progress
             reported) holds it.
         doctor D321 Job … (app.charge_account) has held the concurrency key 'account:7' for …; at
-            least 1,000 jobs wait behind it."""
+            least 1,000 jobs wait behind it.
+        metrics jobs{default,blocked} 1000"""
         # disagree: the doctor alone; a resource that is taken is a problem at once.
         job = self.key_is_held()
         copies_of(job, 999, status="blocked")
@@ -487,9 +496,10 @@ class Gates:
 
     def resource_is_taken(self) -> Job:
         """why resource: Waits for the resource stripe (1 of 1 taken).
-        overview caution: stripe: all 1 are taken, and 1 job waits. Held by app.refund_payment #…
-            for ….
-        metrics jobs{default,ready} 1; resource_taken{stripe} 1; resource_waiting{stripe} 1"""
+        overview caution: stripe: its only slot is taken, and 1 job waits. Held by
+            app.refund_payment #… for ….
+        metrics jobs{default,blocked} 1; jobs{default,ready} 1; resource_taken{stripe} 1;
+            resource_waiting{stripe} 1"""
         # disagree: the overview alone, and it alone says "all 1".
         job = with_resource(max_concurrency=1)
         copies_of(job)
@@ -497,27 +507,29 @@ class Gates:
 
     def no_more_jobs_may_wait_for_a_resource(self) -> Job:
         """why turn: Waits for its turn.
-        metrics resource_waiting{stripe} 1"""
+        metrics jobs{default,blocked} 1; resource_waiting{stripe} 1"""
         # disagree: nobody says it; a full backlog is an error.
         # Enqueues are refused.
         return with_resource(max_concurrency=1, max_waiting=1)
 
     def rate_is_spent(self) -> Job:
         """why resource: Waits for the rate of stripe (1 in …).
-        metrics resource_waiting{stripe} 1"""
+        metrics jobs{default,blocked} 1; resource_waiting{stripe} 1"""
         # disagree: `why` alone; the overview shows other limits that are full.
         return with_resource(rate=1.0, rate_seconds=86_400.0, tokens=0.0, refilled_at=Now())
 
     def rate_is_held_by_ready_jobs(self) -> Job:
         """why resource: Waits for the rate of stripe (2 in …).
-        metrics jobs{default,ready} 2; resource_taken{stripe} 2; resource_waiting{stripe} 1"""
+        metrics jobs{default,blocked} 1; jobs{default,ready} 2; resource_taken{stripe} 2;
+            resource_waiting{stripe} 1"""
         job = with_resource(rate=2.0, tokens=2.0, refilled_at=Now())
         copies_of(job, 2)
         return job
 
     def retry_budget_is_spent(self) -> Job:
         """why resource: Waits: the retry budget of stripe is used up.
-        metrics resource_retry_budget_used_ratio{stripe} 1; resource_waiting{stripe} 1
+        metrics jobs{default,blocked} 1; resource_retry_budget_used_ratio{stripe} 1;
+            resource_waiting{stripe} 1
         alerts DjangoJobsRetryBudgetGone"""
         # disagree: an alert, and no problem of the overview.
         recent = {"counted_at": Now(), "recent_starts": 50.0, "recent_retries": 20.0}
@@ -528,7 +540,7 @@ class Gates:
     def breaker_is_open(self) -> Job:
         """why resource: Waits: the breaker of stripe is open until ….
         overview error: stripe is failing: its breaker has been open for …. 1 job waits.
-        metrics resource_breaker{stripe,open} 1; resource_waiting{stripe} 1
+        metrics jobs{default,blocked} 1; resource_breaker{stripe,open} 1; resource_waiting{stripe} 1
         alerts DjangoJobsBreakerOpen"""
         # disagree: overview and alert at once, the doctor after 20 min, status never.
         fields = {"breaker_open_for": 600.0, "breaker_reason": "3 failures"}
@@ -536,10 +548,10 @@ class Gates:
 
     def breaker_is_open_for_long(self) -> Job:
         """why resource: Waits: the breaker of stripe is open.
-        doctor D323 The breaker of the resource 'stripe' has been open for … (3 failures), and 1
-            jobs wait for it.
+        doctor D323 The breaker of the resource 'stripe' has been open for … (3 failures), and 1 job
+            waits for it.
         overview error: stripe is failing: its breaker has been open for …. 1 job waits.
-        metrics resource_breaker{stripe,open} 1; resource_waiting{stripe} 1
+        metrics jobs{default,blocked} 1; resource_breaker{stripe,open} 1; resource_waiting{stripe} 1
         alerts DjangoJobsBreakerOpen"""
         job = self.breaker_is_open()
         move_back("resource", "breaker_changed_at", HOURS)
@@ -549,7 +561,8 @@ class Gates:
         """why turn: Waits for its turn.
         overview caution: stripe is being tested: its half-open breaker lets a few jobs through. 1
             job waits.
-        metrics resource_breaker{stripe,half_open} 1; resource_waiting{stripe} 1
+        metrics jobs{default,blocked} 1; resource_breaker{stripe,half_open} 1;
+            resource_waiting{stripe} 1
         alerts DjangoJobsBreakerOpen"""
         # disagree: the alert says that it is open.
         job = self.breaker_is_open()
@@ -567,7 +580,7 @@ class Gates:
     def resource_is_paused(self) -> Job:
         """why resource: Waits: the resource stripe is paused since …: maintenance.
         overview caution: stripe is paused: maintenance. 1 job waits.
-        metrics resource_waiting{stripe} 1"""
+        metrics jobs{default,blocked} 1; resource_waiting{stripe} 1"""
         # disagree: the overview at once, the doctor after an hour; queues alone have an alert.
         job = with_resource()
         limits.pause_resources(["stripe"], reason="maintenance")
@@ -576,17 +589,17 @@ class Gates:
 
     def resource_is_paused_for_long(self) -> Job:
         """why resource: Waits: the resource stripe is paused since …: maintenance.
-        doctor D322 The resource 'stripe' has been paused for … (maintenance), and 1 jobs wait for
+        doctor D322 The resource 'stripe' has been paused for … (maintenance), and 1 job waits for
             it.
         overview caution: stripe is paused: maintenance. 1 job waits.
-        metrics resource_waiting{stripe} 1"""
+        metrics jobs{default,blocked} 1; resource_waiting{stripe} 1"""
         job = self.resource_is_paused()
         move_back("resource", "paused_at", HOURS)
         return job
 
     def tenant_is_at_its_limit(self) -> Job:
         """why tenant: Waits for the tenant acme (1 of 1 taken).
-        metrics jobs{default,ready} 1"""
+        metrics jobs{default,blocked} 1; jobs{default,ready} 1"""
         # disagree: no problem of the overview, as a resource has.
         Tenant.objects.create(name="acme", max_concurrency=1)
         job = bill_tenant.enqueue("acme")
@@ -594,7 +607,8 @@ class Gates:
         return job
 
     def tenant_is_paused(self) -> Job:
-        """why tenant: Waits: the tenant acme is paused since …: unpaid."""
+        """why tenant: Waits: the tenant acme is paused since …: unpaid.
+        metrics jobs{default,blocked} 1"""
         # disagree: no problem of the overview, as a resource has; the doctor after an hour.
         job = bill_tenant.enqueue("acme")
         limits.pause_tenants(["acme"], reason="unpaid")
@@ -603,9 +617,10 @@ class Gates:
 
     def job_of_an_unknown_type_waits_at_its_gates(self) -> Job:
         """why workers: No live worker of this queue knows this job type.
-        doctor D303 No live worker of their queue knows the type of 1 jobs that are ready, blocked
-            at their gates or due next: app.bill_tenant.
-        status 1 job of a type no live worker of its queue knows: app.bill_tenant"""
+        doctor D303 No live worker of its queue knows the type app.bill_tenant: 1 job
+            waits, ready, blocked or due next.
+        status 1 job of a type no live worker of its queue knows: app.bill_tenant
+        metrics jobs{default,blocked} 1"""
         # disagree: no alert and no problem: those look at ready jobs.
         run_sql("UPDATE django_jobs_worker SET job_types = %s", ['["app.add"]'])
         return bill_tenant.enqueue("acme")
@@ -619,9 +634,9 @@ class Gates:
 
     def job_type_is_quarantined_for_long(self) -> Job:
         """why quarantine: Blocked: its job type is quarantined since … by a worker: it crashes.
-        doctor D324 app.noop has been quarantined for … (it crashes), and blocks 1 jobs.
+        doctor D324 app.noop has been quarantined for … (it crashes), and blocks 1 job.
         overview caution: app.noop is quarantined. 1 job waits.
-        metrics quarantined_jobs{app.noop} 1
+        metrics jobs{default,blocked} 1; quarantined_jobs{app.noop} 1
         alerts DjangoJobsQuarantined"""
         job = noop.enqueue()
         quarantines.quarantine("app.noop", reason="it crashes")
@@ -649,8 +664,9 @@ class Schedules:
 
     def schedules_were_never_looked_at(self) -> None:
         """doctor D307 Schedules do not fire: no worker looks at schedules.
+        overview error: No worker checks the schedules.
         status no worker looks at schedules"""
-        # disagree: no alert and no problem.
+        # disagree: no alert.
         due_schedule(-3_600)
         run_sql("UPDATE django_jobs_worker SET schedules_seen_at = NULL")
         move_back("worker", "started_at", HOURS)

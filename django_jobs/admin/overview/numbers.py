@@ -66,6 +66,16 @@ class Numbers:
         of_all = (count for (_, of), count in self._counts.items() if of == state)
         return sum(of_all, Count())
 
+    def waiting(self, queue: str | None = None) -> Count:
+        """The jobs that wait for a worker, or at their gates, of one queue or of all."""
+        return self.jobs("ready", queue) + self.jobs("blocked", queue)
+
+    @cached_property
+    def lost(self) -> list[str]:
+        """The names of queues in which jobs wait and whose row was deleted."""
+        names = {name for name, _ in self._counts} - self.queues.keys()
+        return sorted(name for name in names if self.waiting(name).number)
+
     @cached_property
     def slots(self) -> int:
         """Of all workers whose lease has not expired."""

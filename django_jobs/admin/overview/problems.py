@@ -39,10 +39,9 @@ def problems(numbers: Numbers, visible: Visible) -> list[Problem]:
 
 def _of_workers(numbers: Numbers, visible: Visible) -> Found:
     link = (_("Workers"), visible.list_url(Worker))
-    ready = numbers.jobs("ready")
     if not numbers.workers:
         text = _("<strong>No worker is alive.</strong> {jobs}.")
-        yield Problem(ERROR, format_html(text, jobs=waiting_text(ready)), link)
+        yield Problem(ERROR, format_html(text, jobs=waiting_text(numbers.waiting())), link)
     expired = [row for row in numbers.own["workers"] if row["status"] == "expired"]
     for row in expired[:MOST_OF_A_KIND]:
         text = _("<strong>{name}</strong> has sent no heartbeat for {time}.")
@@ -98,8 +97,13 @@ def _of_resources(numbers: Numbers, visible: Visible) -> Found:
                      "few jobs through. {jobs}.")  # fmt: skip
             yield Problem(CAUTION, format_html(text, **values), link)
         elif is_taken(gauge):
-            text = _("<strong>{name}</strong>: all {limit} are taken, and {jobs}.")
-            sentence = format_html(text, **values, limit=number_text(gauge["max_concurrency"]))
+            limit = gauge["max_concurrency"]
+            text = ngettext(
+                "<strong>{name}</strong>: its only slot is taken, and {jobs}.",
+                "<strong>{name}</strong>: all {limit} slots are taken, and {jobs}.",
+                limit,
+            )
+            sentence = format_html(text, **values, limit=number_text(limit))
             jobs = numbers.holders("resource_holders", row["name"])
             if jobs and visible.sees(Job):
                 sentence = format_html(_("{} Held by {}."), sentence, jobs_text(visible, jobs))
@@ -125,7 +129,9 @@ def _of_schedules(numbers: Numbers, visible: Visible) -> Found:
         yield Problem(ERROR, shown, (link[0], visible.list_url(Schedule, state="overdue")))
     looked = next((row["looked"] for row in numbers.gauges["lag"]), None)
     due = numbers.workers and states.get("on", 0) + overdue
-    if due and looked is not None and looked > MAX_LAG:
+    if due and looked is None:
+        yield Problem(ERROR, _("No worker checks the schedules."), link)
+    elif due and looked > MAX_LAG:
         text = _("No worker has checked the schedules for {time}.")
         yield Problem(ERROR, format_html(text, time=seconds_text(looked)), link)
 

@@ -32,23 +32,28 @@ BURNING = 1.0
 
 
 def of_queues(numbers: Numbers, visible: Visible) -> Found:
-    """Queues that are paused, unserved, full or late."""
+    """Queues that are gone, paused, unserved, full or late."""
+    for name in numbers.lost:
+        text = _("<strong>{name}</strong> has no row, so no worker claims its jobs. {jobs}.")
+        shown = format_html(text, name=name, jobs=waiting_text(numbers.waiting(name)))
+        yield Problem(ERROR, shown, (_("Queues"), visible.list_url(Queue)))
     counts = {(name, state): numbers.jobs(state, name)
               for name in numbers.queues for state in ("ready", "running")}  # fmt: skip
     for name, row in numbers.queues.items():
-        ready = counts[name, "ready"]
-        values = {"name": name, "jobs": waiting_text(ready)}
+        waiting = numbers.waiting(name)
+        values = {"name": name, "jobs": waiting_text(waiting)}
+        of_ready = {**values, "jobs": waiting_text(counts[name, "ready"])}
         link = _queue_link(numbers, visible, name)
         if row["paused"]:
-            if ready.number:
+            if waiting.number:
                 yield Problem(CAUTION, _paused(numbers.of_queue("paused", name), values), link)
-        elif ready.number and not row["slots"] and numbers.workers:
-            text = _("<strong>{name}</strong>: no live worker serves this queue. {jobs}.")
+        elif waiting.number and not row["slots"] and numbers.workers:
+            text = _("<strong>{name}</strong>: no running worker serves this queue. {jobs}.")
             url = visible.list_url(Worker) if visible.sees(Worker) else link[1]
             yield Problem(ERROR, format_html(text, **values), (_("Workers"), url))
         elif is_full(row, counts):
-            yield Problem(CAUTION, _full(numbers, visible, row, values), link)
-        elif is_late(row, counts) and (busy := _busy(numbers, visible, row, values)):
+            yield Problem(CAUTION, _full(numbers, visible, row, of_ready), link)
+        elif is_late(row, counts) and (busy := _busy(numbers, visible, row, of_ready)):
             yield Problem(CAUTION, busy, link)
         if held := _in_full(numbers, row):
             text = _("<strong>{name}</strong> is full: {jobs}, and the limit is {limit}. "

@@ -98,7 +98,7 @@ def test_a_queue_that_no_worker_serves(page: Page) -> None:
     register_worker(queues=("default",))
     add.using(queue="bulk").enqueue_many([{"first": 1}] * 2)
     assert found(page) == {
-        "bulk : no live worker serves this queue. 2 jobs wait.": list_url(Worker)
+        "bulk : no running worker serves this queue. 2 jobs wait.": list_url(Worker)
     }
 
 
@@ -242,7 +242,7 @@ def test_resources_that_are_full_paused_or_failing(page: Page) -> None:
     link = change_url(Resource, stripe.pk)
     first = Job.objects.filter(status="ready").earliest("pk")
     ((sentence, target),) = found(page).items()
-    assert sentence.startswith("stripe : all 2 are taken, and 3 jobs wait. Held by ")
+    assert sentence.startswith("stripe : all 2 slots are taken, and 3 jobs wait. Held by ")
     assert f"{first.job_type} #{first.pk}" in sentence
     assert target == link
     Resource.objects.update(breaker_state="open", breaker_changed_at="2020-01-01T00:00Z")
@@ -401,7 +401,7 @@ def test_errors_come_before_warnings_and_are_named(page: Page) -> None:
 @pytest.mark.parametrize(
     ("permission", "shown"),
     [
-        ("view_queue", {"bulk : no live worker serves this queue. 1 job waits."}),
+        ("view_queue", {"bulk : no running worker serves this queue. 1 job waits."}),
         ("view_job", {"app.noop : no live worker of its queue knows this type. 1 job waits."}),
         ("view_schedule", {"wrong does not fire: no such zone"}),
         ("view_worker", set()),
