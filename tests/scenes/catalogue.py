@@ -172,14 +172,14 @@ class Workers:
         workers.end(lost, status=WorkerStatus.LOST)
         move_back("worker", "heartbeat_at", 90, f"id = {lost}")
 
-    def only_worker_drains(self) -> Job:
+    def only_worker_is_asked_to_drain(self) -> Job:
         """why workers: All workers that could take it are draining.
         metrics jobs{default,ready} 1"""
         # disagree: it claims nothing; `why` alone reads the request to drain.
         job_operations.stop_workers([web()])
         return noop.enqueue()
 
-    def only_worker_ends(self) -> Job:
+    def only_worker_drains(self) -> Job:
         """why workers: All workers that could take it are draining.
         doctor D302 No running worker serves the queue 'default', in which 1 job waits.
         overview error: default: no running worker serves this queue. 1 job waits.
@@ -187,7 +187,7 @@ class Workers:
         metrics jobs{default,ready} 1; queue_slots{7 series} 0; workers{running} gone
         alerts DjangoJobsNoWorker"""
         # Its heartbeat has seen that it is to drain.
-        job = self.only_worker_drains()
+        job = self.only_worker_is_asked_to_drain()
         Worker.objects.update(status="draining")
         return job
 

@@ -7,6 +7,7 @@ import inspect
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,32 @@ def test_a_scene(name: str, scrapes: dict[str, tuple[Samples, str]]) -> None:
 
 
 SAID = "\n".join(line for name in SCENES for line in words_of(name))
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "playbook.md"
+
+
+def row_of(name: str) -> str:
+    """Who says that something is wrong in a scene, as a row of the page; empty if nobody does."""
+    said = [tuple(line.split(" ", 2)) for line in words_of(name)]
+    states = sorted({one[1].rstrip(":") for one in said if one[0] == "overview"}, reverse=True)
+    numbers = {f"`{one[1]}`" for one in said if one[0] == "doctor"}
+    fired = words_of(name)[-1].removeprefix("alerts ").split() if said[-1][0] == "alerts" else []
+    alerts = [f"[{one.removeprefix('DjangoJobs')}](#{one.lower()})" for one in fired]
+    cells = [
+        ", ".join(states).replace("caution", "warning"),
+        ", ".join(sorted(numbers)),
+        "fails" if any(one[0] == "status" for one in said) else "",
+        ", ".join(alerts),
+    ]
+    return f"| {name.replace('_', ' ')} | {' | '.join(cells)} |" if any(cells) else ""
+
+
+def test_the_page_says_who_names_what() -> None:
+    table = PAGE.read_text().split("## Who says what")[1].split("\n## ")[0]
+    rows = [re.sub(r"\|  (?=\|)", "| ", row_of(name)) for name in SCENES]
+    there = [line for line in table.splitlines() if line.startswith("| ")]
+    assert there[1:] == [row for row in rows if row]
+
 
 UNRAISED = {
     "D311": "of declarations, as D310: tests/doctor/test_schedules.py",

@@ -131,7 +131,7 @@ def _of_schedules(numbers: Numbers, visible: Visible) -> Found:
     due = numbers.workers and states.get("on", 0) + overdue
     if due and looked is None:
         yield Problem(ERROR, _("No worker checks the schedules."), link)
-    elif due and looked > MAX_LAG:
+    elif due and looked is not None and looked > MAX_LAG:
         text = _("No worker has checked the schedules for {time}.")
         yield Problem(ERROR, format_html(text, time=seconds_text(looked)), link)
 
