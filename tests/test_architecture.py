@@ -48,7 +48,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 938,
-    "admin": 15_470,
+    "admin": 15_477,
     "api": 4_373,
     "backend": 1_120,
     "checks": 889,
@@ -59,11 +59,11 @@ BUDGETS = {
     "logs": 441,
     "maintenance": 1_557,
     "management": 3_551,
-    "metrics": 3_292,
+    "metrics": 3_297,
     "models": 3_374,
     "templatetags": 33,
     "testing": 1_693,
-    "why": 1_847,
+    "why": 1_849,
     "worker": 10_986,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""

@@ -19,7 +19,7 @@ from .limits import BUSIEST_RESOURCES
 from .schedules import SCHEDULES
 from .stored import SCRAPED, Parts, read_stored, statement
 from .totals import SUMS
-from .unclaimable import AT_GATES, unclaimable_among
+from .unclaimable import AT_GATES, FIRST_BLOCKED, unclaimable_among
 
 Gauges = Parts
 
@@ -110,7 +110,10 @@ PARTS = {
     "unclaimable": f"""
         SELECT job_type, CASE WHEN version IS NULL THEN 'unknown_type' ELSE 'newer_version' END
             AS reason, sum(ready) AS jobs
-        FROM ({unclaimable_among("TABLE front")}) AS kind (job_type, version, ready)
+        FROM ({
+        unclaimable_among(f'''SELECT queue, job_type, payload_version FROM front
+            UNION ALL ({FIRST_BLOCKED})''')
+    }) AS kind (job_type, version, ready)
         GROUP BY 1, 2""",
     "quarantines": f"""
         WITH {AT_GATES}

@@ -12,18 +12,20 @@ from ..models.database import fetch_named
 from ..models.worker import IS_ALIVE
 from .limits import LINES
 
+# Gates pass over what nobody can run.
+FIRST_BLOCKED = """SELECT queue, job_type, payload_version FROM django_jobs_job_live
+ WHERE status = 'blocked' AND gates IS NOT NULL
+ ORDER BY gates, rank, id LIMIT %(most)s"""
 # The first of each queue, of those that are blocked at their gates, and of the scheduled ones, if
-# they are asked for. Gates pass over what nobody can run.
-FIRST = """
+# they are asked for.
+FIRST = f"""
 SELECT queue.name AS queue, head.job_type, head.payload_version
 FROM django_jobs_queue AS queue CROSS JOIN LATERAL (
     SELECT job.job_type, job.payload_version FROM django_jobs_job_live AS job
     WHERE job.status = 'ready' AND job.queue = queue.name
     ORDER BY job.rank, job.id LIMIT %(most)s) AS head
 UNION ALL
-(SELECT queue, job_type, payload_version FROM django_jobs_job_live
- WHERE status = 'blocked' AND gates IS NOT NULL
- ORDER BY gates, rank, id LIMIT %(most)s)
+({FIRST_BLOCKED})
 UNION ALL
 (SELECT queue, job_type, payload_version FROM django_jobs_job_live WHERE status = 'scheduled'
  ORDER BY available_at LIMIT %(upcoming)s)

@@ -101,10 +101,12 @@ def _of_free(job: Job, start: Expected | None, facts: Facts) -> Text:
     """Of a job that nothing holds but those before it."""
     if line := _line(start, facts):
         return (line,)
-    if job.status == JobState.SCHEDULED:
-        age = facts.since(job.available_at)
-        return fill(_("Due since %(age)s: a worker makes it ready in the next moment."), age=age)
     waited = (facts.now - job.available_at).total_seconds()
+    if job.status == JobState.SCHEDULED:
+        text = _("Due since %(age)s: a worker makes it ready in the next moment.")
+        if waited >= OVERDUE_SECONDS:
+            text = _("Due since %(age)s, and no worker has made it ready: look at their logs.")
+        return fill(text, age=facts.since(job.available_at))
     if waited < OVERDUE_SECONDS:
         return (_("Nothing holds it: a worker starts it in the next moment."),)
     text = _(

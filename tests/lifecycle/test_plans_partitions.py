@@ -79,6 +79,7 @@ OF_A_SCRAPE = {
     "metrics.depth.DEPTH",
     "metrics.gauges.PARTS[quarantines]",
     "metrics.gauges.PARTS[queues]",
+    "metrics.gauges.PARTS[unclaimable]",
 }
 OF_THE_OVERVIEW = {"metrics.overview.RECENT"}
 OF_A_LIMIT = {"metrics.limits.PARTS[next]"}

@@ -44,7 +44,7 @@ def test_a_worker_is_registered_with_a_lease_from_now() -> None:
     assert "app.noop" not in worker.payload_versions  # it is 1
     assert worker.payload_versions["app.greet"] == 3
     assert worker.started_at == worker.heartbeat_at
-    assert worker.is_alive
+    assert not worker.has_ended
     assert 10 < lease_of(worker.pk) <= 30  # less by what the machine stood still
 
 
@@ -233,7 +233,7 @@ def test_a_worker_row_is_closed_once() -> None:
     row = Worker.objects.get()
     assert (row.status, row.stop_reason[:7]) == ("stopped", "SIGTERM")
     assert row.stopped_at is not None
-    assert not row.is_alive
+    assert row.has_ended
 
 
 @pytest.mark.django_db

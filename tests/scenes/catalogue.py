@@ -110,7 +110,8 @@ class Workers:
         doctor D301 No worker is alive, and jobs wait or have been due for a minute in default.
         overview error: No worker is alive. 1 job waits.
         status no worker is alive
-        metrics jobs{default,ready} 1; queue_slots{7 series} 0; workers{running} gone
+        metrics jobs{default,ready} 1; queue_slots{7 series} 0; schedule_look_age_seconds gone;
+            workers{running} gone
         alerts DjangoJobsNoWorker"""
         no_workers()
         return noop.enqueue()
@@ -118,7 +119,7 @@ class Workers:
     def no_worker_and_nothing_to_do(self) -> None:
         """overview error: No worker is alive. 0 jobs wait.
         status no worker is alive
-        metrics queue_slots{7 series} 0; workers{running} gone
+        metrics queue_slots{7 series} 0; schedule_look_age_seconds gone; workers{running} gone
         alerts DjangoJobsNoWorker"""
         # disagree: the doctor is content without a worker while nothing is to do.
         no_workers()
@@ -129,7 +130,7 @@ class Workers:
         overview error: No worker is alive. 0 jobs wait.
         status no worker is alive
         metrics overdue_scheduled_age_seconds{default} > 5 min; queue_slots{7 series} 0;
-            workers{running} gone
+            schedule_look_age_seconds gone; workers{running} gone
         alerts DjangoJobsNoWorker DjangoJobsOldestReadyAge"""
         # disagree: the overview counts ready jobs alone, the doctor those that are due, too.
         no_workers()
@@ -197,7 +198,8 @@ class Workers:
         doctor D301 No worker is alive, and jobs wait or have been due for a minute in default.
         overview error: No worker is alive. 1 job waits.
         status no worker is alive
-        metrics jobs{default,blocked} 1; queue_slots{7 series} 0; workers{running} gone
+        metrics jobs{default,blocked} 1; queue_slots{7 series} 0; schedule_look_age_seconds gone;
+            workers{running} gone
         alerts DjangoJobsNoWorker"""
         no_workers()
         return bill_tenant.enqueue("acme")
@@ -286,7 +288,7 @@ class Queues:
         overview caution: default has been paused for …: it floods. 1 job waits.
         status no worker is alive
         metrics jobs{default,ready} 1; queue_paused{default} 1; queue_slots{7 series} 0;
-            workers{running} gone
+            schedule_look_age_seconds gone; workers{running} gone
         alerts DjangoJobsNoWorker DjangoJobsQueuePaused"""
         job = self.queue_is_paused()
         no_workers()
@@ -418,10 +420,10 @@ class Jobs:
         return noop.using(delay=7_200).enqueue()
 
     def job_is_due_and_not_made_ready(self) -> Job:
-        """why -: Due since …: a worker makes it ready in the next moment.
+        """why -: Due since …, and no worker has made it ready: look at their logs.
         metrics overdue_scheduled_age_seconds{default} > 5 min
         alerts DjangoJobsOldestReadyAge"""
-        # disagree: an alert; "in the next moment" for `why`, after 15 min.
+        # disagree: an alert and `why`; nothing for doctor, overview and status.
         job = noop.using(delay=60).enqueue()
         move_back("job", "available_at", MINUTES)
         return job
@@ -507,9 +509,10 @@ class Gates:
 
     def no_more_jobs_may_wait_for_a_resource(self) -> Job:
         """why turn: Waits for its turn.
+        overview error: stripe is full: 1 job waits, and the limit is 1. Enqueues are refused, or
+            drop jobs.
         metrics jobs{default,blocked} 1; resource_waiting{stripe} 1"""
-        # disagree: nobody says it; a full backlog is an error.
-        # Enqueues are refused.
+        # disagree: an error of the overview alone. Enqueues are refused.
         return with_resource(max_concurrency=1, max_waiting=1)
 
     def rate_is_spent(self) -> Job:
@@ -617,11 +620,12 @@ class Gates:
 
     def job_of_an_unknown_type_waits_at_its_gates(self) -> Job:
         """why workers: No live worker of this queue knows this job type.
-        doctor D303 No live worker of its queue knows the type app.bill_tenant: 1 job
-            waits, ready, blocked or due next.
+        doctor D303 No live worker of its queue knows the type app.bill_tenant: 1 job waits, ready,
+            blocked or due next.
+        overview error: app.bill_tenant: no live worker of its queue knows this type. 1 job waits.
         status 1 job of a type no live worker of its queue knows: app.bill_tenant
-        metrics jobs{default,blocked} 1"""
-        # disagree: no alert and no problem: those look at ready jobs.
+        metrics jobs{default,blocked} 1; unclaimable_jobs{app.bill_tenant,unknown_type} 1
+        alerts DjangoJobsUnclaimable"""
         run_sql("UPDATE django_jobs_worker SET job_types = %s", ['["app.add"]'])
         return bill_tenant.enqueue("acme")
 
@@ -649,15 +653,16 @@ class Schedules:
         """doctor D307 Schedules do not fire: the schedule 'tick' is overdue by ….
         overview error: 1 schedule is overdue, by ….
         status the schedule 'tick' is overdue by …
-        metrics schedule_lag_seconds > 5 min
+        metrics schedule_lag_seconds > 5 min; schedules{overdue} 1
         alerts DjangoJobsScheduleLate"""
         due_schedule(MINUTES)
 
     def schedules_are_not_looked_at(self) -> None:
         """doctor D307 Schedules do not fire: no worker has looked at schedules for ….
         overview error: No worker has checked the schedules for ….
-        status no worker has looked at schedules for …"""
-        # disagree: no alert, which reads the lag alone.
+        status no worker has looked at schedules for …
+        metrics schedule_look_age_seconds > 5 min; schedules{on} 1
+        alerts DjangoJobsScheduleLate"""
         due_schedule(-3_600)
         move_back("worker", "schedules_seen_at", MINUTES)
         move_back("worker", "started_at", HOURS)
@@ -665,7 +670,8 @@ class Schedules:
     def schedules_were_never_looked_at(self) -> None:
         """doctor D307 Schedules do not fire: no worker looks at schedules.
         overview error: No worker checks the schedules.
-        status no worker looks at schedules"""
+        status no worker looks at schedules
+        metrics schedule_look_age_seconds gone; schedules{on} 1"""
         # disagree: no alert.
         due_schedule(-3_600)
         run_sql("UPDATE django_jobs_worker SET schedules_seen_at = NULL")
@@ -681,7 +687,8 @@ class Schedules:
         Schedule.objects.update(error="no such zone")
 
     def schedule_has_no_handler(self) -> None:
-        """doctor D306 The schedule 'tick' fires shop.gone, for which there is no handler."""
+        """doctor D306 The schedule 'tick' fires shop.gone, for which there is no handler.
+        metrics schedules{on} 1"""
         # disagree: the doctor alone, as an error.
         due_schedule(-3_600, job_type="shop.gone")
 

@@ -77,9 +77,16 @@ def _of_resources(numbers: Numbers, visible: Visible) -> Found:
     rows = {row["name"]: row for row in numbers.own["resources"]}
     for gauge in numbers.gauges["resources"]:
         row = rows.get(gauge["resource"])
+        waiting = Count(int(gauge["waiting"] or 0))
+        most = gauge["max_waiting"]
+        if most is not None and waiting.number >= most:
+            text = _("<strong>{name}</strong> is full: {jobs}, and the limit is {limit}. "
+                     "Enqueues are refused, or drop jobs.")  # fmt: skip
+            full = {"name": gauge["resource"], "jobs": waiting_text(waiting)}
+            shown = format_html(text, **full, limit=number_text(most))
+            yield Problem(ERROR, shown, (_("Resources"), visible.list_url(Resource)))
         if row is None:
             continue
-        waiting = Count(int(gauge["waiting"] or 0))
         values = {"name": row["name"], "jobs": waiting_text(waiting)}
         link = (_("Resource"), change_url(visible.site, Resource, row["id"]))
         since = seconds_text(row["seconds"] or 0)
