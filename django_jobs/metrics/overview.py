@@ -71,9 +71,9 @@ WITH minute AS MATERIALIZED (
     WHERE status = 'running' ORDER BY worker_id LIMIT %(running)s
 )
 """
-# A time may be infinite, or too far away for an integer.
-MINUTES_AGO = """(greatest(least(
-    date_part('epoch', {now}) - date_part('epoch', {at}), 1e9), -1e9)::int / 60)"""
+# A time may be infinite, or beyond an integer. Rounded, the end of a minute would be in the next.
+MINUTES_AGO = """trunc(greatest(least(
+    date_part('epoch', {now}) - date_part('epoch', {at}), 1e9), -1e9) / 60)::int"""
 BEGAN_AGO = MINUTES_AGO.format(now="now", at="began_at")
 LAST_RUN = "(SELECT pg_sequence_last_value('django_jobs_run_id_seq'))"
 SECONDS = "extract(epoch FROM clock_timestamp() - {})::float8"

@@ -132,7 +132,7 @@ def empty_in(numbers: Numbers, name: str, *, paused: bool) -> str:
 def _curve(numbers: Numbers, name: str, ready: Count) -> Curve:
     values: list[float | None] = [None] * MINUTES
     for ago, number in numbers.of_queue("curves", name).get("points", ()):
-        values[max(MINUTES - 1 - ago, 0)] = number
+        values[MINUTES - 1 - min(max(ago, 0), MINUTES - 1)] = number  # a clock may have gone back
     values[-1] = ready.number
     for place in range(MINUTES - 1, 0, -1):  # samples are a minute apart, but for seconds
         if values[place] is None:

@@ -197,6 +197,21 @@ def test_a_backlog_behind_a_full_limit_is_held_by_it_and_not_by_workers(
     assert "enough slots" not in text
 
 
+@pytest.mark.parametrize("seconds", [59.4, 59.6, 59.999, 60, 3_600, -3_601])
+def test_a_sample_of_the_end_of_this_minute_or_of_another_clock_is_shown(
+    page: Page, seconds: float
+) -> None:
+    """The last half second of a minute was rounded to the next one, which the curve does not have.
+    The last point is the number of now."""
+    run_sql(
+        "INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs)"
+        " VALUES ('default', date_bin('1 minute', statement_timestamp(), 'epoch')"
+        " + make_interval(secs => %s), 11, 0, 299)",
+        [seconds],
+    )
+    assert "Ready jobs of default in the last hour: at most 0" in shown(page, "default")
+
+
 def test_what_stands_on_a_pause_is_not_known_until_there_are_rates_again(page: Page) -> None:
     register_worker(threads=4)
     noop.enqueue_many([{}] * 10)
