@@ -236,6 +236,37 @@ def test_the_file_keeps_the_first_of_several_runs(tmp_path: Path) -> None:
     assert (tmp_path / "first").read_text().startswith(f"== {TITLE}\ntest_it.py::test_a, call")
 
 
+MANY = """
+import time
+from pathlib import Path
+
+import pytest
+
+
+def test_fails():
+    assert False
+
+
+@pytest.mark.parametrize("number", range(200))
+def test_passes(number):
+    deadline = time.monotonic() + 60
+    while not Path("reported").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with Path("passed").open("a") as file:
+        file.write("x")
+"""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_other_processes_end_with_the_first_failure(tmp_path: Path, named: bool) -> None:
+    (tmp_path / "test_many.py").write_text(MANY)
+    file = str(tmp_path / "first") if named else ""
+    run(tmp_path, "-n", "2", "--maxfail=1", **{FILE: file})
+    passed = len((tmp_path / "passed").read_text())
+    assert passed <= 2 if named else passed > 90
+
+
 def test_long_texts_keep_both_ends() -> None:
     assert cut("\n".join("abcdef"), 2, 2) == ["a", "b", "... 2 lines are left out ...", "e", "f"]
     assert cut("\n".join("abcde"), 2, 2) == list("abcde")
