@@ -10,7 +10,7 @@ from typing import Any
 
 from ..domain.pressure import Level, level_of
 from ..lifecycle.backlog import MOST_COUNTED, OLDEST_SECONDS, ready_up_to
-from ..lifecycle.gate_limits import gated_up_to
+from ..lifecycle.gate_limits import ends_of_queue, gated_up_to
 from ..models.database import fetch_named
 from .forecast import Forecast, take_forecast
 from .limits import ResourceSnapshot, TenantSnapshot, take_limits
@@ -28,7 +28,7 @@ from .unclaimable import (
 
 Rows = Sequence[Mapping[str, Any]]
 
-# Steps from one queue to the next in the index, so that queues whose row was deleted are found.
+# Steps from one queue to the next in two indexes, so that queues whose row was deleted are found.
 QUEUES = f"""
 WITH RECURSIVE found AS (
     (SELECT queue FROM django_jobs_job_live WHERE status = 'ready' ORDER BY queue, rank, id LIMIT 1)
@@ -37,6 +37,15 @@ WITH RECURSIVE found AS (
         SELECT job.queue FROM django_jobs_job_live AS job
         WHERE job.status = 'ready' AND job.queue > found.queue
         ORDER BY job.queue, job.rank, job.id LIMIT 1) AS next
+), at_gates AS (
+    (SELECT queue, gates FROM django_jobs_job_live WHERE status = 'blocked' AND gates IS NOT NULL
+     ORDER BY gates, rank, id LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM at_gates AS line CROSS JOIN LATERAL (
+        SELECT job.queue, job.gates FROM django_jobs_job_live AS job
+        WHERE job.status = 'blocked' AND job.gates IS NOT NULL
+          AND job.gates > greatest(line.gates, {ends_of_queue("line.queue")[1]})
+        ORDER BY job.gates, job.rank, job.id LIMIT 1) AS next
 )
 SELECT queue.name, line.name IS NULL AS gone, line.paused_at IS NOT NULL AS paused,
     coalesce(line.paused_reason, '') AS paused_reason, coalesce(line.paused_by, '') AS paused_by,
@@ -45,7 +54,9 @@ SELECT queue.name, line.name IS NULL AS gone, line.paused_at IS NOT NULL AS paus
     {ready_up_to("greatest(line.max_backlog, %(most)s)")} AS ready,
     {gated_up_to("greatest(line.max_backlog, %(most)s)")} AS gated,
     {OLDEST_SECONDS} AS oldest_ready_seconds
-FROM (SELECT name FROM django_jobs_queue UNION SELECT queue FROM found) AS queue
+FROM (
+    SELECT name FROM django_jobs_queue
+    UNION SELECT queue FROM found UNION SELECT queue FROM at_gates) AS queue
 LEFT JOIN django_jobs_queue AS line ON line.name = queue.name
 ORDER BY queue.name
 """

@@ -1,4 +1,4 @@
-"""The table of runs: one row for each attempt that has ended. And what a job has beside its row:
+"""The table of runs: one row for each attempt that has ended. And what else is kept of a job:
 progress and checkpoints, receipts, questions about it."""
 
 from __future__ import annotations

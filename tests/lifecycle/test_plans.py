@@ -637,6 +637,20 @@ def test_a_scrape_reads_the_errors_of_the_last_hour_by_their_key() -> None:
 
 
 @pytest.mark.django_db
+def test_a_snapshot_steps_from_queue_to_queue_of_blocked_jobs() -> None:
+    run_sql(
+        """UPDATE django_jobs_job SET gates = format('["default",[],null,null,%s,"wait"]', id % 400)
+        WHERE id IN (SELECT id FROM django_jobs_job WHERE status = 'blocked' LIMIT 10000)"""
+    )
+    run_sql("ANALYZE django_jobs_job_live")
+    plan = explain(snapshot.QUEUES, {"most": 50})
+    assert not whole_tables(plan)
+    stepped = [node for node in plan if node.get("Index Name") == "django_jobs_gates"]
+    rows = sum(rows_of(node) * node["Actual Loops"] for node in stepped)
+    assert 50 < rows <= 50 + 2  # those that are counted, and a step for the queue
+
+
+@pytest.mark.django_db
 def test_a_scrape_steps_from_line_to_line_of_blocked_jobs() -> None:
     Resource.objects.create(name="stripe")
     run_sql(

@@ -250,6 +250,18 @@ class Queues:
         run_sql("UPDATE django_jobs_worker SET queues = %s", ['["default"]'])
         return self.queue_has_no_row()
 
+    def queue_has_no_row_and_jobs_wait_at_gates(self) -> Job:
+        """why queue: The queue bulk no longer exists.
+        doctor D302 The queue 'bulk' has no row, so no worker claims its 1 job.
+        doctor D314 The queue 'bulk' of QUEUES has no row.
+        overview error: bulk has no row, so no worker claims its jobs. 1 job waits.
+        status 1 job in a queue without a row, which no worker claims: bulk
+        metrics jobs{bulk,blocked} 1; {7 series} gone
+        alerts DjangoJobsQueueUnserved"""
+        job = bill_tenant.using(queue="bulk").enqueue("acme")
+        Queue.objects.filter(name="bulk").delete()
+        return job
+
     def queue_is_paused(self) -> Job:
         """why queue: Queue default is paused since …: it floods.
         overview caution: default has been paused for …: it floods. 1 job waits.
@@ -751,6 +763,7 @@ SCENES: dict[str, Callable[[], Job | None]] = {
 
 
 def words_of(name: str) -> list[str]:
-    """What the readers say of a scene: its docstring. A line that begins with no reader goes on."""
+    """What the readers say of a scene: its docstring. A line that begins with no reader
+    continues the one before."""
     text = " ".join((SCENES[name].__doc__ or "").split())
     return re.split(r" (?=(?:why|doctor|overview|status|metrics|alerts) )", text)
