@@ -225,7 +225,8 @@ def test_a_run_that_arrives_while_its_partition_is_dropped_is_kept(
     retried = enqueue_and_claim()
     settle_one(retried, failure())
     written = threading.Event()
-    waiting = "SELECT 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted"
+    waiting = """SELECT 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
     def write() -> None:
         with transaction.atomic():

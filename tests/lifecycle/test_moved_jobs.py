@@ -47,6 +47,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event =
 """
 WAITS_AT_THE_DOOR = f"""
 SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = {KEY} AND NOT granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
 # A statement of this role waits between its snapshot and the lock of the row. The grants come last:

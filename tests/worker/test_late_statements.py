@@ -41,7 +41,9 @@ AT_LEISURE = [
     *(write_at_leisure, write_at_leisure_alone),
     *(write_at_leisure_async, write_at_leisure_async_alone, write_at_leisure_once),
 ]
-WAITING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+WAITING = """
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 @pytest.fixture(autouse=True)
