@@ -215,7 +215,9 @@ def held() -> Iterator[None]:
     run_sql("SELECT pg_advisory_unlock_all()")
 
 
-WAITING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+WAITING = """
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 def test_the_statement_of_a_handler_is_cancelled_through_a_full_pool(

@@ -219,7 +219,9 @@ def reading(table: str) -> Iterator[None]:
         yield
 
 
-WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{}'::regclass"
+WAITING = """
+SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = '{}'::regclass
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 @pytest.mark.processes

@@ -140,10 +140,11 @@ def until(condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "
     begun = time.monotonic()
     deadline = begun + timeout
     while True:
+        is_late = time.monotonic() > deadline  # before the last look, which may itself take long
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        if is_late:
             raise AssertionError(f"not within {timeout} s: {what or condition}")
         # A query each 10 ms takes a tenth of a CPU, and most of what these tests do is wait.
         time.sleep(min(0.01 + (time.monotonic() - begun) / 20, 0.05))

@@ -25,6 +25,8 @@ pytest.importorskip("celery")
 from celery import VERSION
 from django.db import connection
 
+from tests.patience import PATIENCE
+
 PACKAGE = "tests.contrib.celery.differential"
 PROJECT = Path(__file__).resolve().parents[3]
 PAGE = PROJECT / "docs" / "celery.md"
@@ -184,6 +186,8 @@ def check(there: Any, here: Any) -> None:
             count["named by what it is"] += 1
         else:
             count["the same but for what is named of all" if found else "the same"] += 1
+    endless = sorted({name for side in (there, here) for name in side if not side[name]["ended"]})
+    assert not endless, f"both wait for {PATIENCE:.0f} s for them: {endless}"
     print(f"{len(there)} situations:", ", ".join(f"{n} {what}" for what, n in count.items()))
     assert not red, f"{len(red)} have no row in {PAGE.name}:\n" + "\n".join(red)
     if VERSION < (5, 7):

@@ -199,6 +199,11 @@ def test_a_sleep_of_ages_is_one_that_postgresql_can_add(desk: Desk) -> None:
     assert outcome.seconds > 99 * 365 * 86_400
 
 
+WAITS_FOR_US = """
+SELECT 1 FROM pg_locks WHERE NOT granted
+  AND transactionid = pg_current_xact_id_if_assigned()::xid"""
+
+
 @pytest.mark.parametrize(
     "begin",
     [
@@ -216,7 +221,7 @@ def test_a_locked_job_that_begins_to_wait_holds_up_no_other_handler(
         with transaction.atomic():
             run_sql("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held.id])
             begun = elsewhere.submit(begin, attempt)
-            until(lambda: run_sql("SELECT 1 FROM pg_locks WHERE NOT granted"))
+            until(lambda: run_sql(WAITS_FOR_US))
             other = background.submit(lambda: "another's answer")
 
             def is_done() -> bool:

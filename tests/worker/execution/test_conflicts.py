@@ -29,6 +29,7 @@ Start = Callable[..., JobWorker]
 READ = """
 SELECT lock.locktype FROM pg_locks AS lock
 WHERE lock.mode = 'SIReadLock'
+  AND lock.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND lock.relation IN ('django_jobs_job_live'::regclass, 'django_jobs_job_pkey'::regclass)
 """
 

@@ -177,16 +177,21 @@ def wait(all_sent: list[Sent], worker: subprocess.Popen[bytes]) -> None:
     read, at, seen = Reader(), dict[str, str](), Counter[str]()
     left = deque(all_sent)
     deadline = time.monotonic() + PATIENCE
-    while left and worker.poll() is None and time.monotonic() < deadline:
-        for line in read.new():
+    while left and worker.poll() is None:
+        lines, before = read.new(), len(left)
+        for line in lines:
             at |= {line["id"]: line["at"]} if line.get("at") else {}
             name = at.get(line["id"], "")
             seen[name if line["call"] == LAST else f"{name} {line['call']}"] += 1
-            deadline = time.monotonic() + PATIENCE
         for one in all_sent:
             one.meddle(at.values())
         while left and left[0].has_ended(seen):
             left.popleft()
+        # To ask a thousand results took a minute beside others, and lines came meanwhile.
+        if lines or len(left) < before:
+            deadline = time.monotonic() + PATIENCE
+        elif time.monotonic() > deadline:
+            break
         time.sleep(0.1)
     for one in left:
         one.has_ended(seen)

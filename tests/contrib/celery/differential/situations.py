@@ -1001,6 +1001,7 @@ for hook in ("before_start", "on_success", "on_retry", "on_failure", "after_retu
         situation(
             f"{hook} {how}",
             lambda at, hook=hook, how=how: tasks.acts.delay(hook, how, at=at("a")),
+            ends=["a"] if (hook, how) == ("before_start", "ignores") else None,
             kind=of_a_hook(hook, how),
         )
 
