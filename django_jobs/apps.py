@@ -21,11 +21,12 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         from . import registry
         from .backend import discovery
-        from .checks import project, schedules, settings  # noqa: F401 — register checks
+        from .checks import register_checks
         from .contrib import celery
         from .management.worker import beside_runserver
         from .worker.handlers import built_in  # noqa: F401 — registers job types
 
+        register_checks()
         setting_changed.connect(follow_immediate, dispatch_uid="django_jobs.follow_immediate")
         follow_immediate(setting="DJANGO_JOBS")
         beside_runserver.start_worker_if_asked()

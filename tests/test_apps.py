@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.utils.module_loading import import_string
 
+import django_jobs
 from tests.factories import run_sql
 from tests.throwaway import Project, fresh_database
 
@@ -51,3 +56,53 @@ def test_a_project_without_djangos_admin_has_no_problem(tmp_path: Path) -> None:
         ended = project.manage("check --database default", "migrate -v0", COUNTS)
     assert ended.returncode == 0, ended.stderr
     assert "there are 1 1" in ended.stdout
+
+
+LOADED = """
+import sys
+import django
+from django.conf import settings
+settings.configure(
+    INSTALLED_APPS=[*{apps}, "django.contrib.contenttypes", "django.contrib.auth", "django_jobs"],
+    DATABASES={{"default": {{"ENGINE": "django.db.backends.postgresql"}}}},
+    USE_TZ=True,
+)
+django.setup()
+import django_jobs
+django_jobs.enqueue, django_jobs.job
+print(*(name for name in sys.modules if name.startswith("django_jobs") or name == "croniter"))
+"""
+CONSOLE = ("django.contrib.admin", "django.contrib.sessions", "django.contrib.messages")
+
+
+@pytest.mark.parametrize(
+    "apps, most, unused",
+    [
+        ((), 87, ("admin", "checks.", "contrib.", "metrics", "worker.context", "croniter")),
+        (
+            CONSOLE,
+            195,
+            ("checks.", "doctor", "metrics.gauges", "why", "worker.context", "croniter"),
+        ),
+    ],
+)
+def test_a_process_that_enqueues_loads_few_modules(
+    apps: tuple[str, ...], most: int, unused: tuple[str, ...]
+) -> None:
+    """Each takes 0.4 ms of the start of each web process, ``manage.py`` and worker."""
+    loaded = subprocess.run(
+        [sys.executable, "-c", LOADED.format(apps=apps)], check=True, capture_output=True, text=True
+    ).stdout.split()
+    names = {name.removeprefix("django_jobs.") for name in loaded} - {"contrib.celery"}
+    assert not {name for name in names if name.startswith(unused)}
+    assert len(loaded) <= most
+
+
+def test_each_page_that_is_given_by_its_path_is_there() -> None:
+    """Its module is imported by the first request alone."""
+    admin = Path(django_jobs.__file__).parent / "admin"
+    text = "".join(path.read_text() for path in sorted(admin.rglob("*.py")))
+    paths = set(re.findall(r'"((?:\w+\.)+\w+_view)"', text))
+    assert len(paths) == 10
+    for path in paths:
+        assert callable(import_string(f"django_jobs.admin.{path}"))

@@ -47,24 +47,24 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 938,
-    "admin": 15_477,
-    "api": 4_373,
+    ".": 939,
+    "admin": 15_597,
+    "api": 4_382,
     "backend": 1_120,
-    "checks": 889,
+    "checks": 921,
     "contrib": 4_598,
     "doctor": 2_303,
-    "domain": 5_059,
-    "lifecycle": 12_283,
+    "domain": 5_067,
+    "lifecycle": 12_290,
     "logs": 441,
-    "maintenance": 1_557,
+    "maintenance": 1_558,
     "management": 3_551,
     "metrics": 3_308,
-    "models": 3_374,
+    "models": 3_373,
     "templatetags": 33,
     "testing": 1_693,
     "why": 1_849,
-    "worker": 10_986,
+    "worker": 10_991,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

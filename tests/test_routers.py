@@ -10,7 +10,7 @@ from django.core.checks import run_checks
 from django.db import connections
 from pytest_django import Settings
 
-from django_jobs.checks.settings import TAG
+from django_jobs.checks import TAG
 from django_jobs.models import Job
 from django_jobs.routers import JobsRouter
 from tests.app.models import Effect

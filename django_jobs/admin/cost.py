@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from ..metrics.cost import TypeCost, take_cost
 from ..models import Run
 from ..separators import number_text
 from .base.actions import ModelAdmin
 from .base.formatting import NOTHING, duration, list_url
 from .layout.console_page import console_page, console_path
+
+if TYPE_CHECKING:
+    from ..metrics.cost import TypeCost
 
 NAME = "django_jobs_run_cost"
 
@@ -30,6 +32,8 @@ def cost_url(page: ModelAdmin) -> str:
 
 
 def _view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    from ..metrics.cost import take_cost
+
     cost = take_cost()
     source = _("The job types that used most in the last %(time)s, in %(runs)s runs.") % {
         "time": duration(timedelta(seconds=cost.seconds)),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from ..doctor.examination import diagnose
-from ..doctor.findings import KINDS, Severity
 from .base.formatting import badge
 from .layout.console_page import console_page, console_path
+
+if TYPE_CHECKING:
+    from ..doctor.findings import Severity
 
 DOCTOR = "django_jobs_worker_doctor"
 
@@ -23,6 +24,9 @@ def doctor_path(page: Any) -> Any:
 
 def _view(page: Any, request: HttpRequest) -> HttpResponse:
     """The findings, errors first. Needs ``run_doctor``: they show sessions of other roles."""
+    from ..doctor.examination import diagnose
+    from ..doctor.findings import KINDS
+
     diagnosis = diagnose()
     return console_page(
         page,
@@ -46,6 +50,8 @@ def _view(page: Any, request: HttpRequest) -> HttpResponse:
 
 
 def _severity(severity: Severity) -> SafeString:
+    from ..doctor.findings import Severity
+
     if severity is Severity.ERROR:
         return badge("error", _("error"))
     return badge("caution", _("warning"))

@@ -22,7 +22,6 @@ from ..separators import number_text
 from .base.actions import OperatorAction, by_name
 from .base.formatting import list_url
 from .base.search import DEAD
-from .failures.filters import failure_links
 from .operations.background import in_background
 from .operations.replay_plan import BY_PLAN
 from .restarts import OF_NO_RUNNING_RUN, run_goes_on
@@ -65,6 +64,8 @@ def may_repeat(jobs: int) -> str:
 
 def _replayed(page: Any, request: HttpRequest, done: Sequence[int]) -> list[tuple[str, str]]:
     """The list of the replayed jobs, and their failure if they were chosen by it."""
+    from .failures.filters import failure_links
+
     site = page.admin_site
     links = failure_links(site, request)
     if site.is_registered(Job):  # a project's own site may leave it out

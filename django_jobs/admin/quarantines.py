@@ -17,7 +17,6 @@ from django.utils.translation import gettext_lazy as _
 from .. import registry
 from ..conf import conf
 from ..lifecycle.operations import quarantines
-from ..metrics.unclaimable import BLOCKED_AT_GATES
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .access.visible import LinksVisible
@@ -93,6 +92,8 @@ class QuarantineAdmin(LinksVisible, ConsoleAdmin):
     operator_actions = (LIFT,)
 
     def annotations(self) -> dict[str, Any]:
+        from ..metrics.unclaimable import BLOCKED_AT_GATES
+
         jobs = Job.objects.using(conf().database).filter(
             status=JobStatus.BLOCKED, reason=QUARANTINED, job_type=OuterRef("job_type")
         )

@@ -28,12 +28,13 @@ from .base.formatting import (
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
 from .doctor import DOCTOR, doctor_path
-from .fleet.deploys_page import DEPLOYS, REFRESH_SECONDS, deploys_view
 from .fleet.jobs_in_hand import jobs_in_hand
 from .layout.console_page import console_path
 from .lists.filters import StatusFilter
 from .operator_actions import STOP, STOP_COMMAND, STOP_HOST
 
+DEPLOYS = "django_jobs_worker_deploys"
+REFRESH_SECONDS = 5
 NAMED = 2
 """Queues of a worker that the list names."""
 
@@ -81,7 +82,15 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
     has_doctor_permission = allowed_by("run_doctor")
 
     def get_urls(self) -> list[Any]:
-        deploys = console_path(self, "deploys/", deploys_view, DEPLOYS, self.has_view_permission)
+        deploys = console_path(
+            *(
+                self,
+                "deploys/",
+                "fleet.deploys_page.deploys_view",
+                DEPLOYS,
+                self.has_view_permission,
+            )
+        )
         return [deploys, doctor_path(self), *super().get_urls()]
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:

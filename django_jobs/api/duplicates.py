@@ -12,7 +12,6 @@ from ..exceptions import DuplicateJob, EnqueueError
 from ..lifecycle import enqueueing, unique_keys
 from ..lifecycle.enqueueing import KeyRule
 from ..lifecycle.job_columns import NewJobs
-from ..lifecycle.replacing import enqueue_replacing
 from ..models import Job
 
 if TYPE_CHECKING:
@@ -64,6 +63,8 @@ def enqueue_one(
     if key is None:
         raise _needs_a_key(chosen)
     if chosen.on_duplicate == "replace":
+        from ..lifecycle.replacing import enqueue_replacing
+
         return enqueue_replacing(new, payload, text, key, gates)
     if chosen.unique_for is None:
         enqueued = enqueueing.enqueue_one(new, payload, text, key, gates)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.core.exceptions import ValidationError
@@ -23,12 +23,13 @@ from ..domain.schedules import CatchUp, Overlap, check_every, in_utc
 from ..exceptions import HookError, JobsError, PayloadError, QueueFull
 from ..lifecycle.backlog import demand_room, demand_room_at_gates
 from ..lifecycle.job_columns import NewJobs
-from ..lifecycle.operations.schedules import changed
-from ..lifecycle.schedules.firing import JobRequest
 from ..models import Schedule
 from ..models.database import has_todays_columns
 from .hooks import request_with_hooks
 from .job_type import JobType
+
+if TYPE_CHECKING:
+    from ..lifecycle.schedules.firing import JobRequest
 
 FIELDS = (
     *("job_type", "payload", "queue", "priority", "cron", "every", "timezone", "starts_at"),
@@ -164,6 +165,8 @@ def synchronise(alias: str) -> None:
     corrected it. A schedule that is no longer declared is disabled and keeps its history, if its
     job type belongs to an app of this project. Several processes may call it at once.
     """
+    from ..lifecycle.operations.schedules import changed
+
     if not has_todays_columns(Schedule, alias):
         return  # migrated back to before the table or one of its columns
     declared = declared_rows()
@@ -255,6 +258,8 @@ class Requests:
         Raises ``JobsError`` if its job type or queue is unknown, its queue or a gate is full, its
         payload does not fit the handler, or a hook raises.
         """
+        from ..lifecycle.schedules.firing import JobRequest
+
         job_type = registry.get(schedule.job_type)
         given, version = schedule.payload, schedule.payload_version
         if change is not None and change.payload_json is not None:

@@ -14,9 +14,6 @@ from ..domain.backoff import Backoff
 from ..domain.concurrency import Concurrency
 from ..domain.payload import a_kind
 from ..exceptions import OperationRefused, PayloadError
-from ..lifecycle.operations import jobs as job_operations
-from ..lifecycle.operations import workflows as workflow_operations
-from ..lifecycle.workflows.results import taken_arguments
 from ..models import Job, WorkflowRun
 from ..models.database import needing_tables
 from .gating import name_rule, resource_names
@@ -197,6 +194,8 @@ def cancel(job_id: int, *, reason: str = "", force: bool = False) -> bool:
         raise TypeError(f"cancel takes the id of a job, a whole number, not {job_id!r}{hint}")
     if not 0 < job_id < 2**63:
         return False
+    from ..lifecycle.operations import jobs as job_operations
+
     with needing_tables:
         operation = job_operations.stop if force else job_operations.cancel
         return bool(operation([job_id], reason=reason).done)
@@ -211,6 +210,8 @@ def replay_problem(job: Job) -> str | None:
         return f"its payload cannot be read ({type(error).__name__})"
 
     def taken() -> Iterable[str]:
+        from ..lifecycle.workflows.results import taken_arguments
+
         return () if job.workflow_run_id is None else taken_arguments([job.pk])[job.pk]
 
     return payload_problem(job.job_type, job.payload_version, payload, taken, brief=True)
@@ -218,8 +219,10 @@ def replay_problem(job: Job) -> str | None:
 
 def retry_run(run: WorkflowRun, reason: str) -> None:
     """As :meth:`~django_jobs.models.WorkflowRun.retry`, which calls it."""
+    from ..lifecycle.operations import workflows
+
     with needing_tables:
-        refused = workflow_operations.retry([run.pk], check=replay_problem, reason=reason).refused
+        refused = workflows.retry([run.pk], check=replay_problem, reason=reason).refused
     if refused:
         raise OperationRefused(f"run {run.pk} of {run.name}: {refused[run.pk]}")
 

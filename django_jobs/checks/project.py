@@ -8,7 +8,7 @@ from typing import Any
 
 from django.apps import apps
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Warning
 from django.db import router
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.module_loading import import_string
@@ -22,10 +22,10 @@ from ..domain.graph import difference
 from ..domain.payload import a_kind
 from ..models import WorkflowDefinition
 from ..models.database import has_todays_columns
-from .settings import TAG, check_settings, temporary_cursor
+from . import TAG
+from .settings import check_settings, temporary_cursor
 
 
-@register(TAG)
 def check_console(**kwargs: Any) -> list[CheckMessage]:
     """Check that the functions in ``LINKS`` and ``ADMIN_SCOPE`` can be called."""
     if any(message.is_serious() for message in check_settings()):
@@ -64,7 +64,6 @@ def _why_not(function: Any, argument: str) -> str:
     return ""
 
 
-@register(TAG)
 def check_delivery(**kwargs: Any) -> list[CheckMessage]:
     """Check that the handler's app writes to the jobs' database.
 
@@ -107,7 +106,6 @@ def _error(job_type: JobType[..., Any], elsewhere: list[tuple[str, str]]) -> Che
 URLS = "django_jobs.metrics.urls"
 
 
-@register(TAG, Tags.urls)
 def check_metrics_token(**kwargs: Any) -> list[CheckMessage]:
     """Check that the metrics have a token if the project includes their URLs."""
     if not getattr(settings, "ROOT_URLCONF", None) or not _included(get_resolver().url_patterns):
@@ -128,7 +126,6 @@ def _included(patterns: list[URLPattern | URLResolver]) -> bool:
     )
 
 
-@register(TAG)
 def check_workflows(**kwargs: Any) -> list[CheckMessage]:
     """Check that no version of a workflow is declared twice with different graphs."""
     return [
@@ -142,7 +139,6 @@ def check_workflows(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.database)
 def check_definitions(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Check that the graph of a version that has runs is still the stored one."""
     if not databases or any(message.is_serious() for message in check_settings()):

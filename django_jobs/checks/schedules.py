@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error
 
 from .. import registry
 from ..exceptions import JobsError
-from .settings import TAG
+from . import TAG
 
 
-@register(TAG)
 def check_schedules(**kwargs: Any) -> list[CheckMessage]:
     """Check that each declared schedule names a known job type and arguments that it takes."""
     messages: list[CheckMessage] = [

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 from django.db.backends.utils import CursorWrapper
@@ -33,7 +33,6 @@ from ..models import Job
 from . import limit_rules, setting_rules
 from .setting_rules import EXAMPLES, RULES, Section
 
-TAG = "django_jobs"
 OLDEST_POSTGRESQL = 15
 SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
 BEATS_PER_LEASE = 3
@@ -48,7 +47,6 @@ SECTIONS = {
 }
 
 
-@register(TAG)
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """Check ``DJANGO_JOBS`` without opening a connection."""
     try:
@@ -61,14 +59,12 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     return messages
 
 
-@register(TAG)
 def check_time_zone(**kwargs: Any) -> list[CheckMessage]:
     """Check ``USE_TZ``: without it a due time depends on the machine's time zone."""
     off = _error("E004", "django_jobs needs USE_TZ = True.", "Set USE_TZ = True in the settings.")
     return [] if settings.USE_TZ else [off]
 
 
-@register(TAG)
 def check_job_types(**kwargs: Any) -> list[CheckMessage]:
     """Check that no two handlers share a name or an alias: a row could mean either."""
     return [
@@ -81,7 +77,6 @@ def check_job_types(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(TAG, deploy=True)
 def check_immediate(**kwargs: Any) -> list[CheckMessage]:
     """Check ``IMMEDIATE``, with ``check --deploy``: requests would run their jobs."""
     if any(message.is_serious() for message in check_settings()) or not conf().immediate:
@@ -91,7 +86,6 @@ def check_immediate(**kwargs: Any) -> list[CheckMessage]:
     return [Warning(text, hint=hint, id=_id("W005"))]
 
 
-@register(Tags.database)
 def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Check the server's version and encoding, if Django was asked to check its database."""
     if not databases or any(message.is_serious() for message in check_settings()):

@@ -260,11 +260,8 @@ def _share_room(
         heapq.heapreplace(behind, (time + 1 / weights.get(tenant, 1.0), tenant))
 
 
-WINDOW_SECONDS = 60.0
-"""What was started counts for about this long: its weight falls by the factor e in this time."""
-
 ALWAYS = 10
-"""Retries in that time that any budget allows, so that a quiet resource can retry at all."""
+"""Retries that any budget allows while starts count, so that a quiet resource can retry at all."""
 
 
 def retries_allowed(budget: float, starts: float, retries: float) -> int:

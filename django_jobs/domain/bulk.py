@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from .numbers import is_whole
@@ -23,19 +22,6 @@ SAME_TIME = timedelta(minutes=1)
 OTHER_REASONS = "other reasons"
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,]*")
-
-
-class BulkState(StrEnum):
-    """The state of an operation."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-UNFINISHED = frozenset({BulkState.PENDING, BulkState.RUNNING})
 
 
 def _is_text(value: Any) -> bool:

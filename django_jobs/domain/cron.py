@@ -10,10 +10,8 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
-
-from croniter import croniter
 
 from django_jobs.domain import cron_text
 
@@ -121,6 +119,8 @@ def _wall_times(
 
     croniter gets no zone, because with one it fires twice in every overlap.
     """
+    from croniter import croniter
+
     rule = croniter(expression, start, datetime, max_years_between_matches=HORIZON, hash_id=hash_id)
 
     def walk() -> Iterator[datetime]:
@@ -194,7 +194,7 @@ def local_times(cron: str, hash_id: str) -> LocalTimes:
     """The local times of a rule. Raises :class:`BrokenCron`."""
     check_cron(cron, hash_id)
     expression = _expression(cron_text.split(cron))
-    expanded, _ = croniter.expand(expression, hash_id=hash_id.encode())
+    expanded = _expanded(expression, hash_id)
     all_minutes, all_hours = expanded[0] == ["*"], expanded[1] == ["*"]
     hours = range(24) if all_hours else sorted(map(int, expanded[1]))
     minutes = range(60) if all_minutes else sorted(map(int, expanded[0]))
@@ -277,15 +277,23 @@ def _check(cron: str, hash_id: str) -> None:
         fields = cron_text.split(cron)
         cron_text.check(fields)
         expression = _expression(fields)
-        expanded, _ = croniter.expand(expression, hash_id=hash_id.encode())
+        expanded = _expanded(expression, hash_id)
         months = range(1, 13) if expanded[3] == ["*"] else [int(month) for month in expanded[3]]
         _check_nearest_weekday(fields[2], months)
-        croniter.expand(expression, hash_id=hash_id.encode(), strict=True)
+        _expanded(expression, hash_id, strict=True)
         _, walls = _wall_times(expression, BEGINNING, hash_id)
     except ValueError as error:
         raise BrokenCron(str(error)) from error
     if next(walls, None) is None:
         raise BrokenCron(f"{cron!r} never fires")
+
+
+def _expanded(expression: str, hash_id: str, *, strict: bool = False) -> list[list[Any]]:
+    """The values of each field. Each process that enqueues imports this module, and needs no
+    croniter."""
+    from croniter import croniter
+
+    return croniter.expand(expression, hash_id=hash_id.encode(), strict=strict)[0]
 
 
 def _check_nearest_weekday(day: str, months: Iterable[int]) -> None:

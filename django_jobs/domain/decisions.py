@@ -21,7 +21,7 @@ from .outcomes import (
     Succeeded,
     TimedOut,
 )
-from .states import JobState, RunState
+from .states import CRASHED, JobState, RunState
 
 LONGEST_RETRY_AFTER = 24 * 3600.0
 """Seconds. A longer Retry-After of a server or delay of a handler is cut to a day, so that a wrong
@@ -30,8 +30,6 @@ LONGEST_SNOOZE = 366 * 24 * 3600.0
 
 AT_MOST_ONCE = "its delivery is at_most_once"
 TOO_LATE = "it would exceed its max_age before the next attempt"
-CRASHED = "Crashed"
-"""The error class of a run that crashed a process in which it ran alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice, takewhile
-from math import inf
 from typing import NamedTuple
 
 from .changes import Occurrence
@@ -18,6 +17,8 @@ from .schedules import (
     DAY,
     EPOCH,
     INSTANT,
+    MOST_AT_ONCE,
+    MOST_MOVED,
     ON_TIME_SECONDS,
     SECOND,
     CatchUp,
@@ -224,20 +225,9 @@ def stretches(timezone: str, begin: datetime, end: datetime) -> tuple[Stretch, .
     return *found, Stretch(since, at, offset, before)
 
 
-MOST_AT_ONCE = 100
-"""Jobs that a schedule makes at one time, at most, by any policy."""
-
-LIMITS = {CatchUp.AT_MOST: (1, MOST_AT_ONCE), CatchUp.WINDOW: (ON_TIME_SECONDS, inf)}
-"""The least and the most that the ``limit`` of a policy may be: jobs, and seconds."""
-
 MOST_MISSED_TICKS = 25
 """Missed due times that get separate ticks when a schedule is planned. The others share one."""
 
-
-MOST_MOVED = timedelta(hours=12)
-"""How far back to look for a due time that is earlier by other time zone tables. They have moved
-clocks by up to three hours, and by a day where the date line moved. In half a day a daily rule that
-was edited since has no due time of before."""
 
 MOST_MOVED_OF_TICKS = timedelta(hours=3)
 """How far a tick is from the due time of today's tables that it stands for, at most. A rule that

@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice, takewhile
+from math import inf
 from zoneinfo import ZoneInfo
 
 from django_jobs.domain.durations import as_seconds
@@ -60,6 +61,18 @@ class CatchUp(StrEnum):
     SKIP = "skip"
     AT_MOST = "at_most"
     WINDOW = "window"
+
+
+MOST_AT_ONCE = 100
+"""Jobs that a schedule makes at one time, at most, by any policy."""
+
+LIMITS = {CatchUp.AT_MOST: (1, MOST_AT_ONCE), CatchUp.WINDOW: (ON_TIME_SECONDS, inf)}
+"""The least and the most that the ``limit`` of a policy may be: jobs, and seconds."""
+
+MOST_MOVED = timedelta(hours=12)
+"""How far back to look for a due time that is earlier by other time zone tables. They have moved
+clocks by up to three hours, and by a day where the date line moved. In half a day a daily rule that
+was edited since has no due time of before."""
 
 
 class TickState(StrEnum):

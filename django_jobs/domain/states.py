@@ -30,6 +30,19 @@ class RunState(StrEnum):
     RELEASED = "released"
 
 
+class BulkState(StrEnum):
+    """The state of an operation on many jobs."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+CRASHED = "Crashed"
+"""The error class of a run that crashed a process in which it ran alone."""
+
 FINAL = frozenset({JobState.SUCCEEDED, JobState.DEAD, JobState.CANCELLED})
 LIVE = frozenset(JobState) - FINAL
 """A live job holds its idempotency key; a final one does not."""
@@ -53,3 +66,6 @@ AFTER_RUNNING: dict[RunState, frozenset[JobState]] = {
     RunState.CANCELLED: frozenset({JobState.CANCELLED}),
     RunState.RELEASED: frozenset({JobState.READY, JobState.DEAD, JobState.CANCELLED}),
 }
+
+UNFINISHED = frozenset({BulkState.PENDING, BulkState.RUNNING})
+"""States of an operation on many jobs that has jobs left."""

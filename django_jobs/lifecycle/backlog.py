@@ -28,7 +28,6 @@ from .gate_limits import (
     limits_of,
 )
 from .job_columns import NewJobs
-from .opening import follow_dropped
 
 T = TypeVar("T")
 
@@ -271,6 +270,8 @@ def _drop_waiting(full: Waiting) -> Dropped:
 
 @repeat_conflicts
 def _drop(statement: str, parameters: dict[str, Any], full: str) -> Dropped:
+    from .opening import follow_dropped
+
     reason = f"dropped: {full} was full"
     with transaction.atomic(using=jobs_connection().alias):
         rows = fetch(statement, {**parameters, "reason": reason})

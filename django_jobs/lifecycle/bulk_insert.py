@@ -10,11 +10,11 @@ from typing import Any
 from ..domain.gates import Gates
 from ..exceptions import EnqueueError
 from ..models.database import DROPPING, fetch, jobs_connection
-from .history import LIVE_TABLE
 from .job_columns import (
     COMMON_COLUMNS,
     DUE,
     GATE_COLUMNS,
+    LIVE_TABLE,
     NOW,
     NewJobs,
     gate_values,

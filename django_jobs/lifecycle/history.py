@@ -78,7 +78,6 @@ JOBS = PartitionedTable(
 )
 RUNS = PartitionedTable("django_jobs_run", "django_jobs_run_default", "django_jobs_run_")
 TABLES = JOBS, RUNS
-LIVE_TABLE = "django_jobs_job_live"
 
 
 @dataclass(frozen=True, slots=True)

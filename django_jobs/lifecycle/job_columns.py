@@ -11,20 +11,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models
 from psycopg.adapt import Transformer
 
-from ..domain.decisions import Facts
 from ..domain.gates import JUST_WAITS, NO_TENANT, Gates, parse
 from ..domain.tags import of_text
 from ..models import Job
 from ..models.database import jobs_connection
 from ..models.queue import OnFull
 
+if TYPE_CHECKING:
+    from ..domain.decisions import Facts
+
 QueuePosition = tuple[float, int]
 """The place of a job in its queue: ``(rank, id)``."""
+
+LIVE_TABLE = "django_jobs_job_live"
 
 IN_LIVE = "status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running', 'dead')"
 """Of a statement that finds jobs by their ids and may end them, which moves them to the history:
@@ -315,6 +319,8 @@ class ClaimedJob(NamedTuple):
     def facts(self, *, cancel_requested: bool = False, down: str = "") -> Facts:
         """The facts from which :func:`~django_jobs.domain.decisions.decide` chooses what follows.
         ``cancel_requested`` adds a cancel that was requested after the claim."""
+        from ..domain.decisions import Facts  # a process that enqueues decides nothing
+
         return Facts(
             failures=self.failures,
             crashes=self.crashes,

@@ -29,9 +29,10 @@ from django.db import (
 )
 
 from ..conf import conf
-from ..domain.bulk import BulkState, Reasons
+from ..domain.bulk import Reasons
 from ..domain.errors import ErrorReport
 from ..domain.replay_plan import MOST_AWAITED, Outcome, ReplayPlan, remembered
+from ..domain.states import BulkState
 from ..lifecycle.operations import bulk
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import Actor, OperationResult

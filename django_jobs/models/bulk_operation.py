@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..domain.bulk import UNFINISHED, BulkState
+from ..domain.states import UNFINISHED, BulkState
 from .fields import TimestampField
 
 

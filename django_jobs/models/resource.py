@@ -9,11 +9,13 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..domain.admission import WINDOW_SECONDS
 from ..domain.numbers import LOWEST_RATE, SHORTEST_PERIOD, rate_of
 from .fields import FloatField, TimestampField
 from .named_row import NamedRow
 from .queue import LONGEST_NAME, QUEUE_NAME
+
+WINDOW_SECONDS = 60.0
+"""What was started counts for about this long: its weight falls by the factor e in this time."""
 
 # The time is bounded because exp() fails for less than 1e-308.
 FADED = f"""exp(least(greatest(date_part('epoch', statement_timestamp() - counted_at), 0), 6000)

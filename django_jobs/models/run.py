@@ -10,9 +10,8 @@ from django.db import models
 from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext_lazy as _
 
-from ..domain.decisions import CRASHED
 from ..domain.payload import LONGEST_KEY
-from ..domain.states import RunState
+from ..domain.states import CRASHED, RunState
 from .fields import FloatField, TimestampField
 from .job import Job
 from .worker import Worker

@@ -17,9 +17,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.changes import Change
 from ..domain.cron import UnknownTimezone, ZonePrefix, check_timezone
-from ..domain.due_times import LIMITS
 from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from ..domain.schedules import CatchUp, Overlap, Rule, TooManyDates, in_utc
+from ..domain.schedules import LIMITS, CatchUp, Overlap, Rule, TooManyDates, in_utc
 from .fields import FloatField, TimestampField
 from .querysets import ScheduleQuerySet
 from .queue import QUEUE_NAME

@@ -8,7 +8,7 @@ import pytest
 from django.core.checks import run_checks
 
 from django_jobs import registry, schedule
-from django_jobs.checks.settings import TAG
+from django_jobs.checks import TAG
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from django.db import connection
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from django_jobs import Backoff, job, registry, schedule
+from django_jobs.checks import TAG
 from django_jobs.checks import settings as checks_settings
 from django_jobs.conf import KEYS
 from tests.factories import declared
@@ -18,7 +19,7 @@ from tests.factories import declared
 def found(settings: Settings, **jobs: Any) -> list[CheckMessage]:
     """What the checks say of ``DJANGO_JOBS`` with these keys."""
     settings.DJANGO_JOBS = {"QUEUES": queues(), "RESOURCES": resources(), **jobs}
-    return run_checks(tags=[checks_settings.TAG])
+    return run_checks(tags=[TAG])
 
 
 def resources() -> dict[str, Any]:
@@ -50,7 +51,7 @@ def test_the_settings_of_the_tests_pass_all_checks() -> None:
 
 def test_no_setting_at_all_is_fine_but_for_the_queues_of_the_handlers(settings: Settings) -> None:
     settings.DJANGO_JOBS = {}
-    assert set(ids(run_checks(tags=[checks_settings.TAG]))) <= {"W001", "W002"}
+    assert set(ids(run_checks(tags=[TAG]))) <= {"W001", "W002"}
 
 
 def test_another_database_vendor_is_reported_without_a_connection(settings: Settings) -> None:
@@ -122,7 +123,7 @@ def test_time_zones_are_needed(settings: Settings) -> None:
 
 def test_running_at_once_is_reported_where_it_is_deployed(settings: Settings) -> None:
     def deployed() -> list[CheckMessage]:
-        return run_checks(tags=[checks_settings.TAG], include_deployment_checks=True)
+        return run_checks(tags=[TAG], include_deployment_checks=True)
 
     assert (found(settings), deployed()) == ([], [])
     assert found(settings, IMMEDIATE=True) == []
@@ -259,7 +260,7 @@ def test_a_number_as_backoff_is_refused_with_what_to_write(settings: Settings) -
 @pytest.mark.parametrize("value", [["default"], "default", 7, [], (), "", 0])
 def test_a_setting_that_is_not_a_dict_is_reported(settings: Settings, value: Any) -> None:
     settings.DJANGO_JOBS = value
-    assert ids(run_checks(tags=[checks_settings.TAG])) == ["E007"]
+    assert ids(run_checks(tags=[TAG])) == ["E007"]
     assert checks_settings.check_server(databases=["default"]) == []
 
 
@@ -268,7 +269,7 @@ def test_a_token_that_no_request_can_send_is_refused_and_not_shown(
     settings: Settings, token: Any
 ) -> None:
     settings.DJANGO_JOBS = {"METRICS_TOKEN": token}
-    (message,) = run_checks(tags=[checks_settings.TAG])
+    (message,) = run_checks(tags=[TAG])
     assert message.id == "django_jobs.E007"
     assert "without spaces and line breaks around it: (a secret)." in message.msg
     assert "hush" not in str(message)

@@ -8,8 +8,8 @@ import pytest
 from django.core.checks import run_checks
 
 from django_jobs import Workflow, registry
+from django_jobs.checks import TAG
 from django_jobs.checks.project import check_definitions
-from django_jobs.checks.settings import TAG
 from tests.app.jobs import noop
 
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_jobs.domain.due_times import (
-    MOST_AT_ONCE,
     MOST_MISSED_TICKS,
     Plan,
     first_due,
@@ -21,7 +20,7 @@ from django_jobs.domain.due_times import (
     plan,
     stretches,
 )
-from django_jobs.domain.schedules import Rule
+from django_jobs.domain.schedules import MOST_AT_ONCE, Rule
 from tests.calls import calls_of
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

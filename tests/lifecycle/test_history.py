@@ -17,7 +17,6 @@ from django_jobs.lifecycle import dropping
 from django_jobs.lifecycle.dropping import DropResult, drop
 from django_jobs.lifecycle.history import (
     JOBS,
-    LIVE_TABLE,
     RUNS,
     TABLES,
     Partition,
@@ -27,6 +26,7 @@ from django_jobs.lifecycle.history import (
     owns_tables,
     partitions,
 )
+from django_jobs.lifecycle.job_columns import LIVE_TABLE
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.progress import ProgressReport, report, store
 from django_jobs.models import Job, Progress, Receipt, Run

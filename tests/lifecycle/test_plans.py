@@ -30,6 +30,7 @@ from django_jobs.lifecycle import (
 from django_jobs.lifecycle.backlog_samples import PAST, RATE_SECONDS
 from django_jobs.lifecycle.claiming import START
 from django_jobs.lifecycle.dead_letters import DeadLimit
+from django_jobs.lifecycle.job_columns import LIVE_TABLE
 from django_jobs.lifecycle.operations import bulk, quarantines
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
@@ -770,7 +771,7 @@ def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
 
 @pytest.mark.django_db
 def test_the_end_of_the_newest_rows_is_found_in_an_index_alone() -> None:
-    for table in (history.JOBS.name, history.RUNS.name, history.LIVE_TABLE):
+    for table in (history.JOBS.name, history.RUNS.name, LIVE_TABLE):
         plan = explain(f"SELECT {history.END_OF_NEWEST.format(table=table)}", {"number": 1_000})
         read = [node for node in plan if "Relation Name" in node]
         assert {node["Node Type"] for node in read} == {"Index Only Scan"}

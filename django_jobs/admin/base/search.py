@@ -17,7 +17,8 @@ from ...conf import conf
 from ...domain.hints import nearest
 from ...domain.search_terms import FINGERPRINT, MOST_TERMS, Terms, parsed, term, words
 from ...domain.states import LIVE, JobState
-from ...lifecycle.history import JOBS, LIVE_TABLE, ends_of_newest
+from ...lifecycle.history import JOBS, ends_of_newest
+from ...lifecycle.job_columns import LIVE_TABLE
 from ...lifecycle.scope import scope_of
 from ...models import Job, Queue
 from ...models.database import fetch

@@ -17,7 +17,6 @@ from ...models import Job
 from ..access.errors import class_alone, may_see_errors, without_secrets
 from ..base.formatting import shortened
 from ..lists.filters import TypedFilter
-from .group_rows import failure_url
 
 NO_ERROR = "none"
 """The value for dead jobs without an error."""
@@ -57,6 +56,8 @@ def error_of(fingerprint: str, user: Any) -> str:
 
 def failure_links(site: AdminSite, request: HttpRequest) -> list[tuple[str, str]]:
     """The page of the failure by which a list of dead letters was narrowed."""
+    from .group_rows import failure_url
+
     job_type, fingerprint = (request.GET.get(name) for name in ("job_type", "fingerprint"))
     if not (job_type and fingerprint):
         return []

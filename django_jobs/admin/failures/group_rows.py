@@ -22,11 +22,11 @@ from ...separators import number_text
 from ..access.errors import class_alone, may_see_errors, without_secrets
 from ..base.formatting import ago, list_url
 from ..layout.charts import Sparkline, sparkline
+from . import GROUP, GROUPS
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
-GROUPS, GROUP = "django_jobs_failures", "django_jobs_failure_group"
 FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in (\S+)', re.MULTILINE)
 
 

@@ -20,7 +20,6 @@ from ..base.actions import ModelAdmin
 from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
 from ..layout.console_page import console_page
 
-DEPLOYS = "django_jobs_worker_deploys"
 REFRESH_SECONDS = 5
 MOST = 500
 """Worker processes that the page looks at."""

@@ -14,10 +14,8 @@ from django.utils.translation import gettext_lazy as _
 from ...models import DeadLetter
 from ..base.formatting import ago, moment_column, one_line
 from ..base.search import Search, search_jobs
+from ..failures import GROUP, GROUPS
 from ..failures.filters import FingerprintFilter, failure_links
-from ..failures.group_page import group_view
-from ..failures.group_rows import GROUP, GROUPS
-from ..failures.groups_page import groups_view
 from ..layout.console_page import console_path
 from ..lists.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
 from ..operator_actions import DISMISS, REPLAY
@@ -46,8 +44,8 @@ class DeadLetterAdmin(JobPage):
     def get_urls(self) -> list[Any]:
         allowed = self.has_view_permission
         pages = [
-            console_path(self, "failures/", groups_view, GROUPS, allowed),
-            console_path(self, "failures/one/", group_view, GROUP, allowed),
+            console_path(self, "failures/", "failures.groups_page.groups_view", GROUPS, allowed),
+            console_path(self, "failures/one/", "failures.group_page.group_view", GROUP, allowed),
         ]
         return [*pages, *super().get_urls()]
 

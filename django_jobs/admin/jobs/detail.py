@@ -21,15 +21,7 @@ from ..base.formatting import NOTHING, badge, moment_column, one_line, text_colu
 from ..base.json_display import coding_of, document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section, unlimited
 from ..base.search import LARGEST_ID, OUTSIDE_HISTORY, Search, job_search, show
-from ..editing.edit import edit_url, may_edit
-from ..editing.past_edits import past_edits
-from ..job_sections.links import links_of, origin, related_links, workflow_of
-from ..job_sections.progress import inspection_of, progress_of
-from ..job_sections.state_sentence import fails, hints_of, queue_of, state_sentence
-from ..job_sections.timeline import timeline
-from ..job_sections.why import why_section
 from ..restarts import refusal_of
-from .reveal import hidden_parts, reveal_url
 from .tags import name_and_tags, tag_links
 
 PRIVATE = ("payload", "result", "headers")
@@ -120,6 +112,15 @@ class JobPage(LinksVisible, HidesErrors, ConsoleAdmin):
         return may_edit and request.user.has_perm("django_jobs.view_job")
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        from ..editing.edit import edit_url, may_edit
+        from ..editing.past_edits import past_edits
+        from ..job_sections.links import links_of, related_links
+        from ..job_sections.progress import inspection_of, progress_of
+        from ..job_sections.state_sentence import fails, hints_of, state_sentence
+        from ..job_sections.timeline import timeline
+        from ..job_sections.why import why_section
+        from .reveal import hidden_parts, reveal_url
+
         columns = obj.json_texts = texts(obj, (*PRIVATE, "backoff"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
         shown = timeline(obj, self.admin_site, request, columns["headers"][0])
@@ -174,15 +175,21 @@ class JobPage(LinksVisible, HidesErrors, ConsoleAdmin):
 
     @admin.display(description=_("queue"))
     def queue_link(self, job: Any) -> str:
+        from ..job_sections.state_sentence import queue_of
+
         queue = queue_of(job)
         return job.queue if queue is None else str(job.visible.link(Queue, queue.pk, job.queue))
 
     @admin.display(description=_("schedule"))
     def schedule_text(self, job: Any) -> str:
+        from ..job_sections.links import origin
+
         return origin(job, job.visible)
 
     @admin.display(description=_("workflow"))
     def workflow_text(self, job: Any) -> str:
+        from ..job_sections.links import workflow_of
+
         return workflow_of(job, job.visible)
 
     concurrency_key_text = text_column("concurrency_key", _("concurrency key"))

@@ -12,14 +12,13 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...domain.states import JobState
-from ...lifecycle.history import JOBS, LIVE_TABLE
+from ...lifecycle.history import JOBS
+from ...lifecycle.job_columns import LIVE_TABLE
 from ...models import Job, JobStatus
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, Part, PartitionFilter
 from ..base.model_admin import allowed_by
 from ..base.search import HISTORY, OUTSIDE_HISTORY, Search, search_jobs
-from ..editing.edit import edit_view
-from ..editing.enqueue import enqueue_url, enqueue_view
 from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import (
     CreatedSinceFilter,
@@ -37,7 +36,6 @@ from ..lists.filters import (
 from ..operator_actions import CANCEL, DISMISS, INSPECT, REPLAY, REPRIORITIZE, RUN_NOW
 from ..workflow_actions import SIGNAL, SKIP_STEP
 from .detail import JobPage
-from .reveal import reveal_view
 from .stopping import STOP_BY_FORCE
 from .tags import TagFilter
 
@@ -125,22 +123,32 @@ class JobAdmin(HistoryAdmin, JobPage):
         edit, enqueue = "django_jobs_job_edit", "django_jobs_job_enqueue"
         reveal, may_reveal = "django_jobs_job_reveal", self.has_reveal_permission
         return [
-            console_path(self, "<int:job_id>/reveal/", reveal_view, reveal, may_reveal),
+            console_path(
+                self, "<int:job_id>/reveal/", "jobs.reveal.reveal_view", reveal, may_reveal
+            ),
             console_path(
                 self,
                 "<int:job_id>/edit/",
-                edit_view,
+                "editing.edit.edit_view",
                 edit,
                 self.has_edit_permission,
                 is_unconfirmed,
             ),
-            console_path(self, "enqueue/", enqueue_view, enqueue, self.has_enqueue_permission),
+            console_path(
+                self,
+                "enqueue/",
+                "editing.enqueue.enqueue_view",
+                enqueue,
+                self.has_enqueue_permission,
+            ),
             *super().get_urls(),
         ]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        from ..editing.enqueue import enqueue_url
+
         url = enqueue_url(self) if self.has_enqueue_permission(request) else ""
         return super().changelist_view(request, {**(extra_context or {}), "enqueue_url": url})
 

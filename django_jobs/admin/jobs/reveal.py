@@ -15,8 +15,6 @@ from ..base.actions import ModelAdmin
 from ..base.formatting import change_url
 from ..base.json_display import coding_of, document, texts
 from ..base.search import SEE_PAYLOADS
-from ..job_sections.state_sentence import fails
-from ..job_sections.timeline import timeline
 from ..layout.console_page import console_page, list_crumb
 
 
@@ -33,6 +31,9 @@ def reveal_url(page: ModelAdmin, pk: Any) -> str:
 
 def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     """The hidden parts of a job. Only a POST shows them, so that no link and no refresh does."""
+    from ..job_sections.state_sentence import fails
+    from ..job_sections.timeline import timeline
+
     job = page.get_queryset(request).filter(pk=job_id).first() if job_id < 2**63 else None
     if job is None:
         raise Http404

@@ -13,6 +13,7 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.formats import number_format
+from django.utils.module_loading import import_string
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
@@ -48,12 +49,14 @@ def _is_read(request: HttpRequest) -> bool:
 def console_path(
     page: Any,
     route: str,
-    view: Callable[..., HttpResponse],
+    view: Callable[..., HttpResponse] | str,
     name: str,
     allowed: Callable[[HttpRequest], bool],
     reads: Callable[[HttpRequest], bool] = _is_read,
 ) -> Any:
-    """A route below the list of ``page``, whose view is called with ``page`` and the request.
+    """A route below the list of ``page``, whose view is called with ``page`` and the request. The
+    module of a view that is given by its path, as ``failures.group_page.group_view``, is imported
+    by the first request.
 
     Users for whom ``allowed`` is false get a 403. Requests that only read, those of ``reads``, have
     the time limit. The answer is never stored: Django's
@@ -63,7 +66,8 @@ def console_path(
     def checked(request: HttpRequest, **arguments: Any) -> HttpResponse:
         if not allowed(request):
             raise PermissionDenied
-        response = view(page, request, **arguments)
+        called = import_string(f"django_jobs.admin.{view}") if isinstance(view, str) else view
+        response = called(page, request, **arguments)
         if isinstance(response, TemplateResponse):
             response.render()
         return response

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
@@ -14,13 +14,14 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...domain.gates import Gates
 from ...lifecycle.notifying import GATES, notify_after_commit
-from ...metrics.limits import LimitState, Usage, Usages, at_least, read_usages
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import ago, badge, with_reason
 from ..base.model_admin import ConsoleAdmin, section
 from ..lists.change_list import ConsoleList
-from .sentences import LABELS
+
+if TYPE_CHECKING:
+    from ...metrics.limits import Usage, Usages
 
 REFRESH_SECONDS = 5
 
@@ -64,6 +65,8 @@ class LimitAdmin(ConsoleAdmin):
 
     def add_usage(self, rows: list[Any]) -> None:
         """Read how much of each row is taken, and what waits for it."""
+        from ...metrics.limits import Usage, read_usages
+
         names = {row.name for row in rows}
         usages = self.usage_by_name(read_usages(lambda gates: self.uses(gates, names)))
         for row in rows:
@@ -116,6 +119,9 @@ class LimitAdmin(ConsoleAdmin):
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
+        from ...metrics.limits import LimitState
+        from .sentences import LABELS
+
         state = LimitState.of(row, row.usage.taken)
         shown = badge(state, LABELS[state])
         if state == LimitState.PAUSED:
@@ -143,4 +149,6 @@ class LimitAdmin(ConsoleAdmin):
 
     @admin.display(description=_("waiting"))
     def waiting(self, row: Any) -> str:
+        from ...metrics.limits import at_least
+
         return at_least(row.usage.waiting, row.usage.more_wait, row.max_waiting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.core.exceptions import ValidationError
@@ -13,7 +13,6 @@ from django.utils.translation import ngettext_lazy
 from ...domain.gates import Gates
 from ...domain.numbers import LONGEST_PERIOD
 from ...lifecycle.operations import limits
-from ...metrics.limits import Usage, Usages, rate_text
 from ...models import BreakerState, Resource
 from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
@@ -21,7 +20,9 @@ from ..base.model_admin import allowed_by, section
 from ..forms.edit_form import EditForm
 from ..operator_actions import ReasonForm
 from .limit_admin import LimitAdmin, name_section
-from .live import live_resource
+
+if TYPE_CHECKING:
+    from ...metrics.limits import Usage, Usages
 
 PAUSE = OperatorAction(
     action="pause_resources",
@@ -198,6 +199,8 @@ class ResourceAdmin(LimitAdmin):
         return usages.resources
 
     def live(self, row: Any, visible: Visible) -> dict[str, Any]:
+        from .live import live_resource
+
         return live_resource(row, visible)
 
     def reason(self, row: Any) -> str:
@@ -206,4 +209,6 @@ class ResourceAdmin(LimitAdmin):
 
     @admin.display(description=_("rate"))
     def speed(self, row: Any) -> str:
+        from ...metrics.limits import rate_text
+
         return rate_text(row.rate, row.rate_seconds)

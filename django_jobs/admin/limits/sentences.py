@@ -11,13 +11,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ...domain.admission import retries_allowed
-from ...domain.breaker import PROBES
 from ...metrics.limits import LimitDetails, LimitState, rate_text
 from ...models import BreakerState, Resource
 from ...separators import number_text
 from ..base.formatting import ago, badge, pause_sentence
-from ..overview.problem import seconds_text
 
 LABELS = {
     LimitState.PAUSED: gettext_lazy("paused"),
@@ -73,6 +70,8 @@ def waiting_number(details: LimitDetails) -> str:
 
 def breaker_sentence(row: Any, details: LimitDetails) -> str:
     """The state of the breaker, why, and when it changes next."""
+    from ...domain.breaker import PROBES
+
     state = BreakerState(row.breaker_state)
     if state == BreakerState.CLOSED:
         return _closed(row, details)
@@ -87,6 +86,8 @@ def breaker_sentence(row: Any, details: LimitDetails) -> str:
 
 
 def _closed(row: Resource, details: LimitDetails) -> str:
+    from ..overview.problem import seconds_text
+
     if row.breaker_failures is None:
         return _("Closed. It never opens by itself: no number of failures is set.")
     text = ngettext(
@@ -104,6 +105,8 @@ def _closed(row: Resource, details: LimitDetails) -> str:
 
 def _next_try(row: Any) -> str:
     """When it is tried next."""
+    from ..overview.problem import seconds_text
+
     try:
         at = row.breaker_changed_at + timedelta(seconds=row.breaker_open_for)
     except (OverflowError, TypeError):
@@ -120,6 +123,8 @@ def counted(details: LimitDetails, how: str) -> int:
 
 def rate_sentence(row: Resource, details: LimitDetails) -> str:
     """How many starts the rate leaves, and when the next one comes."""
+    from ..overview.problem import seconds_text
+
     assert row.rate is not None
     tokens, pace = details.row("meters")["tokens"], row.rate / row.rate_seconds
     rate = rate_text(row.rate, row.rate_seconds)
@@ -141,6 +146,8 @@ def burst(row: Resource) -> int:
 
 def budget_sentence(row: Resource, details: LimitDetails) -> str:
     """How many of the recent starts were retries, and how many more may be."""
+    from ...domain.admission import retries_allowed
+
     budget, meters = row.retry_budget or 0.0, details.row("meters")
     share = _("%(share)s of the starts of the last minute were retries, the budget is %(budget)s.")
     shown = share % {"share": retry_share(details), "budget": number_text(budget, ".0%")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.core.exceptions import ValidationError
@@ -13,7 +13,6 @@ from django.utils.translation import ngettext_lazy
 from ...domain.concurrency import name_problem
 from ...domain.gates import Gates
 from ...lifecycle.operations import limits
-from ...metrics.limits import Usage, Usages
 from ...models import Tenant
 from ...models.tenant import LONGEST_TENANT
 from ...separators import number_text
@@ -23,7 +22,9 @@ from ..base.model_admin import allowed_by, section
 from ..forms.edit_form import EditForm
 from ..operator_actions import ReasonForm
 from .limit_admin import LimitAdmin, name_section
-from .live import live_tenant
+
+if TYPE_CHECKING:
+    from ...metrics.limits import Usage, Usages
 
 PAUSE = OperatorAction(
     action="pause_tenants",
@@ -118,6 +119,8 @@ class TenantAdmin(LimitAdmin):
         return usages.tenants
 
     def live(self, row: Any, visible: Visible) -> dict[str, Any]:
+        from .live import live_tenant
+
         return live_tenant(row, visible)
 
     @admin.display(description=_("weight"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION, LogEntry
@@ -13,7 +13,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...domain.replay_plan import ReplayPlan
 from ...domain.search_terms import term
 from ...lifecycle.operations import bulk
 from ...lifecycle.scope import scope_of
@@ -25,6 +24,9 @@ from ..base.formatting import change_url
 from ..base.search import job_search
 from ..failures.filters import NO_ERROR
 from ..lists.filters import SPANS, id_of
+
+if TYPE_CHECKING:
+    from ...domain.replay_plan import ReplayPlan
 
 SAME = ("status", "queue", "job_type", "tag", "tenant")
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...domain.bulk import BulkState
+from ...domain.states import BulkState
 from ...lifecycle.operations import bulk
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import BulkAction, BulkOperation
@@ -32,7 +32,7 @@ from ..layout.console_page import console_path
 from ..lists.filters import StatusFilter
 from .background import described
 from .progress import fraction_of, links, numbers, plan_text, sentence
-from .replay_plan import PLAN, may_replay, plan_view
+from .replay_plan import PLAN, may_replay
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -130,7 +130,7 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
     has_view_permission = allowed_by("view_bulkoperation", *CODENAMES)
 
     def get_urls(self) -> list[Any]:
-        plan = console_path(self, "plan/", plan_view, PLAN, may_replay)
+        plan = console_path(self, "plan/", "operations.replay_plan.plan_view", PLAN, may_replay)
         return [plan, *super().get_urls()]
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:

@@ -10,14 +10,12 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 
 from ...conf import conf
-from ...domain.bulk import BulkState
-from ...domain.replay_plan import ReplayPlan
+from ...domain.states import BulkState
 from ...maintenance.bulk_actions import live_workers
 from ...models import BulkAction, BulkOperation, Job
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import duration
-from ..failures.group_rows import failure_url, groups_url
 
 MOST_FAILURES = 3
 """Failures of replayed jobs to which a page links."""
@@ -149,6 +147,8 @@ def outcomes(operation: BulkOperation) -> str:
 
 def time_left(operation: Any, handled: int) -> timedelta | None:
     """About how long the rest takes, by the time that the others took."""
+    from ...domain.replay_plan import ReplayPlan
+
     took: timedelta | None = operation.worked(operation.read_at)
     if not handled or took is None:
         return None
@@ -165,6 +165,8 @@ def time_left(operation: Any, handled: int) -> timedelta | None:
 
 def plan_text(operation: Any) -> str:
     """The waves of a plan, and where it is."""
+    from ...domain.replay_plan import ReplayPlan
+
     if operation.plan is None:
         return ""
     plan = ReplayPlan.from_json(operation.plan)
@@ -200,6 +202,8 @@ def _failures(
     operation: BulkOperation, failed: list[int], site: AdminSite
 ) -> list[tuple[str, str]]:
     """The failure that is replayed, or those of the jobs that failed again."""
+    from ..failures.group_rows import failure_url, groups_url
+
     terms = operation.terms
     if error := terms.get("error"):
         if job_type := terms.get("job_type"):

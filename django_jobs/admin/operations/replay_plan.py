@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import messages
@@ -20,13 +20,10 @@ from django.utils.translation import gettext_lazy as _
 from ...api.shortcuts import stored_payload_problem
 from ...conf import conf
 from ...domain.bulk import Reasons, checked_terms
-from ...domain.replay_plan import ReplayPlan
 from ...exceptions import OperationRefused
 from ...lifecycle.operations import bulk
 from ...lifecycle.scope import scope_of
-from ...lifecycle.workflows.results import taken_arguments
 from ...maintenance.bulk_actions import is_known_elsewhere, knows, live_workers
-from ...metrics.failures import code_versions_of
 from ...models import BulkAction, DeadLetter, Job, Worker
 from ...separators import number_text
 from ..base.actions import Alternative, Choice, ModelAdmin, ceiling_of
@@ -35,6 +32,9 @@ from ..failures.filters import NO_ERROR, error_of
 from ..layout.console_page import console_page
 from ..layout.time_limit import time_limit
 from .background import begin, described, terms_of_list
+
+if TYPE_CHECKING:
+    from ...domain.replay_plan import ReplayPlan
 
 PLAN = "django_jobs_replay_plan"
 SAMPLE = 500
@@ -72,6 +72,8 @@ class PlanForm(forms.Form):
 
     def plan(self) -> ReplayPlan:
         """The plan of a valid form."""
+        from ...domain.replay_plan import ReplayPlan
+
         given = self.cleaned_data
         return ReplayPlan(**{name: given[name] for name in given if name != "reason"})
 
@@ -126,6 +128,8 @@ def plan_page(
     form: PlanForm,
 ) -> HttpResponse:
     """The dry run with the form."""
+    from ...domain.replay_plan import ReplayPlan
+
     with time_limit():
         matched = bulk.count(BulkAction.REPLAY, terms, max_id).jobs
         sample = _sample(terms, max_id)
@@ -205,6 +209,8 @@ def _handlers(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, 
 
 def _code(sample: list[dict[str, Any]], workers: list[Worker]) -> list[dict[str, str]]:
     """Whether the code has changed since the jobs died; nothing if versions are not known."""
+    from ...metrics.failures import code_versions_of
+
     types = {job["job_type"] for job in sample}
     now = {one.code_version for one in workers if any(knows(one, name) for name in types)} - {""}
     failed = {one.version: one.jobs for one in code_versions_of([job["pk"] for job in sample])}
@@ -231,6 +237,8 @@ def _named(names: Iterable[str]) -> str:
 
 
 def _payloads(sample: list[dict[str, Any]], workers: list[Worker]) -> dict[str, str]:
+    from ...lifecycle.workflows.results import taken_arguments
+
     problems = Reasons()
     steps = taken_arguments(job["pk"] for job in sample if job["workflow_run_id"] is not None)
     for job in sample:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import Model
@@ -20,9 +20,9 @@ from ..base.formatting import moment_in_zone
 from ..base.model_admin import ConsoleAdmin
 from ..doctor import DOCTOR
 from ..layout.console_page import console_page, console_path
-from . import sections
-from .numbers import Numbers, read_numbers
-from .problems import problems
+
+if TYPE_CHECKING:
+    from .numbers import Numbers
 
 REFRESH_SECONDS = 5
 SHOWN: tuple[type[Model], ...] = (Queue, Job, Run, Worker, Schedule, WorkflowRun)
@@ -50,6 +50,8 @@ class OverviewAdmin(ConsoleAdmin):
 
 def overview(page: OverviewAdmin, request: HttpRequest) -> HttpResponse:
     """The page. Its numbers are at most some seconds old, and shared by all that look."""
+    from .numbers import read_numbers
+
     visible = Visible(page.admin_site, request)
     try:
         shown = _shown(read_numbers(), visible)
@@ -73,6 +75,9 @@ def _doctor_url(request: HttpRequest, visible: Visible) -> str:
 
 
 def _shown(numbers: Numbers, visible: Visible) -> dict[str, Any]:
+    from . import sections
+    from .problems import problems
+
     sees = visible.sees
     counts_runs = conf().totals and (sees(Run) or sees(Job))
     parts = (

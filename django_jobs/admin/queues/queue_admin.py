@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import IntegerField, OuterRef
@@ -15,7 +15,6 @@ from ...conf import conf
 from ...domain.pressure import level_of
 from ...lifecycle.backlog import ready_up_to
 from ...lifecycle.gate_limits import gated_up_to
-from ...metrics.slo import SloWindow, take_objectives
 from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.fields import TimestampSubquery
 from ...separators import number_text
@@ -30,12 +29,12 @@ from ..base.formatting import (
 from ..base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
 from ..base.paginator import CappedCount, counted
 from ..operator_actions import PAUSE, RESUME
-from ..overview.numbers import stored_numbers
-from ..overview.queue_numbers import done_per_minute, empty_in, queue_state
 from .form import QueueForm
 from .levels import level_badge
-from .live import live
 from .rule_fields import BACKOFF, RETENTION, RULES, RuleFields
+
+if TYPE_CHECKING:
+    from ...metrics.slo import SloWindow
 
 REFRESH_SECONDS = 5
 
@@ -87,6 +86,8 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
         }
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
+        from ..overview.numbers import stored_numbers
+
         changes = super().get_changelist_instance(request)
         changes.result_list = list(changes.result_list)
         numbers = stored_numbers() if request.method == "GET" else None
@@ -133,6 +134,8 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
         )
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        from .live import live
+
         context = super().page_context(request, obj)
         if obj is not None:
             context |= {
@@ -148,6 +151,8 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
 
     @admin.display(description=_("state"))
     def state(self, queue: Any) -> str:
+        from ..overview.queue_numbers import queue_state
+
         if queue.pk is None:
             return NOTHING
         if not queue.paused:
@@ -214,10 +219,14 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
 
     @admin.display(description=_("Done / min"))
     def done(self, queue: Any) -> str:
+        from ..overview.queue_numbers import done_per_minute
+
         return done_per_minute(queue.numbers, queue.name) if queue.numbers else NOTHING
 
     @admin.display(description=_("empty in"))
     def time_to_empty(self, queue: Any) -> str:
+        from ..overview.queue_numbers import empty_in
+
         if queue.numbers is None:
             return NOTHING
         return empty_in(queue.numbers, queue.name, paused=queue.paused)
@@ -238,6 +247,8 @@ def _in_words(rule: RuleFields, queue: Any) -> str:
 
 def _in_time(queue: Any, window: str) -> str:
     """How many jobs started in time, and how fast the error budget is used up."""
+    from ...metrics.slo import take_objectives
+
     if queue.pk is None or queue.slo_seconds is None:
         return NOTHING
     objective = next((one for one in take_objectives() if one.queue == queue.name), None)

@@ -8,7 +8,6 @@ from django import forms
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ...api.schedules import request_of
 from ...conf import conf
 from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
@@ -29,6 +28,8 @@ class RunForm(forms.Form):
 
 def _run(ids: list[int], actor: Any, **given: str) -> OperationResult:
     """Run each schedule separately, so that one that cannot run does not stop the others."""
+    from ...api.schedules import request_of
+
     form = given[NUMBER]
     there = Schedule.objects.using(conf().database).filter(pk__in=ids)
     known = set(there.values_list("pk", flat=True))

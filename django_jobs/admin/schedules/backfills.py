@@ -20,7 +20,6 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from ...api.schedules import request_of
 from ...conf import conf
 from ...domain.states import LIVE
 from ...exceptions import JobsError
@@ -215,6 +214,8 @@ def backfill_view(page: ModelAdmin, request: HttpRequest, pk: int) -> HttpRespon
 def _make(
     page: ModelAdmin, request: HttpRequest, schedule: Schedule, begin: datetime, end: datetime
 ) -> HttpResponse:
+    from ...api.schedules import request_of
+
     row = schedule_operations.backfill(schedule, begin, end, request_of, actor=request.user)
     user = request.user.pk
     assert user is not None

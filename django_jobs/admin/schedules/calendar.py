@@ -41,7 +41,6 @@ from .display import (
     why_not,
 )
 
-CALENDAR = "django_jobs_schedule_calendar"
 MOST = 1_000
 """Schedules that the page shows."""
 DAYS, MOST_DAYS = 7, 31

@@ -19,7 +19,6 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
-from ...api.schedules import request_of
 from ...domain.cron import UnknownTimezone, check_timezone
 from ...domain.schedules import Rule
 from ...exceptions import JobsError, PayloadError, QueueFull
@@ -202,6 +201,8 @@ class ScheduleForm(EditForm):
 
     def _post_clean(self) -> None:
         # Django's hook for what needs the instance; the stubs leave it out.
+        from ...api.schedules import request_of
+
         super()._post_clean()  # type: ignore[misc]
         if self.errors or self.chosen is None:
             return

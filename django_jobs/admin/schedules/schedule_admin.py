@@ -29,8 +29,6 @@ from ..forms.fields import MomentField
 from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import DeclaredFilter, JobTypeFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .actions import PAUSE, RESUME, RUN_NOW
-from .backfills import backfill_view
-from .calendar import CALENDAR, calendar_view
 from .columns import ScheduleColumns, readonly_reason
 from .display import why_not
 from .form import ScheduleForm, form_for, upgraded_payload
@@ -44,6 +42,7 @@ from .views import (
     preview_view,
 )
 
+CALENDAR = "django_jobs_schedule_calendar"
 COPIED = frozenset(FIELDS) - {"job_type", "payload"}
 WHEN = (
     *(("cron", "every"), ("timezone", "dst"), ("starts_at", "ends_at")),
@@ -108,14 +107,20 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def get_urls(self) -> list[Any]:
         preview, backfill = "django_jobs_schedule_preview", "django_jobs_schedule_backfill"
         return [
-            console_path(self, "calendar/", calendar_view, CALENDAR, self.has_view_permission),
+            console_path(
+                self,
+                "calendar/",
+                "schedules.calendar.calendar_view",
+                CALENDAR,
+                self.has_view_permission,
+            ),
             console_path(
                 self, "preview/", preview_view, preview, self._may_preview, is_unconfirmed
             ),
             console_path(
                 self,
                 "<int:pk>/backfill/",
-                backfill_view,
+                "schedules.backfills.backfill_view",
                 backfill,
                 self._may_backfill,
                 is_unconfirmed,

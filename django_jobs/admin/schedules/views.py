@@ -24,12 +24,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import registry
-from ...api.occurrences import (
-    change_occurrence,
-    move_occurrence,
-    restore_occurrence,
-    skip_occurrence,
-)
 from ...conf import conf
 from ...domain.changes import zone_text
 from ...domain.schedules import INSTANT, in_utc
@@ -52,7 +46,6 @@ from ..base.json_display import masked
 from ..forms.fields import MomentField
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
-from .backfills import last_backfills
 from .columns import readonly_reason
 from .display import local_text, on_clock, preview, what_it_does
 from .form import Choices, RuleForm, upgraded_payload
@@ -219,6 +212,13 @@ def occurrence_view(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
 
 def _carry_out(schedule: Schedule, given: dict[str, Any], actor: Any) -> tuple[str, str]:
     """Do what the form was given; return what the history says, and what the user is told."""
+    from ...api.occurrences import (
+        change_occurrence,
+        move_occurrence,
+        restore_occurrence,
+        skip_occurrence,
+    )
+
     due = parse_datetime(given["due"])
     assert due is not None
     asked: dict[str, Any] = {"actor": actor, "reason": given["reason"]}
@@ -335,6 +335,8 @@ def exceptions_of(schedule: Any, may_move: bool, site: Any) -> list[dict[str, An
 
 def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, Any]:
     """The context of a schedule's page in addition to its form."""
+    from .backfills import last_backfills
+
     site, visible = page.admin_site, Visible(page.admin_site, request)
     context: dict[str, Any] = {
         "preview_url": reverse("admin:django_jobs_schedule_preview", current_app=site.name)

@@ -19,8 +19,6 @@ from ..base.json_display import texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import CappedCount
 from ..lists.filters import WorkflowFilter
-from .declared_steps import declared_picture, declared_steps, difference_of
-from .starting import PERMISSION, start_url
 
 MOST_VERSIONS = 50
 COMPARED = "compare"
@@ -47,6 +45,8 @@ class WorkflowDefinitionAdmin(LinksVisible, ConsoleAdmin):
         return {"runs_": CappedCount(runs)}
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        from .declared_steps import declared_picture, difference_of
+
         steps = _steps(obj)
         other = _compared(obj, request.GET.get(COMPARED, ""))
         context = {**super().page_context(request, obj), "start_url": self._start_url(request, obj)}
@@ -64,6 +64,8 @@ class WorkflowDefinitionAdmin(LinksVisible, ConsoleAdmin):
 
     def _start_url(self, request: HttpRequest, definition: Any) -> str:
         """The form that starts a run, if this is the version that starts now."""
+        from .starting import PERMISSION, start_url
+
         workflow = registry.workflow(definition.name)
         if workflow is None or workflow.version != definition.version:
             return ""
@@ -117,4 +119,6 @@ def _compared(definition: Any, chosen: str) -> Any:
 
 
 def _steps(definition: Any) -> Any:
+    from .declared_steps import declared_steps
+
     return declared_steps(texts(definition, ["graph"])["graph"][0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -41,9 +41,9 @@ from ..lists.newest_list import NewestList, Searched
 from ..operator_actions import DISMISS
 from ..restarts import refused_steps
 from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
-from .picture import STATES, now_of, picture_of, state_label
-from .starting import PERMISSION, start_url, start_view
-from .steps import MOST_STEPS, Counts, compensations_of, counts_of, steps_of
+
+if TYPE_CHECKING:
+    from .steps import Counts
 
 
 class WorkflowRunList(NewestList):
@@ -95,13 +95,17 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
     def get_urls(self) -> list[Any]:
         start = "django_jobs_workflowrun_start"
         return [
-            console_path(self, "start/", start_view, start, self.has_start_permission),
+            console_path(
+                self, "start/", "workflows.starting.start_view", start, self.has_start_permission
+            ),
             *super().get_urls(),
         ]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        from .starting import PERMISSION, start_url
+
         url = start_url(self) if request.user.has_perm(PERMISSION) else ""
         return super().changelist_view(request, {**(extra_context or {}), "start_url": url})
 
@@ -133,6 +137,9 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
         return (section(None, facts, *reason),)
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        from .picture import now_of, picture_of
+        from .steps import MOST_STEPS, compensations_of, counts_of, steps_of
+
         columns = texts(obj, ("payload", "compensations"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
         title = str(_("Payload"))
@@ -233,6 +240,8 @@ def progress_of(counts: Counts) -> dict[str, Any]:
 
 
 def _parts(by_state: Any) -> list[str]:
+    from .picture import STATES, state_label
+
     return [
         format_html("{} {}", badge(state, state_label(state)), number_text(by_state[state]))
         for state in STATES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -14,7 +14,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
-from ...api.workflows.workflow import Workflow
 from ...conf import conf
 from ...exceptions import JobsError
 from ...lifecycle.operations.jobs import demand
@@ -33,6 +32,9 @@ from ..forms.arguments import (
 from ..forms.edit_form import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from ..forms.fields import JsonObjectText
 from ..layout.console_page import console_page
+
+if TYPE_CHECKING:
+    from ...api.workflows.workflow import Workflow
 
 PERMISSION = "django_jobs.start_workflow"
 CHOSEN = "workflow"

@@ -15,11 +15,11 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from ...domain.bulk import LONGEST_TERM, UNFINISHED, BulkState, are_same, checked_terms
+from ...domain.bulk import LONGEST_TERM, are_same, checked_terms
 from ...domain.errors import ErrorReport
 from ...domain.numbers import is_priority
 from ...domain.replay_plan import OUTCOME_OF, Outcome, ReplayPlan
-from ...domain.states import JobState, RunState
+from ...domain.states import UNFINISHED, BulkState, JobState, RunState
 from ...exceptions import OperationRefused
 from ...models import BulkAction, BulkOperation, Job
 from ...models.database import database_time, execute, fetch, jobs_connection

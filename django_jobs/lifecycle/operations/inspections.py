@@ -13,7 +13,6 @@ from django.utils.translation import gettext_noop
 from ...models import Inspection, Job, Worker
 from ...models.database import jobs_connection
 from ...models.worker import NOT_ENDED
-from .. import progress
 from ..notifying import INSPECT, notify_after_commit
 from ..scope import limited
 from .jobs import Actor, OperationResult, demand, name_of
@@ -26,6 +25,8 @@ SHOWN = timedelta(hours=1)
 def ask(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
     """Ask the workers of running jobs for their stacks. Raises ``PermissionDenied`` if ``actor``
     may not."""
+    from .. import progress
+
     demand(actor, "django_jobs.inspect_job")
     wanted = list(ids)
     alias = jobs_connection().alias

@@ -5,13 +5,15 @@ They crash no process, so a loss of their worker, however often, is no reason to
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...api import job
 from ...api.validation import MOST_CRASHES
 from ...domain.graph import SLEEP, WAIT
 from ...exceptions import SignalTimeout
-from ..context.run_context import RunContext, current_run
+
+if TYPE_CHECKING:
+    from ..context.run_context import RunContext
 
 
 @job(name=WAIT, max_crashes=MOST_CRASHES)
@@ -33,6 +35,9 @@ def sleep(seconds: float) -> None:
 
 
 def _this_run() -> RunContext:
+    # Each process that enqueues imports this module, and a worker alone what a handler may do.
+    from ..context.run_context import current_run
+
     run = current_run()
     assert run is not None
     return run

@@ -79,7 +79,9 @@ def test_a_slow_page_that_is_not_of_a_model_is_stopped(
     page: Page, monkeypatch: pytest.MonkeyPatch, at_most: Callable[[float | None], None]
 ) -> None:
     at_most(0.5)
-    monkeypatch.setattr("django_jobs.admin.cost.take_cost", lambda: run_sql("SELECT pg_sleep(20)"))
+    monkeypatch.setattr(
+        "django_jobs.metrics.cost.take_cost", lambda: run_sql("SELECT pg_sleep(20)")
+    )
     assert_stopped(page.client.get(reverse("admin:django_jobs_run_cost")))
 
 
