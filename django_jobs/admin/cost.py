@@ -27,7 +27,6 @@ def cost_path(page: ModelAdmin) -> Any:
 
 
 def cost_url(page: ModelAdmin) -> str:
-    """The address of the page."""
     return reverse(f"admin:{NAME}", current_app=page.admin_site.name)
 
 

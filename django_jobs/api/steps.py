@@ -149,7 +149,6 @@ def results_of_compensation(step: Step) -> dict[str, list[str]]:
 
 
 def accepts(job_type: JobType[..., Any], argument: Any) -> bool:
-    """Whether the handler has this argument."""
     parameters = job_type.signature.parameters
     if not isinstance(argument, str):
         return False
@@ -158,7 +157,6 @@ def accepts(job_type: JobType[..., Any], argument: Any) -> bool:
 
 
 def takes_any(job_type: JobType[..., Any]) -> bool:
-    """Whether the handler has ``**arguments``."""
     return any(one.kind is one.VAR_KEYWORD for one in job_type.signature.parameters.values())
 
 

@@ -28,5 +28,4 @@ class Source:
 
 
 def sources() -> Mapping[str, Source]:
-    """All sources, by name."""
     return {name: import_module(f".{path}", __package__).SOURCE for name, path in MODULES.items()}

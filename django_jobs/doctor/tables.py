@@ -72,7 +72,6 @@ def our_tables() -> list[str]:
 
 
 def our_models() -> list[type[Model]]:
-    """The models with a table."""
     models = apps.get_app_config("django_jobs").get_models()
     return [model for model in models if not model._meta.proxy]
 

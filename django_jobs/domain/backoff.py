@@ -89,7 +89,6 @@ class Backoff:
         return min(delay, self.cap)
 
     def _times(self, number: float, exponent: float) -> float:
-        """The base times a power."""
         try:
             return self.base * math.pow(number, exponent)
         except OverflowError:  # far above the cap, unless the base is 0

@@ -32,7 +32,6 @@ class Template:
 
     @property
     def names(self) -> Iterator[str]:
-        """The arguments that the template needs."""
         return (name for _, name in self.parts if name is not None)
 
     def fill(self, arguments: Arguments) -> str:

@@ -72,7 +72,6 @@ class Condition:
     number: float
 
     def holds(self, values: Values) -> bool:
-        """Whether it is true."""
         return OPERATORS[self.operator](values[self.queue, self.quantity], self.number)
 
     def explain(self, values: Values) -> str:

@@ -51,7 +51,6 @@ class GraphStep:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self) -> Document:
-        """The step as JSON."""
         return {
             "name": self.name,
             "job_type": self.job_type,

@@ -26,7 +26,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many times there are."""
         return sum(self.counts)
 
     @property
@@ -66,7 +65,6 @@ def bucket_of(seconds: float) -> int:
 
 
 def percentile(counts: Sequence[int], share: float) -> float | None:
-    """See :meth:`Histogram.percentile`."""
     sums = list(accumulate(counts))
     if not sums[-1]:
         return None

@@ -69,7 +69,6 @@ class ReplayPlan:
         return cls(**given)
 
     def as_json(self) -> dict[str, int]:
-        """The plan as it is stored."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     def seconds(self, jobs: int) -> float:
@@ -111,5 +110,4 @@ class ReplayPlan:
 
 
 def remembered(outcomes: str, new: Iterable[Outcome]) -> str:
-    """The last outcomes with new ones."""
     return (outcomes + "".join(LETTERS.get(outcome, "") for outcome in new))[-REMEMBERED:]

@@ -53,7 +53,6 @@ class Terms:
     too_many: bool = False
 
     def of(self, kind: str) -> list[str]:
-        """The values of one kind."""
         return self.kinds.get(kind, [])
 
 

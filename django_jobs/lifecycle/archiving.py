@@ -78,7 +78,6 @@ def ended_before(age: float) -> list[Partition]:
 
 
 def contents_of(partition: Partition) -> Contents:
-    """What the partition contains now."""
     with jobs_connection().cursor() as cursor:
         return _contents(cursor, _quoted(partition))
 

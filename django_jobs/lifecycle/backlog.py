@@ -183,7 +183,6 @@ class Backlog(NamedTuple):
 
     @property
     def level(self) -> Level:
-        """How full the queue is."""
         return level_of(self.ready + self.gated, self.max_backlog)
 
 

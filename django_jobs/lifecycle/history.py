@@ -193,7 +193,6 @@ def execute_with_names(statement: str, **names: Any) -> None:
 
 
 def with_names(statement: str, **names: Any) -> str:
-    """The statement with its names quoted."""
     quoted = {
         key: sql.Identifier(value) if isinstance(value, str) else value
         for key, value in names.items()

@@ -85,7 +85,6 @@ def as_array(items: Iterable[object]) -> str:
 
 # psycopg takes ten times as long for a list: more than PostgreSQL for a third of the insert.
 def text_array(texts: Sequence[str | None]) -> str:
-    """An array as PostgreSQL reads it."""
     return "{" + ",".join("NULL" if text is None else _quoted(text) for text in texts) + "}"
 
 
@@ -137,7 +136,6 @@ class NewJobs:
     # Not computed for each job: a request serves all jobs of its type for two seconds.
     @cached_property
     def parameters(self) -> dict[str, Any]:
-        """The parameters that every insert takes."""
         return {name: getattr(self, name) for name in PARAMETERS}
 
     def filled(self, statement: str) -> str:
@@ -298,7 +296,6 @@ class ClaimedJob(NamedTuple):
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The resources that it uses."""
         return () if self.gates is None else parse(self.gates).resources
 
     @property

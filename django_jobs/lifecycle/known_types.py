@@ -59,7 +59,6 @@ def enough_for(heads: Mapping[str, int]) -> dict[str, int]:
 
 
 def parameters(versions: Mapping[str, int]) -> Mapping[str, str]:
-    """The parameters of ``job_columns.READABLE``."""
     return {"types": _as_json(tuple(versions.items()))}
 
 

@@ -226,7 +226,6 @@ class Opened:
 
     @property
     def hints(self) -> set[str]:
-        """What to notify."""
         return self.queues | {BLOCKED + queue for queue in self.blocked}
 
 

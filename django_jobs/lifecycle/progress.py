@@ -208,7 +208,6 @@ def ask(ids: Sequence[int], by: str) -> dict[int, int]:
 
 
 def asked(workers: Sequence[int]) -> list[Question]:
-    """The questions to these workers."""
     return [Question(*row) for row in fetch(ASKED, {"workers": list(workers)})]
 
 

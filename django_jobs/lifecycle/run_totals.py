@@ -228,7 +228,6 @@ class Look(NamedTuple):
 
 
 def look() -> Look:
-    """Compare the ledger with the totals."""
     ((last, folded, reached_at, now),) = fetch(LOOK, {})
     if folded is None:
         execute(BEGIN, {})

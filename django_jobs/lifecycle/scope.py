@@ -38,7 +38,6 @@ class Scope:
     job_types: tuple[str, ...] | None = None
 
     def has_queue(self, name: str) -> bool:
-        """Whether the queue is in it."""
         return self.queues is None or name in self.queues
 
     def has_type(self, name: str) -> bool:

@@ -362,7 +362,6 @@ def _explain(refused: Sequence[Settled]) -> list[tuple[str | None, bool]]:
 
 
 def parameters(decided: Iterable[Settled]) -> dict[str, Any]:
-    """The parameters of :data:`SETTLE`."""
     now = time.monotonic()
     rows: list[dict[str, Any]] = []
     ids, attempts, workers, ran, ago = [], [], [], [], []

@@ -64,7 +64,6 @@ def log_attempt(sender: str, **fields: Any) -> None:
 
 
 def level_of(outcome: Any) -> int:
-    """The log level of an outcome."""
     return logging.WARNING if outcome in TROUBLE else logging.INFO
 
 

@@ -74,5 +74,4 @@ def knows(worker: Worker, job_type: str, version: int = 1) -> bool:
 
 
 def live_workers() -> list[Worker]:
-    """The workers that live, read."""
     return list(Worker.objects.using(conf().database).alive())

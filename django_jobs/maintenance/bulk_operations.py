@@ -184,7 +184,6 @@ class Chunk:
             operation.matched, self.progress["counted"] = counted.jobs, counted.is_exact
 
     def end(self, state: BulkState, why: str = "") -> None:
-        """Note why the operation ends."""
         self.operation.status, self.operation.why = state, why[:300]
         self.operation.finished_at = self.now
         log_end(self.operation)

@@ -41,7 +41,6 @@ class ArchiveFile:
 
     @property
     def size(self) -> int:
-        """In bytes."""
         return self.path.stat().st_size
 
 

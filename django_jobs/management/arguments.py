@@ -42,7 +42,6 @@ def add_subcommand(
 
 
 def positive(text: str) -> float:
-    """A number above zero, for argparse."""
     number = float(text)
     if not 0 < number < 1e9:
         raise argparse.ArgumentTypeError(f"{text} must be greater than 0")

@@ -130,7 +130,6 @@ def operator() -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 job``, ``2 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -24,7 +24,6 @@ MOST_STEPS = 1_000
 
 
 def runs_as_rows(*, name: str | None, status: str | None, limit: int) -> list[dict[str, Any]]:
-    """The newest runs."""
     runs = WorkflowRun.objects.using(conf().database).order_by("-id")
     if name is not None:
         runs = runs.filter(name=name)

@@ -168,7 +168,6 @@ class FailureGroup:
     at_most_once: bool = False
 
     def __add__(self, other: FailureGroup) -> FailureGroup:
-        """The group in two queues."""
         newer = other if self.last is None or (other.last or self.last) > self.last else self
         return replace(
             newer,

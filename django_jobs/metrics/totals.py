@@ -75,7 +75,6 @@ class TypeTotals:
 
     @property
     def runs(self) -> int:
-        """How many, of all outcomes."""
         return sum(self.outcomes.values())
 
 

@@ -45,7 +45,6 @@ class NamedRows(models.Manager[Row]):
         return cast("Row | None", row)
 
     def names(self) -> models.QuerySet[Row, str]:
-        """All names, sorted."""
         return self.using(conf().database).order_by("name").values_list("name", flat=True)
 
     @classmethod

@@ -22,7 +22,6 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(status__in=LIVE)
 
     def dead(self) -> JobQuerySet:
-        """Dead jobs."""
         return self.filter(status=JobState.DEAD)
 
     def tagged(self, *tags: str) -> JobQuerySet:

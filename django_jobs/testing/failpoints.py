@@ -158,7 +158,6 @@ def install(environ: Mapping[str, str]) -> None:
 
 
 def _asked(text: str) -> tuple[str, str, int]:
-    """Parses ``point:action`` or ``point:action:passage``."""
     point, _, rest = text.partition(":")
     action, _, passage = rest.partition(":")
     if point not in POINTS:

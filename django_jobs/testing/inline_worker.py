@@ -64,7 +64,6 @@ class InlineWorker:
         self._slot: WorkerSlot | None = None
 
     def close(self) -> None:
-        """End the worker's row."""
         if self._slot is not None:
             workers.end(self._slot.worker, reason="run_jobs() returned")
 

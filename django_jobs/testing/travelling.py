@@ -137,7 +137,6 @@ def _passed(seconds: Duration | None, to: datetime | None, now: datetime) -> flo
 
 
 def _age(seconds: float) -> None:
-    """Make all rows older."""
     for table, columns in _times():
         aged = ", ".join(
             f"{name} = {name} - make_interval(secs => %(seconds)s)" for name in columns

@@ -102,7 +102,6 @@ def gates_of(job: Job) -> Gates | None:
 
 
 def parts(job: Job) -> dict[str, str]:
-    """What to read for these gates."""
     found = {"quarantine": QUARANTINE}
     gates = gates_of(job)
     if gates is None or job.status == JobState.READY:
@@ -119,7 +118,6 @@ def parts(job: Job) -> dict[str, str]:
 
 
 def gates(job: Job, facts: Facts) -> Iterator[Gate]:
-    """The gates of this file."""
     yield _quarantine(job, facts)
     if job.gates is None:
         if job.status == JobState.BLOCKED and not facts.rows("quarantine"):

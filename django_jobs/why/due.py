@@ -56,7 +56,6 @@ ORDER BY id LIMIT 3
 
 
 def parts(job: Job) -> dict[str, str]:
-    """What to read for these gates."""
     match job.status:
         case JobState.SCHEDULED if job.attempt:
             return {"edits": EDITS, "sleep": SLEEP, "last_run": LAST_RUN}
@@ -72,7 +71,6 @@ def parts(job: Job) -> dict[str, str]:
 
 
 def gates(job: Job, facts: Facts) -> Iterator[Gate]:
-    """The gates of this file."""
     if job.status == JobState.WAITING:
         yield _prerequisites(job, facts)
     else:

@@ -53,7 +53,6 @@ def explain(job: Job, *, names_jobs: bool = True) -> Explanation:
 
 
 def parts_of(job: Job) -> dict[str, str]:
-    """What to read of a job."""
     rooms: tuple[Any, ...] = ()
     if job.status == JobState.RUNNING:
         rooms = (running,)
@@ -165,7 +164,6 @@ def blocked_by(job: Job) -> str:
 
 
 def parameters_of(job: Job) -> dict[str, Any]:
-    """The parameters of all parts."""
     gates = gates_of(job)
     return {
         "id": job.pk,

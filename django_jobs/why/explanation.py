@@ -44,7 +44,6 @@ def fill(template: str, **values: Value) -> Text:
 
 
 def joined(texts: Iterable[Text], separator: str = ", ") -> Text:
-    """The texts in a row."""
     parts: list[str | Ref] = []
     for text in texts:
         parts += [separator, *text] if parts else text
@@ -52,7 +51,6 @@ def joined(texts: Iterable[Text], separator: str = ", ") -> Text:
 
 
 def plain(text: Text) -> str:
-    """The text without links."""
     return "".join(part.label if isinstance(part, Ref) else part for part in text)
 
 
@@ -118,7 +116,6 @@ class Explanation:
     expected: Expected | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "job": self.job,
             "status": self.status,

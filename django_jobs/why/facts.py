@@ -94,7 +94,6 @@ class Facts:
         return self._rows.get(part, [])
 
     def row(self, part: str) -> Row | None:
-        """The first row of a part."""
         return next(iter(self.rows(part)), None)
 
     def since(self, at: datetime | None) -> str:
@@ -120,7 +119,6 @@ def clock(at: datetime) -> str:
 
 
 def job_ref(id_: int) -> Ref:
-    """A job by its number."""
     return Ref("job", id_, f"#{id_}")
 
 

@@ -43,13 +43,11 @@ BEFORE = before_in(
 
 
 def parts(job: Job) -> dict[str, str]:
-    """What to read for these gates."""
     found = {"queue": QUEUE, "limit": LIMIT}
     return {**found, "before": BEFORE} if job.status == JobState.READY else found
 
 
 def gates(job: Job, facts: Facts) -> Iterator[Gate]:
-    """The gates of this file."""
     row = facts.row("queue")
     if row is None:
         text = fill(_("queue %(name)s no longer exists"), name=job.queue)

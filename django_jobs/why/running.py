@@ -152,7 +152,6 @@ def _lasts(row: Row, sweep: float, facts: Facts) -> Text:
 
 
 def ended_sentence(job: Job, facts: Facts) -> Text:
-    """How it ended, and when."""
     label = JobStatus(job.status).label
     values = {"status": label[:1].upper() + label[1:], "age": facts.since(job.finished_at)}
     if job.attempt:

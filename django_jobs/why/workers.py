@@ -64,14 +64,12 @@ GROUP BY worker, queue, job_type ORDER BY since, oldest
 
 
 def parts(job: Job) -> dict[str, str]:
-    """What to read for these gates."""
     found = {"workers": WORKERS, "busy": BUSY}
     starts = job.status in (JobState.READY, JobState.BLOCKED)
     return {**found, "pace": PACE} if starts else found
 
 
 def gates(job: Job, facts: Facts) -> Iterator[Gate]:
-    """The gates of this file."""
     able, gate = _able(job, facts)
     yield gate
     if able and job.status in (JobState.READY, JobState.BLOCKED):

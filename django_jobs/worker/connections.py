@@ -234,7 +234,6 @@ def _await_answer(
 
 
 def _open(connect: Callable[[Any], Any], note: Callable[[bool], None], parameters: Any) -> Any:
-    """Open one of our own connections."""
     note(False)
     try:
         opened = with_session(connect(parameters), KEEP_MEMORY, meanwhile=_make_room)

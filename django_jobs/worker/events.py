@@ -16,7 +16,6 @@ QUIET_SECONDS = 5.0
 
 
 def emit(event: str, level: int, **fields: Any) -> None:
-    """Send ``worker_event`` with these fields."""
     worker_event.send_robust(event, level=level, fields=fields)
 
 

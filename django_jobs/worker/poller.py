@@ -69,7 +69,6 @@ class Poller:
 
     @property
     def next_at(self) -> float:
-        """The time of the next poll."""
         # Compared and not cleared, because another thread may be setting it.
         again = self._again_at if self._again_at > self._polled_at else NEVER
         return min(self._poll_at, self.due_at, again)
@@ -79,7 +78,6 @@ class Poller:
         return now - self._polled_at < RECENT_SECONDS
 
     def poll_now(self) -> None:
-        """Make the next poll due now."""
         self._poll_at = 0.0
 
     def poll_again_soon(self) -> None:

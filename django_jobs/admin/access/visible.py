@@ -58,7 +58,6 @@ class Visible:
         return self.list_link(model, counted(number), **filters) if number else "0"
 
     def list_url(self, model: type[Model], **filters: Any) -> str:
-        """The address of a list."""
         return list_url(self.site, model, **filters)
 
     def page_url(self, name: str) -> str:

@@ -170,7 +170,6 @@ def groups_url(site: AdminSite) -> str:
 
 
 def group_url(site: AdminSite, group: FailureGroup, narrowing: Narrowing = ALL) -> str:
-    """The address of a group's page."""
     return failure_url(site, group.job_type, group.fingerprint, narrowing)
 
 

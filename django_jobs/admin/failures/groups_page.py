@@ -34,7 +34,6 @@ class GroupSearch:
 
     @classmethod
     def of(cls, text: str) -> GroupSearch:
-        """The terms of ``text``."""
         search = cls()
         for word in words(text):
             part = word.value.casefold()
@@ -47,7 +46,6 @@ class GroupSearch:
         return search
 
     def matches(self, groups: Iterable[FailureGroup]) -> list[FailureGroup]:
-        """The groups that match every term."""
         return [] if self.unknown else [group for group in groups if self._matches(group)]
 
     def _matches(self, group: FailureGroup) -> bool:
@@ -111,7 +109,6 @@ def _retried(queue: str | None) -> int:
 
 
 def _sentence(failures: Failures, in_span: bool, retried: int) -> str:
-    """The state in one sentence."""
     groups = [group for group in failures.groups if group.dead]
     dead = sum(group.dead for group in groups)
     capped = failures.more or any(group.dead_capped for group in groups)

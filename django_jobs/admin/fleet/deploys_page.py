@@ -74,7 +74,6 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _sentence(workers: Sequence[Any], forecast: Forecast) -> str:
-    """The state in one sentence."""
     alive = [worker for worker in workers if worker.lease_expires_at >= worker.read_at]
     if not alive:
         return _("No worker is alive.")

@@ -40,7 +40,6 @@ class Argument:
 
     @property
     def key(self) -> str:
-        """The name of its form field."""
         return f"{PREFIX}{self.name}"
 
 
@@ -122,7 +121,6 @@ def is_hidden(name: str, value: Any) -> bool:
 
 
 def written(value: Any) -> str:
-    """A value as JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 

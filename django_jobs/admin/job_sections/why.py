@@ -92,7 +92,6 @@ class Linked:
         self.names_jobs = scope_of(request.user) is None
 
     def text(self, text: Text) -> str:
-        """As HTML."""
         parts = (self._part(part) for part in text)
         return format_html_join("", "{}", ((part,) for part in parts))
 

@@ -21,7 +21,6 @@ class Column:
 
     @property
     def css(self) -> str:
-        """The classes of its cells."""
         classes = ("jobs-number" if self.number else "", "jobs-wide" if self.wide else "")
         return " ".join(filter(None, classes))
 

@@ -104,7 +104,6 @@ def _closed(row: Resource, details: LimitDetails) -> str:
 
 
 def _next_try(row: Any) -> str:
-    """When it is tried next."""
     from ..overview.problem import seconds_text
 
     try:

@@ -168,7 +168,6 @@ class SinceFilter(ListFilter):
 
     @property
     def span(self) -> timedelta | None:
-        """The chosen age."""
         chosen = SPANS.get(self.value() or "")
         return None if chosen is None else chosen[0]
 

@@ -71,7 +71,6 @@ class PlanForm(forms.Form):
     )
 
     def plan(self) -> ReplayPlan:
-        """The plan of a valid form."""
         from ...domain.replay_plan import ReplayPlan
 
         given = self.cleaned_data

@@ -47,7 +47,6 @@ class Numbers:
 
     @cached_property
     def queues(self) -> dict[str, Row]:
-        """The queues by name."""
         return _by(self.gauges["queues"], "queue")
 
     @cached_property

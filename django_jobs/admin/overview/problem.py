@@ -29,7 +29,6 @@ class Problem:
 
     @property
     def severity(self) -> str:
-        """The meaning of the icon."""
         return _("Error") if self.state == ERROR else _("Warning")
 
 

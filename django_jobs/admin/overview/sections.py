@@ -41,8 +41,6 @@ class Tile:
 
 
 def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
-    """The numbers of all queues together."""
-
     def jobs(state: str, label: str) -> Tile:
         url = visible.list_url(Job, status=state) if visible.sees(Job) else ""
         return Tile(str(numbers.jobs(state)), label, url)

@@ -15,5 +15,4 @@ LEVELS = {
 
 
 def level_badge(level: str) -> str:
-    """The badge of a level."""
     return badge(*LEVELS[level])

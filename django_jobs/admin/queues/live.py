@@ -35,7 +35,6 @@ class Need:
 
     @property
     def label(self) -> str:
-        """What the number is."""
         if self.on_loop:
             return _("async slots that new jobs need")
         return _("threads that new jobs need")

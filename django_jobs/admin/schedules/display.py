@@ -214,7 +214,6 @@ def cron_in_words(cron: str) -> str:
 
 
 def on_clock(at: datetime | None, zone: tzinfo, form: _StrOrPromise = WHOLE) -> str:
-    """A time in ``zone``."""
     if at is None:
         return NOTHING
     if isinstance(at, DistantTime):

@@ -197,7 +197,6 @@ def _state(step: DeclaredStep, mark: tuple[str, str] | None) -> tuple[str, str]:
 
 
 def _runs(step: DeclaredStep) -> str:
-    """What the step does."""
     match step.kind:
         case StepKind.WAIT:
             return _("waits for a signal")

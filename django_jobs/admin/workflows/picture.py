@@ -102,7 +102,6 @@ def picture_of(
 
 
 def state_label(state: str) -> str:
-    """A state in words."""
     return _("skipped") if state == SKIPPED else str(JobStatus(state).label)
 
 

@@ -40,7 +40,6 @@ class StartArguments:
 
     @property
     def signature(self) -> inspect.Signature:
-        """The signature of ``start()``."""
         parameters = list(self._parameters.values())
         return inspect.Signature([*parameters, ANYTHING] if self._anything else parameters)
 

@@ -66,7 +66,6 @@ class DeclaredSteps:
         return self._stored
 
     def named(self, name: str) -> Step:
-        """The step with this name."""
         return self._by_name[name]
 
     def check_free(self, name: str) -> None:

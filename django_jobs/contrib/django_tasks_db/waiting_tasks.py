@@ -66,7 +66,6 @@ class Takeover:
 
 
 def add_options(add: Callable[..., Any]) -> None:
-    """The options of the subcommand."""
     add("--dry-run", action="store_true", help="print the same output, but write nothing")
     add(
         "--database",

@@ -74,7 +74,6 @@ class Change:
     reason: str
 
     def send(self) -> None:
-        """Send its event."""
         fields = {"resource": self.resource, "reason": self.reason}
         match self.state:
             case BreakerState.OPEN:

@@ -100,7 +100,6 @@ class RetryBudgets:
         return [(text, queue) for text, queue, _ in rows]
 
     def save(self) -> None:
-        """Count what was started."""
         if self._starts:
             names = list(self._starts)
             starts, retries = list(self._starts.values()), [self._retries[name] for name in names]

@@ -215,7 +215,6 @@ def spread(names: Sequence[str]) -> list[str]:
 
 
 def in_force() -> list[str]:
-    """The quarantined names, sorted."""
     return [name for (name,) in fetch(IN_FORCE, {})]
 
 

@@ -189,5 +189,4 @@ def _stored(step: str, result: str | None, reason: str) -> Any:
 
 
 def decoded(result: str | None) -> Any:
-    """A stored result."""
     return None if result is None else json.loads(result)

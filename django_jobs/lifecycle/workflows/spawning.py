@@ -111,7 +111,6 @@ class Spawned:
     waiting: list[tuple[int, str]] | None = None
 
     def add(self, ids: Sequence[int]) -> None:
-        """Note new children."""
         self.count += len(ids)
         for id_ in ids:
             if self.ids and self.ids[-1][1] == id_ - 1:

@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 
 def show(options: Options) -> Iterator[str]:
-    """List the schedules, up to ``--limit``."""
     if options["limit"] < 1:
         raise CommandError(f"--limit takes 1 or more, not {options['limit']}")
     matching = chosen(options["text"], failing=options["failing"])

@@ -67,7 +67,6 @@ def as_table(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def when(schedule: Schedule) -> str:
-    """The rule in words."""
     return describe(schedule.cron) if schedule.every is None else f"every {exactly(schedule.every)}"
 
 
@@ -126,7 +125,6 @@ def _notes(one: Occurrence, timezone: str) -> str:
 
 
 def span(begin: datetime, end: datetime, timezone: str) -> str:
-    """A range in local time."""
     first = _local(begin, timezone)
     return first if begin == end else f"from {first} to {_local(end, timezone)}"
 

@@ -60,7 +60,6 @@ class Reports:
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether there is something to write."""
         return not self.is_checkpoint_written or self.progress is not self.written_progress
 
     @property

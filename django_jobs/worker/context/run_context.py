@@ -100,7 +100,6 @@ class RunContext:
 
     @property
     def priority(self) -> int:
-        """The priority of the job."""
         return self._attempt.job.priority
 
     @property

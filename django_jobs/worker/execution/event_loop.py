@@ -119,7 +119,6 @@ class HandlerLoop:
         return result
 
     def stop_all(self) -> None:
-        """Cancel all running handlers."""
         self._stopping = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._look)
@@ -143,7 +142,6 @@ class HandlerLoop:
 
     @property
     def is_used(self) -> bool:
-        """Whether jobs run on it."""
         return bool(self._jobs)
 
     def current_task(self) -> Task | None:

@@ -298,7 +298,6 @@ def _patiently(connect: Callable[[], None]) -> None:
 
 
 def _open(connect: Callable[[Any], Any], parameters: Any) -> Any:
-    """Open a session for a handler."""
     raw = connect(parameters)
     if is_psycopg(raw):
         with_session(raw, LOOK_FOR_THE_CLIENT, meanwhile=_ask_for_one)

@@ -33,7 +33,6 @@ class HealthReport:
 
     @property
     def is_ok(self) -> bool:
-        """Whether there is no problem."""
         return not self.problems
 
 

@@ -63,7 +63,6 @@ class HealthServer:
         self._scraper = Scraper(port.scrape) if port.scrape else None
 
     def run(self) -> None:
-        """Serve until the process exits."""
         asyncio.run(self.serve())
 
     async def serve(self) -> None:

@@ -51,7 +51,6 @@ class Upkeep:
         self._connected = False
 
     def run(self) -> None:
-        """Run forever."""
         own_connection()
         self.deadline.watch()
         while True:

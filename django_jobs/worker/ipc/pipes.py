@@ -70,7 +70,6 @@ class UnexpectedMessage(Exception):
 
 
 def refuse(message: dict[str, Any]) -> NoReturn:
-    """Raise :class:`UnexpectedMessage`."""
     raise UnexpectedMessage(f"unexpected message: {message}")
 
 
@@ -93,7 +92,6 @@ class MessagePipe:
         self._sending = threading.Lock()
 
     def fileno(self) -> int:
-        """The descriptor, for selectors."""
         return self._connection.fileno()
 
     def send(self, *, type: MessageType, **fields: Any) -> bool:
@@ -121,7 +119,6 @@ class MessagePipe:
         return message
 
     def close(self) -> None:
-        """Close this end."""
         self._connection.close()
 
 
@@ -183,7 +180,6 @@ def before_exit(call: Callable[[], None]) -> Callable[[], None]:
 
 
 def flush() -> None:
-    """Flush stdout and stderr."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # None where it was closed
             stream.flush()

@@ -107,7 +107,6 @@ class StartedJob(Structure):
 
     @property
     def fence(self) -> Fence:
-        """The fence of the attempt."""
         return self.job, self.attempt, self.worker
 
 
@@ -285,7 +284,6 @@ class WorkerSlot(Structure):
         alone: bool = False,
         silence: float = 0.0,
     ) -> StartedJob:
-        """Add a started job."""
         entry = self._free.popleft()
         now = time.monotonic()
         ALL_AT_ONCE.pack_into(
@@ -309,7 +307,6 @@ class WorkerSlot(Structure):
         return entry
 
     def free(self, entry: StartedJob) -> None:
-        """Remove a settled job."""
         entry.state = FREE
         self._free.append(entry)
 

@@ -36,13 +36,11 @@ class WaitingJobs:
         return self._jobs.qsize()
 
     def add(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Let newly claimed jobs wait."""
         if self._jobs.empty():
             self._added_at = time.monotonic()
         self.put_back(jobs)
 
     def put_back(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Let these wait again."""
         for job in jobs:
             self._jobs.put(job)
         self.on_added()
@@ -52,7 +50,6 @@ class WaitingJobs:
         return self._taken(self._jobs.get())
 
     def next_if_any(self) -> ClaimedJob | None:
-        """The next job, or None."""
         try:
             return self._taken(self._jobs.get_nowait())
         except Empty:
@@ -124,7 +121,6 @@ class ClaimedJobs:
         return not self._queues.keys().isdisjoint(job.fence for job in jobs)
 
     def new_line(self) -> WaitingJobs:
-        """A line for another pool."""
         line = WaitingJobs(self.wake_event)
         self.lines.append(line)
         return line
@@ -162,14 +158,12 @@ class ClaimedJobs:
         return min((line.since for line in self.lines if line), default=time.monotonic())
 
     def end(self, jobs: Collection[ClaimedJob]) -> None:
-        """Note that these attempts have ended."""
         # Counted first: a reader between the two steps counts a job twice, and never one too few.
         with self._counting:
             self.ended += len(jobs)
         self.remove_all(jobs)
 
     def remove_all(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Remove all of these."""
         for job in jobs:
             if self._on_loop:  # before the rest: see count
                 self._on_loop.discard(job.fence)

@@ -107,7 +107,6 @@ class Pool:
         self._rests: dict[str, float] = {}
 
     def serve(self, queues: Collection[str]) -> None:
-        """Replace the queues by these."""
         self.queues = list(queues)
         self.promising.intersection_update(queues)
         self._selector.serve(queues)

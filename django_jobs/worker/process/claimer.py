@@ -72,7 +72,6 @@ class Claimer:
 
     @property
     def draining(self) -> bool:
-        """Whether it has stopped claiming."""
         return self._executor.draining
 
     def on_notify(self, hint: str | None) -> None:

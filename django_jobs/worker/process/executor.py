@@ -67,7 +67,6 @@ class Executor:
         self._measures = meter_of_threads()
 
     def start(self) -> None:
-        """Start the threads."""
         pools = [pool for pool in self._pools for _ in range(pool.slots)]
         for number, pool in enumerate(pools):
             threading.Thread(

@@ -284,7 +284,6 @@ class WorkerProcess:
 
 
 def run(pipe: MessagePipe, slot: WorkerSlot, options: Options) -> int:
-    """Run a worker process."""
     start_afresh_in_forks()
     slot.process = os.getpid()
     keep_logs()

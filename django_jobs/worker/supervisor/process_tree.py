@@ -91,7 +91,6 @@ class ProcessTree:
             self.health_pid, self._health_pipe = fork(work, others)
 
     def start(self, child: WorkerProcessHandle) -> None:
-        """Fork a worker process."""
         work = partial(worker_process.run, slot=child.slot, options=self._options)
         try:
             child.pid, child.pipe = fork(work, self._ends())
@@ -148,7 +147,6 @@ class ProcessTree:
             pipe.close()
 
     def forget(self, pipe: MessagePipe) -> None:
-        """Stop listening to this child."""
         if pipe in {key.fileobj for key in self.selector.get_map().values()}:
             self.selector.unregister(pipe)
 

@@ -49,7 +49,6 @@ MISSING = '{!r} is missing in DJANGO_JOBS["QUEUES"]'
 
 
 def known_queues() -> set[str]:
-    """The queues that jobs may have."""
     return set(Queue.objects.names()) | conf().queues.keys()
 
 

@@ -43,7 +43,6 @@ class SoftLimit:
         return NEVER if self.ended else self._deadline
 
     def expire(self, now: float) -> type[BaseException]:
-        """The exception to raise now."""
         self.ended = True
         return cast(type[BaseException], SoftTimeLimitExceeded)
 

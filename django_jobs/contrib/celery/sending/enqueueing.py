@@ -147,7 +147,6 @@ def send(
 
 
 def published(message: Message, task_id: str) -> None:
-    """Send Celery's signal."""
     signals.after_task_publish.send(
         sender=message.job_type.name,
         headers={**message.headers, "id": task_id},
