@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import cancel, enqueue, enqueue_many, job
+    from .api.closing import pause, resume
     from .api.hooks import HookEvent
     from .api.job_type import JobType
     from .api.occurrences import (
@@ -94,8 +95,10 @@ __all__ = [
     "group",
     "job",
     "move_occurrence",
+    "pause",
     "queue_pressure",
     "restore_occurrence",
+    "resume",
     "schedule",
     "skip_occurrence",
 ]
@@ -112,6 +115,7 @@ _HOMES = {
     "JobType": "api.job_type",
     **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
     **dict.fromkeys(("aqueue_pressure", "queue_pressure"), "api.pressure"),
+    **dict.fromkeys(("pause", "resume"), "api.closing"),
     "schedule": "api.schedules",
     **dict.fromkeys(
         ("change_occurrence", "move_occurrence", "restore_occurrence", "skip_occurrence"),

@@ -47,18 +47,18 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 939,
+    ".": 943,
     "admin": 15_574,
-    "api": 4_378,
+    "api": 4_477,
     "backend": 1_120,
     "checks": 921,
     "contrib": 4_593,
     "doctor": 2_302,
     "domain": 5_058,
-    "lifecycle": 12_273,
+    "lifecycle": 12_277,
     "logs": 440,
     "maintenance": 1_556,
-    "management": 3_544,
+    "management": 3_713,
     "metrics": 3_306,
     "models": 3_371,
     "templatetags": 33,

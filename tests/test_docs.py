@@ -21,6 +21,7 @@ from django_jobs import conf, models, signals
 from django_jobs.checks.settings import SECTIONS
 from django_jobs.domain.backoff import DEFAULT_BACKOFF
 from django_jobs.domain.states import JobState, RunState
+from django_jobs.management.subcommands import VERBS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -171,6 +172,8 @@ def test_every_check_is_documented_and_nothing_else() -> None:
 def test_every_command_is_documented_and_nothing_else() -> None:
     commands = page("reference/commands.md")
     assert set(re.findall(r"^## `(.+)`$", commands, re.MULTILINE)) == set(COMMANDS)
+    verbs = [code.split(" ")[0] for code in code_in_first_cells(section(commands, "## `jobs`"))]
+    assert sorted(verbs) == VERBS
 
 
 def options_of(parser: ArgumentParser) -> set[str]:

@@ -32,7 +32,7 @@ def skip_occurrence(
     one that has come, ``TypeError`` for what is no name, no time or no text.
     """
     with needing_tables:
-        pk = _named(schedule).pk
+        pk = schedule_named(schedule).pk
         return occurrences.skip(pk, due_at, actor=actor, by=by, reason=reason)
 
 
@@ -49,7 +49,7 @@ def move_occurrence(
     makes is of ``due_at``: its tick, its key, and ``scheduled_for``. See :func:`skip_occurrence`;
     a time ``to`` that has passed is refused too."""
     with needing_tables:
-        pk = _named(schedule).pk
+        pk = schedule_named(schedule).pk
         return occurrences.move(pk, due_at, to, actor=actor, by=by, reason=reason)
 
 
@@ -66,7 +66,7 @@ def change_occurrence(
     :func:`skip_occurrence`. Raises :class:`PayloadError` for a payload that the handler does not
     take."""
     with needing_tables:
-        row = _named(schedule)
+        row = schedule_named(schedule)
         job_type = registry.get(row.job_type)
         if not isinstance(payload, Mapping):
             raise PayloadError(f"{row.job_type}: the payload is not a dict of arguments")
@@ -81,10 +81,11 @@ def restore_occurrence(schedule: str, due_at: datetime, *, actor: Actor = None) 
     """Undo what was asked for the due time ``due_at`` of a schedule. Raises
     :class:`OperationRefused` if there is nothing to undo, or it is too late."""
     with needing_tables:
-        occurrences.restore(_named(schedule).pk, due_at, actor=actor)
+        occurrences.restore(schedule_named(schedule).pk, due_at, actor=actor)
 
 
-def _named(name: object) -> Schedule:
+def schedule_named(name: object) -> Schedule:
+    """The schedule with this name. Raises :class:`OperationRefused`, or ``TypeError``."""
     if not isinstance(name, str):
         hint = "; pass its name" if isinstance(name, Schedule) else ""
         raise TypeError(f"a schedule is given by its name, not {name!r}{hint}")

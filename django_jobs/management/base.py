@@ -18,11 +18,12 @@ from django.db import (
 )
 
 from .. import registry
+from ..api.closing import is_known_type
 from ..conf import conf
 from ..domain.hints import did_you_mean
 from ..domain.states import LIVE
 from ..exceptions import JobsError
-from ..models import Job, Quarantine, Queue, Run, Worker
+from ..models import Job, Queue, Run
 from ..models.database import DATABASE_ERRORS, migration_problem
 
 NO_RIGHT = "42501"
@@ -88,14 +89,7 @@ def demand_queue(name: str) -> None:
 def demand_job_type(name: str) -> None:
     """Raise ``CommandError`` for an unknown name: neither this code, a worker nor a job has it, and
     it was never quarantined."""
-    alias = conf().database
-    is_known = (
-        registry.find(name) is not None
-        or Worker.objects.using(alias).filter(job_types__contains=name).exists()
-        or Quarantine.objects.using(alias).filter(job_type=name).exists()
-        or Job.objects.using(alias).filter(job_type=name).exists()
-    )
-    if not is_known:
+    if not is_known_type(name):
         hint = did_you_mean(name, registry.names(), most=3)
         raise CommandError(f"no job type is named {name!r}" + (f"; {hint}" if hint else ""))
 

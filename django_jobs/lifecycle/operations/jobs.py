@@ -239,13 +239,16 @@ def replay(
     return result
 
 
-def pause(names: Iterable[str], *, actor: Actor = None, reason: str = "") -> list[str]:
+def pause(
+    names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
+) -> list[str]:
     """Stop workers from claiming from these queues. Jobs that run are not affected, and those that
-    are ready give up the slots of their gates. Returns the names of the queues it paused. Raises
-    ``PermissionDenied`` if ``actor`` may not."""
+    are ready give up the slots of their gates. Returns the names of the queues it paused. Without
+    an actor, ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_queue", reason)
     names = _inside(names, actor)
-    why, by = (reason or done_by("paused", actor))[:300], name_of(actor)[:150]
+    by = (name_of(actor) or by)[:150]
+    why = (reason or signed("paused", by, ""))[:300]
     with transaction.atomic(using=jobs_connection().alias):
         paused = _queues(PAUSE, {"names": list(names), "reason": why, "by": by})
         give_up_slots(paused)
@@ -263,29 +266,29 @@ def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
     return resumed
 
 
-def stop_workers(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
-    """Ask workers to drain and exit; they see the request at their next heartbeat. Raises
-    ``PermissionDenied`` if ``actor`` may not."""
-    return _stop(list(ids), "drained", actor)
+def stop_workers(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> OperationResult:
+    """Ask workers to drain and exit; they see the request at their next heartbeat. Without an
+    actor, ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may not."""
+    return _stop(list(ids), "drained", actor, by)
 
 
-def stop_commands(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
-    """Ask the commands of these workers to drain and exit: all of their processes. Raises
-    ``PermissionDenied`` if ``actor`` may not."""
-    return _stop(list(ids), "drained with its command", actor, OF_COMMAND)
+def stop_commands(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> OperationResult:
+    """As :func:`stop_workers`, for all processes of the commands of these workers."""
+    return _stop(list(ids), "drained with its command", actor, by, OF_COMMAND)
 
 
-def stop_hosts(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
-    """Ask all commands on the hosts of these workers to drain and exit. Raises
-    ``PermissionDenied`` if ``actor`` may not."""
-    return _stop(list(ids), "drained with its host", actor, OF_HOST)
+def stop_hosts(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> OperationResult:
+    """As :func:`stop_workers`, for all commands on the hosts of these workers."""
+    return _stop(list(ids), "drained with its host", actor, by, OF_HOST)
 
 
-def _stop(wanted: list[int], why: str, actor: Actor, others: str = "") -> OperationResult:
+def _stop(wanted: list[int], why: str, actor: Actor, by: str, others: str = "") -> OperationResult:
     demand(actor, "django_jobs.stop_worker")
     if others:
         wanted = sorted({id_ for (id_,) in fetch(others, {"ids": wanted})}.union(wanted))
-    rows = fetch(STOP_WORKER, {"ids": wanted, "reason": done_by(why, actor)[:300]})
+    rows = fetch(
+        STOP_WORKER, {"ids": wanted, "reason": signed(why, name_of(actor) or by, "")[:300]}
+    )
     return result_of(wanted, [id_ for (id_,) in rows], Worker)
 
 

@@ -65,11 +65,12 @@ def changed() -> None:
     notify_after_commit(SCHEDULES)
 
 
-def pause(ids: Iterable[int], *, actor: Actor = None, reason: str = "") -> list[str]:
+def pause(ids: Iterable[int], *, actor: Actor = None, reason: str = "", by: str = "") -> list[str]:
     """Stop firing these schedules until they are resumed. Jobs that exist are not affected. Returns
-    the names of those it paused. Raises ``PermissionDenied`` if ``actor`` may not."""
+    the names of those it paused. Without an actor, ``by`` is who asked. Raises
+    ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_schedule", reason)
-    by = name_of(actor)
+    by = name_of(actor) or by
     why = (reason or (f"paused by {by}" if by else "paused"))[:300]
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids), paused_at=None)
     return _update(rows, paused_at=Now(), paused_reason=why, next_due_at=None)

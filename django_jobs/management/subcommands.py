@@ -1,0 +1,136 @@
+"""The verbs of ``manage.py jobs``: the other commands, and those that have no other name."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management import load_command_class
+from django.core.management.base import BaseCommand, CommandError
+
+from ..api.closing import KINDS, demand_known, pause, resume
+from ..conf import conf
+from ..exceptions import JobsError
+from ..lifecycle.operations import jobs
+from ..lifecycle.operations.jobs import OperationResult
+from ..models import Worker
+from ..models.worker import NOT_ENDED
+from .arguments import whole
+from .base import OperatorCommand, counted, operator
+
+
+class PauseCommand(OperatorCommand):
+    help = "Pause queues, schedules, resources, tenants or job types."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+        parser.add_argument("names", nargs="+", metavar="NAME", help="names of that kind")
+        parser.add_argument("--reason", default="", help="stored, with your user name")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        kind, names = options["kind"], dict.fromkeys(options["names"])
+        try:
+            for name in names:  # before any is changed
+                demand_known(kind, name)
+            for name in names:
+                self.stdout.write(f"{name}: {self.change(kind, name, options)}")
+        except JobsError as error:
+            raise CommandError(str(error)) from None
+
+    def change(self, kind: str, name: str, options: dict[str, Any]) -> str:
+        """Change it; return what was done."""
+        is_new = pause(kind, name, reason=options["reason"], by=operator())
+        return "paused. Jobs that run are not affected." if is_new else "already paused."
+
+
+class ResumeCommand(PauseCommand):
+    help = "Resume what is paused: queues, schedules, resources, tenants or job types."
+
+    def change(self, kind: str, name: str, options: dict[str, Any]) -> str:
+        return "resumed." if resume(kind, name) else "it was not paused."
+
+
+class PriorityCommand(OperatorCommand):
+    help = "Set the priority of jobs that have not begun. Exits with 1 if any was refused."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("priority", type=whole, metavar="PRIORITY", help="from -100 to 100")
+        parser.add_argument("ids", nargs="+", type=whole, metavar="ID", help="ids of jobs")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        priority = options["priority"]
+        try:
+            result = jobs.reprioritize(options["ids"], priority)
+        except JobsError as error:
+            raise CommandError(str(error)) from None
+        done = counted(len(result.done), "job")
+        self.report(result, "job", f"The priority of {done} is {priority}.")
+
+    def report(self, result: OperationResult, noun: str, done: str) -> None:
+        """Print what was done, and why something was refused."""
+        if result.done:
+            self.stdout.write(done)
+        for id_, why_not in result.refused.items():
+            self.stderr.write(f"{noun} {id_} was refused: {why_not}")
+        if result.refused:
+            of = counted(len(result.done) + len(result.refused), noun)
+            raise CommandError(f"{len(result.refused)} of {of} refused")
+
+
+class DrainCommand(PriorityCommand):
+    help = (
+        "Ask workers to claim no more jobs, and to exit when theirs have ended. Exits with 1 if "
+        "any was refused."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "workers", nargs="+", metavar="WORKER", help="ids or names of workers, of jobs status"
+        )
+        also = parser.add_mutually_exclusive_group()
+        also.add_argument(
+            "--command", action="store_true", help="all processes of their commands, which exit"
+        )
+        also.add_argument("--host", action="store_true", help="all commands on their hosts")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        drain = jobs.stop_hosts if options["host"] else jobs.stop_workers
+        drain = jobs.stop_commands if options["command"] else drain
+        result = drain(_ids_of(options["workers"]), by=operator())
+        done = counted(len(result.done), "worker")
+        self.report(result, "worker", f"Asked {done} to drain, at the next heartbeat.")
+
+
+def _ids_of(workers: list[str]) -> list[int]:
+    """The workers with these ids and names that have not ended. Raises ``CommandError`` for what
+    is neither."""
+    alive = Worker.objects.using(conf().database).filter(status__in=NOT_ENDED)
+    ids: list[int] = []
+    for text in dict.fromkeys(workers):
+        of_name = list(alive.filter(name=text).order_by("pk").values_list("pk", flat=True))
+        if not of_name and not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise CommandError(f"no worker is named {text!r}; jobs status lists them")
+        ids += of_name or [int(text)]
+    return ids
+
+
+OF_COMMANDS = (
+    *("archive", "cancel", "check", "dismiss", "doctor", "import", "inspect", "limit", "prune"),
+    *("quarantine", "replay", "schedule", "status", "why", "workflow"),
+)
+"""The verbs that are commands too: ``jobstatus`` for ``jobs status``."""
+
+OWN: dict[str, type[BaseCommand]] = {
+    "drain": DrainCommand,
+    "pause": PauseCommand,
+    "priority": PriorityCommand,
+    "resume": ResumeCommand,
+}
+VERBS = sorted([*OF_COMMANDS, *OWN])
+
+
+def command_of(verb: str) -> BaseCommand:
+    """The command that does what ``verb`` says."""
+    if verb in OWN:
+        return OWN[verb]()
+    return load_command_class("django_jobs", f"job{verb}")

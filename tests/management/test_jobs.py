@@ -1,0 +1,133 @@
+"""``manage.py jobs VERB``: each command by its verb, and the verbs that have no other name."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command, get_commands
+from django.core.management.base import BaseCommand
+
+from django_jobs.management.commands import jobs
+from django_jobs.management.subcommands import OF_COMMANDS, VERBS
+from django_jobs.models import Job, Queue, Tenant, Worker
+from tests.app.jobs import noop
+from tests.factories import enqueue_and_claim, register_worker
+
+pytestmark = pytest.mark.django_db
+
+OPERATOR = f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def run(*arguments: object) -> str:
+    out = StringIO()
+    call_command("jobs", *map(str, arguments), stdout=out)
+    return out.getvalue().strip()
+
+
+def test_each_command_but_the_worker_is_a_verb() -> None:
+    ours = {name for name, app in get_commands().items() if app == "django_jobs"}
+    assert ours - {"jobs", "jobworker"} == {f"job{verb}" for verb in OF_COMMANDS}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_has_its_own_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        jobs.Command().run_from_argv(["manage.py", "jobs", verb, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: manage.py jobs {verb} ")
+
+
+def test_a_verb_prints_what_its_command_prints() -> None:
+    job = noop.enqueue()
+    out = StringIO()
+    call_command("jobwhy", str(job.pk), stdout=out)
+    assert run("why", job.pk).splitlines()[0] == out.getvalue().splitlines()[0]
+    assert '"queues"' in run("status", "--json")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_shell_gets_the_output_and_the_exit_code_of_the_verb(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BaseCommand, "check", lambda *args, **options: None)
+    jobs.Command().run_from_argv(["manage.py", "jobs", "status", "--json", "-v", "0"])
+    assert '"queues"' in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        jobs.Command().run_from_argv(["manage.py", "jobs", "status", "--check", "ready<0"])
+    assert ended.value.code != 0
+    jobs.Command().run_from_argv(["manage.py", "jobs", "-v", "0", "status", "--json"])
+    assert '"queues"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [(), ("statsu",), ("--queue", "status")])
+def test_what_is_no_verb_is_refused(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        jobs.Command().run_from_argv(["manage.py", "jobs", *arguments])
+    assert ended.value.code == 2
+    assert "manage.py jobs" in capsys.readouterr().err
+
+
+def test_queues_are_paused_with_reason_and_operator_and_resumed() -> None:
+    assert run("pause", "queue", "emails", "default", "--reason", "maintenance") == (
+        "emails: paused. Jobs that run are not affected.\n"
+        "default: paused. Jobs that run are not affected."
+    )
+    queue = Queue.objects.get(name="emails")
+    assert (queue.paused_reason, queue.paused_by) == ("maintenance", OPERATOR)
+    assert run("pause", "queue", "emails") == "emails: already paused."
+    assert run("resume", "queue", "emails") == "emails: resumed."
+    assert run("resume", "queue", "emails") == "emails: it was not paused."
+
+
+def test_a_pause_without_a_reason_says_who() -> None:
+    run("pause", "queue", "default")
+    run("pause", "tenant", "acme")
+    assert Queue.objects.get(name="default").paused_reason == f"paused by {OPERATOR}"
+    assert Tenant.objects.get().paused_by == OPERATOR
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_nothing_is_changed_if_one_name_is_unknown(verb: str) -> None:
+    if verb == "resume":
+        run("pause", "queue", "default")
+    with pytest.raises(CommandError, match="no queue is named 'defautl'"):
+        run(verb, "queue", "default", "defautl")
+    assert Queue.objects.get(name="default").paused is (verb == "resume")
+
+
+def test_what_waits_gets_a_priority() -> None:
+    held, first, second = enqueue_and_claim(), noop.enqueue(), noop.using(delay=9).enqueue()
+    with pytest.raises(CommandError, match="2 of 4 jobs refused"):
+        run("priority", 7, first.pk, second.pk, held.id, 10**12)
+    with pytest.raises(CommandError, match="a priority is from -100 to 100, not 101"):
+        run("priority", 101, first.pk)
+    assert run("priority", -5, second.pk) == "The priority of 1 job is -5."
+    found = dict(Job.objects.values_list("pk", "priority"))
+    assert (found[first.pk], found[second.pk], found[held.id]) == (7, -5, 0)
+
+
+def test_workers_drain_by_name_and_by_id() -> None:
+    workers = [register_worker(name=name) for name in ("web-1", "web-1", "web-2", "web-3")]
+    assert run("drain", "web-1", workers[2]) == "Asked 3 workers to drain, at the next heartbeat."
+    asked = Worker.objects.exclude(drain_requested_at=None)
+    assert {worker.pk for worker in asked} == set(workers[:3])
+    assert {worker.stop_reason for worker in asked} == {f"drained by {OPERATOR}"}
+    with pytest.raises(CommandError, match="no worker is named 'web-9'; jobs status lists them"):
+        run("drain", "web-3", "web-9")
+    with pytest.raises(CommandError, match="1 of 1 worker refused"):
+        run("drain", 10**12)
+    assert Worker.objects.get(pk=workers[3]).drain_requested_at is None
+
+
+@pytest.mark.parametrize("also", ["--command", "--host"])
+def test_all_processes_of_a_command_or_a_host_drain(also: str) -> None:
+    for name, host, pid in (("one", "a", 7), ("two", "a", 7), ("other", "a", 8), ("far", "b", 7)):
+        Worker.objects.filter(pk=register_worker(name)).update(host=host, supervisor_pid=pid)
+    run("drain", "one", also)
+    asked = set(Worker.objects.exclude(drain_requested_at=None).values_list("name", flat=True))
+    assert asked == {"one", "two"} | ({"other"} if also == "--host" else set())
