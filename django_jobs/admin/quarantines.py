@@ -108,12 +108,14 @@ class QuarantineAdmin(LinksVisible, ConsoleAdmin):
         if obj is None:
             return (section(None, "job_type", "reason"),)
         row = ("state", "blocked", "made_by")
-        return (section(None, "job_type", row, ("since_text", "lifted_text"), "why"),)
+        times = ("since_text", *(["until_text"] if obj.until else []), "lifted_text")
+        return (section(None, "job_type", row, times, "why"),)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None:
             return ()
-        return ("job_type", "state", "blocked", "made_by", "since_text", "lifted_text", "why")
+        times = ("since_text", "until_text", "lifted_text")
+        return ("job_type", "state", "blocked", "made_by", *times, "why")
 
     has_add_permission = has_quarantine_permission = allowed_by("quarantine_job_type")
 
@@ -138,6 +140,7 @@ class QuarantineAdmin(LinksVisible, ConsoleAdmin):
 
     since_ago = moment_column("since", _("since"), ago)
     since_text = moment_column("since", _("since"))
+    until_text = moment_column("until", _("until"))
     lifted_text = moment_column("lifted_at", _("lifted"))
 
     @admin.display(description=_("by"))

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
 from ..conf import conf
 from ..domain.errors import UNSTORABLE
 from ..domain.hints import did_you_mean
-from ..exceptions import JobsError, UnknownJobType, UnknownQueue, UnknownResource
+from ..exceptions import (
+    JobsError,
+    OperationRefused,
+    UnknownJobType,
+    UnknownQueue,
+    UnknownResource,
+)
 from ..lifecycle.operations import jobs, limits, quarantines, schedules
 from ..lifecycle.operations.jobs import Actor
+from ..lifecycle.pausing import ended_pauses
 from ..models import Job, Quarantine, Queue, Resource, Worker
 from ..models.database import needing_tables
 from ..registry import find, names
@@ -16,31 +29,42 @@ from .occurrences import schedule_named
 KINDS = ("queue", "schedule", "resource", "tenant", "job_type")
 
 
-def pause(kind: str, name: str, *, reason: str = "", actor: Actor = None, by: str = "") -> bool:
+def pause(
+    kind: str,
+    name: str,
+    *,
+    reason: str = "",
+    until: datetime | timedelta | None = None,
+    actor: Actor = None,
+    by: str = "",
+) -> bool:
     """Pause what jobs go through: a ``"queue"``, ``"schedule"``, ``"resource"``, ``"tenant"`` or
-    ``"job_type"``, until :func:`resume`.
+    ``"job_type"``, until :func:`resume`, or ``until`` an aware time or the end of a time from now,
+    after which a worker resumes it within ``SWEEP_SECONDS``.
 
     No job starts from a paused queue, with a paused resource, for a paused tenant or of a paused
     job type (which is quarantined under all its names); those that run are not affected. A paused
-    schedule skips its due times. Returns False if it was paused already, whose reason stays.
+    schedule skips its due times. Returns False if it was paused already, whose reason and end stay.
 
     With an ``actor``, a user, checks the permission of the kind, such as ``pause_queue``; else
     ``by`` is who asked. Both, and the ``reason`` of up to 300 characters, are shown in the admin.
     Raises :class:`UnknownQueue`, :class:`UnknownResource`, :class:`UnknownJobType` or
-    :class:`OperationRefused` for a name that nothing has, ``ValueError`` for another kind.
+    :class:`OperationRefused` for a name that nothing has, ``ValueError`` for another kind, and for
+    a time that has passed or has no zone.
     """
+    end = _end_of(until)
     with needing_tables:
         demand_known(kind, name)
+        given: dict[str, Any] = {"actor": actor, "by": by, "reason": reason, "until": end}
         if kind == "queue":
-            return bool(jobs.pause([name], actor=actor, by=by, reason=reason))
+            return bool(jobs.pause([name], **given))
         if kind == "resource":
-            return bool(limits.pause_resources([name], actor=actor, by=by, reason=reason))
+            return bool(limits.pause_resources([name], **given))
         if kind == "tenant":
-            return bool(limits.pause_tenants([name], actor=actor, by=by, reason=reason))
+            return bool(limits.pause_tenants([name], **given))
         if kind == "job_type":
-            return bool(quarantines.quarantine(name, actor=actor, by=by, reason=reason))
-        pk = schedule_named(name).pk
-        return bool(schedules.pause([pk], actor=actor, by=by, reason=reason))
+            return bool(quarantines.quarantine(name, **given))
+        return bool(schedules.pause([schedule_named(name).pk], **given))
 
 
 def resume(kind: str, name: str, *, actor: Actor = None) -> bool:
@@ -48,15 +72,45 @@ def resume(kind: str, name: str, *, actor: Actor = None) -> bool:
     and an error of it is cleared. Returns False if it was not paused. Raises as :func:`pause`."""
     with needing_tables:
         demand_known(kind, name)
-        if kind == "queue":
-            return bool(jobs.resume([name], actor=actor))
-        if kind == "resource":
-            return bool(limits.resume_resources([name], actor=actor))
-        if kind == "tenant":
-            return bool(limits.resume_tenants([name], actor=actor))
-        if kind == "job_type":
-            return bool(quarantines.lift(name, actor=actor))
-        return bool(schedules.resume([schedule_named(name).pk], actor=actor))
+        return _resume(kind, name, actor)
+
+
+def resume_ended() -> list[tuple[str, str]]:
+    """Resume what was paused until a time that has passed; return the kind and the name of each."""
+    resumed: list[tuple[str, str]] = []
+    for kind, name in ended_pauses():
+        with suppress(OperationRefused):  # the schedule was deleted meanwhile
+            resumed += [(kind, name)] if _resume(kind, name, ended=True) else []
+    return resumed
+
+
+def _resume(kind: str, name: str, actor: Actor = None, *, ended: bool = False) -> bool:
+    given: dict[str, Any] = {"actor": actor, "ended": ended}
+    if kind == "queue":
+        return bool(jobs.resume([name], **given))
+    if kind == "resource":
+        return bool(limits.resume_resources([name], **given))
+    if kind == "tenant":
+        return bool(limits.resume_tenants([name], **given))
+    if kind == "job_type":
+        return bool(quarantines.lift(name, **given))
+    return bool(schedules.resume([schedule_named(name).pk], **given))
+
+
+def _end_of(until: object) -> datetime | None:
+    if until is None:
+        return None
+    try:
+        end = timezone.now() + until if isinstance(until, timedelta) else until
+    except OverflowError:
+        raise ValueError(f"{until!r} from now is too far") from None
+    if not isinstance(end, datetime):
+        raise TypeError(f"until is an aware datetime or a timedelta, not {until!r}")
+    if timezone.is_naive(end):
+        raise ValueError(f"{end} has no time zone; pass an aware datetime")
+    if end <= timezone.now():
+        raise ValueError(f"{end} has passed")
+    return end
 
 
 def demand_known(kind: str, name: str) -> None:

@@ -62,6 +62,21 @@ WHERE paused_at IS NOT NULL OR name NOT IN ({SERVED})
 """
 
 
+ENDED = """
+SELECT 'queue' AS kind, name FROM django_jobs_queue WHERE paused_until <= statement_timestamp()
+UNION ALL
+SELECT 'resource', name FROM django_jobs_resource WHERE paused_until <= statement_timestamp()
+UNION ALL
+SELECT 'tenant', name FROM django_jobs_tenant WHERE paused_until <= statement_timestamp()
+UNION ALL
+SELECT 'schedule', name FROM django_jobs_schedule WHERE paused_until <= statement_timestamp()
+UNION ALL
+SELECT 'job_type', job_type FROM django_jobs_quarantine
+WHERE until <= statement_timestamp() AND lifted_at IS NULL
+LIMIT 1000
+"""
+"""What is paused until a time that has passed."""
+
 BATCH = 10_000
 """Jobs that one sweep blocks. Then another follows at once."""
 
@@ -88,3 +103,8 @@ def _blocked(statement: str, parameters: dict[str, Any]) -> int:
     if blocked:
         notify_after_commit(GATES)
     return blocked
+
+
+def ended_pauses() -> list[tuple[str, str]]:
+    """The kind and the name of up to 1,000 whose pause is over."""
+    return [(kind, name) for kind, name in fetch(ENDED, {})]

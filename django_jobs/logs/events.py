@@ -81,6 +81,7 @@ EVENTS = {
     "breaker_opened": _event(WARNING, "resource reason by"),
     "breaker_half_opened": _event(INFO, "resource reason"),
     "breaker_closed": _event(INFO, "resource reason by"),
+    "pause_ended": _event(INFO, "kind name"),
     "compensation_failed": _event(ERROR, "run workflow steps"),
     "workflow_miscounted": _event(ERROR, "run workflow"),
     "step_signalled": _event(INFO, "run step by reason"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from datetime import datetime, timedelta
 
+from ..api.closing import resume_ended
 from ..conf import conf
 from ..domain.maintenance import LeasesInDoubt, MaintenanceTask
 from ..lifecycle import pausing, pruning, reaping, run_totals
 from ..lifecycle.operations import quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
 from ..models.database import database_time
+from ..signals import worker_event
 from . import backlog_samples, bulk_operations
 from .dead_letters import prune_dead_letters
 from .history import Partitions
@@ -60,6 +63,7 @@ def maintenance_tasks() -> list[MaintenanceTask]:
         MaintenanceTask(
             name="slots", every=sweep, batch=pausing.BATCH, run_once=pausing.give_up_slots_of_closed
         ),
+        MaintenanceTask(name="pauses", every=sweep, batch=1_000, run_once=end_pauses),
         MaintenanceTask(name="pressure", every=sweep, batch=1_000, run_once=watch_pressure),
     ]
     if conf().totals:
@@ -74,6 +78,16 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             ),
         ]
     return tasks
+
+
+def end_pauses() -> int:
+    """Resume what was paused until a time that has passed; return how many."""
+    resumed = resume_ended()
+    for kind, name in resumed:
+        worker_event.send_robust(
+            "pause_ended", level=logging.INFO, fields={"kind": kind, "name": name}
+        )
+    return len(resumed)
 
 
 CLOCK_GRACE = timedelta(seconds=2)

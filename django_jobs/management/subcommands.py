@@ -15,7 +15,7 @@ from ..lifecycle.operations import jobs
 from ..lifecycle.operations.jobs import OperationResult
 from ..models import Worker
 from ..models.worker import NOT_ENDED
-from .arguments import whole
+from .arguments import until, whole
 from .base import OperatorCommand, counted, operator
 
 
@@ -23,9 +23,11 @@ class PauseCommand(OperatorCommand):
     help = "Pause queues, schedules, resources, tenants or job types."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-        parser.add_argument("names", nargs="+", metavar="NAME", help="names of that kind")
+        add_names(parser)
         parser.add_argument("--reason", default="", help="stored, with your user name")
+        parser.add_argument(
+            "--until", type=until, metavar="WHEN", help="an ISO date or time, or 2h from now"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         kind, names = options["kind"], dict.fromkeys(options["names"])
@@ -39,12 +41,19 @@ class PauseCommand(OperatorCommand):
 
     def change(self, kind: str, name: str, options: dict[str, Any]) -> str:
         """Change it; return what was done."""
-        is_new = pause(kind, name, reason=options["reason"], by=operator())
+        given = {"reason": options["reason"], "until": options["until"], "by": operator()}
+        try:
+            is_new = pause(kind, name, **given)
+        except ValueError as error:
+            raise CommandError(f"--until: {error}") from None
         return "paused. Jobs that run are not affected." if is_new else "already paused."
 
 
 class ResumeCommand(PauseCommand):
     help = "Resume what is paused: queues, schedules, resources, tenants or job types."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_names(parser)
 
     def change(self, kind: str, name: str, options: dict[str, Any]) -> str:
         return "resumed." if resume(kind, name) else "it was not paused."
@@ -99,6 +108,12 @@ class DrainCommand(PriorityCommand):
         result = drain(_ids_of(options["workers"]), by=operator())
         done = counted(len(result.done), "worker")
         self.report(result, "worker", f"Asked {done} to drain, at the next heartbeat.")
+
+
+def add_names(parser: ArgumentParser) -> None:
+    """What is paused or resumed."""
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("names", nargs="+", metavar="NAME", help="names of that kind")
 
 
 def _ids_of(workers: list[str]) -> list[int]:

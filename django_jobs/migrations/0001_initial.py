@@ -134,6 +134,7 @@ class Migration(migrations.Migration):
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
                 ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
+                ("paused_until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused until")),
                 (
                     "resumed_at",
                     django_jobs.models.fields.TimestampField(
@@ -493,6 +494,7 @@ class Migration(migrations.Migration):
                 ("origin", models.TextField(db_default="", default="", editable=False)),
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
+                ("paused_until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused until")),
                 ("resumed_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="resumed at")),
                 (
                     "error",
@@ -516,6 +518,7 @@ class Migration(migrations.Migration):
                     ("move_schedule", "Can skip and move due times of schedules"),
                 ),
                 "indexes": [
+                    models.Index(condition=models.Q(("paused_until__isnull", False)), fields=["paused_until"], name="django_jobs_schedule_until"),
                     models.Index(
                         condition=models.Q(("enabled", True), ("error", ""), ("paused_at__isnull", True)),
                         fields=["next_due_at"],
@@ -1203,6 +1206,7 @@ class Migration(migrations.Migration):
                 ("lifted_at", models.DateTimeField(blank=True, help_text="Empty: its jobs are blocked.", null=True, verbose_name="lifted at")),
                 ("reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason")),
                 ("by", models.CharField(blank=True, default="", help_text="Empty: a worker.", max_length=150, verbose_name="by")),
+                ("until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="until")),
             ],
             options={
                 "verbose_name": "quarantine",
@@ -1231,6 +1235,7 @@ class Migration(migrations.Migration):
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
                 ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
+                ("paused_until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused until")),
                 (
                     "max_concurrency",
                     models.PositiveIntegerField(
@@ -1421,6 +1426,7 @@ class Migration(migrations.Migration):
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
                 ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
+                ("paused_until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused until")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={
@@ -1429,6 +1435,7 @@ class Migration(migrations.Migration):
                 "ordering": ("name",),
                 "permissions": (("pause_tenant", "Can pause and resume tenants"),),
                 "indexes": [
+                    models.Index(condition=models.Q(("paused_until__isnull", False)), fields=["paused_until"], name="django_jobs_tenant_until"),
                     models.Index(condition=models.Q(("max_waiting__isnull", False)), fields=["name", "max_waiting"], name="django_jobs_tenant_waiting")
                 ],
                 "constraints": [

@@ -8,8 +8,10 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 from django.db import models
 from django.db.models.expressions import RawSQL
+from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
+from .fields import TimestampField
 
 RECENT_SECONDS = 2.0
 
@@ -63,7 +65,16 @@ class NamedRows(models.Manager[Row]):
 
 
 class NamedRow(models.Model):
-    """A row with a unique name. It adds no columns to the models that derive from it."""
+    """A row with a unique name, which can be paused."""
+
+    paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
+    paused_reason = models.CharField(
+        _("reason for the pause"), max_length=300, blank=True, default="", editable=False
+    )
+    paused_by = models.CharField(
+        _("paused by"), max_length=150, blank=True, default="", db_default="", editable=False
+    )
+    paused_until = TimestampField(_("paused until"), null=True, blank=True, editable=False)
 
     objects: ClassVar[NamedRows[Self]] = NamedRows()
     READ_WITH_RECENT: ClassVar[Mapping[str, str]] = {}
@@ -75,6 +86,11 @@ class NamedRow(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         super().save(*args, **kwargs)
         NamedRows.forget_recent()
+
+    @property
+    def paused(self) -> bool:
+        """Whether no job starts from this queue, uses this resource, or is of this tenant."""
+        return self.paused_at is not None
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:

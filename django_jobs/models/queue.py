@@ -61,13 +61,6 @@ class Queue(NamedRow):
     name = models.CharField(
         _("name"), max_length=LONGEST_NAME, unique=True, validators=[QUEUE_NAME]
     )
-    paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
-    paused_reason = models.CharField(
-        _("reason for the pause"), max_length=300, blank=True, default="", editable=False
-    )
-    paused_by = models.CharField(
-        _("paused by"), max_length=150, blank=True, default="", db_default="", editable=False
-    )
     resumed_at = TimestampField(
         _("resumed at"),
         null=True,
@@ -200,11 +193,6 @@ class Queue(NamedRow):
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def paused(self) -> bool:
-        """Whether workers do not claim from this queue."""
-        return self.paused_at is not None
 
     @property
     def max_waiting(self) -> dict[str, dict[str, int]]:

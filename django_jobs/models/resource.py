@@ -60,13 +60,6 @@ class Resource(NamedRow):
     name = models.CharField(
         _("name"), max_length=LONGEST_NAME, unique=True, validators=[QUEUE_NAME]
     )
-    paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
-    paused_reason = models.CharField(
-        _("reason for the pause"), max_length=300, blank=True, default="", editable=False
-    )
-    paused_by = models.CharField(
-        _("paused by"), max_length=150, blank=True, default="", db_default="", editable=False
-    )
     max_concurrency = models.PositiveIntegerField(
         _("maximum concurrency"),
         null=True,
@@ -173,11 +166,6 @@ class Resource(NamedRow):
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def paused(self) -> bool:
-        """Whether no job that uses it starts."""
-        return self.paused_at is not None
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:

@@ -225,6 +225,7 @@ class Schedule(models.Model):
     paused_reason = models.CharField(
         _("reason for the pause"), max_length=300, blank=True, default="", editable=False
     )
+    paused_until = TimestampField(_("paused until"), null=True, blank=True, editable=False)
     resumed_at = TimestampField(_("resumed at"), null=True, blank=True, editable=False)
     error = models.TextField(
         _("error"),
@@ -259,6 +260,11 @@ class Schedule(models.Model):
             ("move_schedule", "Can skip and move due times of schedules"),
         )
         indexes = (
+            models.Index(
+                fields=("paused_until",),
+                condition=models.Q(paused_until__isnull=False),
+                name="django_jobs_schedule_until",
+            ),
             models.Index(fields=("next_due_at",), condition=ARMED, name="django_jobs_schedule_due"),
             models.Index(
                 fields=("id",), condition=models.Q(stale=True), name="django_jobs_schedule_stale"

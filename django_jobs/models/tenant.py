@@ -40,13 +40,6 @@ class Tenant(NamedRow):
         validators=[MinValueValidator(1)],
         help_text=_("Jobs of this tenant that may wait at their gates. Empty: no limit."),
     )
-    paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
-    paused_reason = models.CharField(
-        _("reason for the pause"), max_length=300, blank=True, default="", editable=False
-    )
-    paused_by = models.CharField(
-        _("paused by"), max_length=150, blank=True, default="", db_default="", editable=False
-    )
     created_at = TimestampField(_("created at"), auto_now_add=True)
 
     class Meta:
@@ -56,6 +49,11 @@ class Tenant(NamedRow):
         permissions = (("pause_tenant", "Can pause and resume tenants"),)
         # Read with a queue: most tenants have no such limit, and are not in the index.
         indexes = (
+            models.Index(
+                fields=("paused_until",),
+                condition=models.Q(paused_until__isnull=False),
+                name="django_jobs_tenant_until",
+            ),
             models.Index(
                 fields=("name", "max_waiting"),
                 condition=models.Q(max_waiting__isnull=False),
@@ -80,11 +78,6 @@ class Tenant(NamedRow):
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def paused(self) -> bool:
-        """Whether no job of this tenant starts."""
-        return self.paused_at is not None
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:

@@ -61,7 +61,7 @@ USERS = usage_of(
     HANGS,
 )
 RESOURCES = f"""
-SELECT resource.id, resource.name, paused_at, paused_reason, paused_by,
+SELECT resource.id, resource.name, paused_at, paused_reason, paused_by, paused_until,
     breaker_state, breaker_changed_at, breaker_open_for, breaker_reason,
     rate, rate_seconds, max_concurrency, retry_budget,
     coalesce(recent_starts * {FADED}, 0) AS starts,
@@ -79,8 +79,8 @@ JOBS_OF_TENANT = usage_of(f"""
     WHERE job.tenant = %(tenant)s AND job.status IN ('ready', 'running')
     LIMIT coalesce(tenant.max_concurrency, {MOST_READ})""")
 TENANT = f"""
-SELECT tenant.id, tenant.name, weight, paused_at, paused_reason, paused_by, max_concurrency,
-    used.taken, used.holders
+SELECT tenant.id, tenant.name, weight, paused_at, paused_reason, paused_by, paused_until,
+    max_concurrency, used.taken, used.holders
 FROM django_jobs_tenant AS tenant CROSS JOIN LATERAL ({JOBS_OF_TENANT}) AS used
 WHERE tenant.name = %(tenant)s
 """

@@ -156,6 +156,8 @@ def pause_text(row: Row, name: Text, facts: Facts) -> Text:
         text = fill(_("%(text)s (%(age)s)"), text=text, age=facts.since(at))
     if by:
         text = fill(_("%(text)s by %(who)s"), text=text, who=by)
+    if (until := moment(row["paused_until"])) is not None:
+        text = fill(_("%(text)s until %(time)s"), text=text, time=clock(until))
     if reason and reason not in ("paused", f"paused by {by}"):
         text = fill("%(text)s: %(reason)s", text=text, reason=reason)
     return text

@@ -22,7 +22,7 @@ from .facts import (
 )
 
 QUEUE = """
-SELECT id, name, paused_at, paused_reason, paused_by, max_concurrency
+SELECT id, name, paused_at, paused_reason, paused_by, paused_until, max_concurrency
 FROM django_jobs_queue WHERE name = %(queue)s
 """
 # No index finds the running jobs of one queue, because few jobs run.

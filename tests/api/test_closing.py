@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from django.utils import timezone
 
 from django_jobs import (
     OperationRefused,
@@ -15,9 +17,11 @@ from django_jobs import (
     pause,
     resume,
 )
+from django_jobs.maintenance.tasks import end_pauses
 from django_jobs.models import Quarantine, Queue, Resource, Schedule, Tenant
+from django_jobs.signals import worker_event
 from tests.app.jobs import noop
-from tests.factories import due_schedule, make_user, register_worker
+from tests.factories import due_schedule, heard, make_user, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -78,6 +82,67 @@ def test_each_kind_has_a_permission(kind: str, name: str) -> None:
     with pytest.raises(PermissionDenied):
         resume(kind, name, actor=nobody)
     assert resume(kind, name, actor=user) is True
+
+
+def test_it_is_resumed_once_its_time_is_over(kind: str, name: str) -> None:
+    assert pause(kind, name, until=timedelta(hours=1), by="ada@web-1") is True
+    assert end_pauses() == 0
+    assert state(kind, name)[0] is True
+    end_now(kind)
+    with heard(worker_event) as events:
+        assert end_pauses() == 1
+    assert state(kind, name) == (False, "", "")
+    assert [(one["sender"], one["fields"]) for one in events] == [
+        ("pause_ended", {"kind": kind, "name": name})
+    ]
+    assert end_pauses() == 0
+
+
+def test_a_pause_without_an_end_does_not_get_that_of_the_one_before(kind: str, name: str) -> None:
+    pause(kind, name, until=timedelta(hours=1))
+    resume(kind, name)
+    pause(kind, name)
+    end_now(kind)
+    assert end_pauses() == 0
+    assert state(kind, name)[0] is True
+
+
+def test_an_end_that_was_replaced_meanwhile_resumes_nothing(
+    kind: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker, or an operator, may change it between the look and the end."""
+    pause(kind, name, until=timedelta(hours=1))
+    monkeypatch.setattr("django_jobs.api.closing.ended_pauses", lambda: [(kind, name)])
+    assert end_pauses() == 0
+    assert state(kind, name)[0] is True
+
+
+def test_a_schedule_that_is_deleted_meanwhile_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pause("queue", "default", until=timedelta(hours=1))
+    end_now("queue")
+    gone = [("schedule", "deleted"), ("queue", "default")]
+    monkeypatch.setattr("django_jobs.api.closing.ended_pauses", lambda: gone)
+    assert end_pauses() == 1
+
+
+@pytest.mark.parametrize("until", [timedelta(0), timedelta(-1), timezone.now(), datetime.max])
+def test_an_end_that_cannot_be_is_refused(until: Any) -> None:
+    with pytest.raises(ValueError, match=r"has passed|has no time zone"):
+        pause("queue", "default", until=until)
+    with pytest.raises(ValueError, match="too far"):
+        pause("queue", "default", until=timedelta.max)
+    with pytest.raises(TypeError, match="an aware datetime or a timedelta"):
+        pause("queue", "default", until="2h")  # type: ignore[arg-type]
+    assert state("queue", "default") == (False, "", "")
+
+
+def end_now(kind: str) -> None:
+    """Let the pauses of a kind that have an end be over."""
+    column = "until" if kind == "job_type" else "paused_until"
+    table = "quarantine" if kind == "job_type" else kind
+    run_sql(f"UPDATE django_jobs_{table} SET {column} = {column} - interval '2 hours'")
 
 
 UNKNOWN = {

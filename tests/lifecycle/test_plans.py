@@ -13,6 +13,7 @@ import pytest
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
+from django_jobs import pause
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.retention import Kept
 from django_jobs.lifecycle import (
@@ -20,6 +21,7 @@ from django_jobs.lifecycle import (
     claiming,
     dead_letters,
     history,
+    pausing,
     promoting,
     pruning,
     reaping,
@@ -465,6 +467,15 @@ OF_ALL_QUEUES = {"django_jobs_dead_queue", "django_jobs_dead_failure"}
 
 
 @pytest.mark.django_db
+@pytest.mark.django_db
+def test_pauses_that_are_over_are_found_by_indexes_where_there_are_many_rows() -> None:
+    run_sql("INSERT INTO django_jobs_tenant (name, weight, paused_reason, created_at) "
+            "SELECT 't' || n, 1, '', now() FROM generate_series(1, 5000) AS n")  # fmt: skip
+    pause("tenant", "t7", until=timedelta(hours=1))
+    analyze("django_jobs_tenant")
+    assert "django_jobs_tenant_until" in indexes(explain(pausing.ENDED, {}))
+
+
 @pytest.mark.parametrize("column, name", [("queue", "bulk"), ("job_type", "app.noop")])
 @pytest.mark.parametrize(
     "limits", [{"number": 3_000}, {"age": 3_600}, {"number": 10, "age": 3_600}]

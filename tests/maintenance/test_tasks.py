@@ -26,6 +26,7 @@ def test_each_has_a_name_and_sweeps_are_as_frequent_as_the_setting_says(
         "cancels": 2.5,
         "bulk_operations": 1.0,
         "slots": 2.5,
+        "pauses": 2.5,
         "pressure": 2.5,
         "totals": 5.0,
         "backlog_samples": 60.0,

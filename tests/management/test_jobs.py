@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import getpass
 import socket
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command, get_commands
 from django.core.management.base import BaseCommand
+from django.utils import timezone
 
 from django_jobs.management.commands import jobs
 from django_jobs.management.subcommands import OF_COMMANDS, VERBS
@@ -89,6 +91,28 @@ def test_a_pause_without_a_reason_says_who() -> None:
     run("pause", "tenant", "acme")
     assert Queue.objects.get(name="default").paused_reason == f"paused by {OPERATOR}"
     assert Tenant.objects.get().paused_by == OPERATOR
+
+
+def test_a_pause_may_have_an_end() -> None:
+    begun = timezone.now()
+    run("pause", "queue", "default", "--until", "2h")
+    end = Queue.objects.get(name="default").paused_until
+    assert end is not None
+    assert begun + timedelta(hours=2) <= end <= timezone.now() + timedelta(hours=2)
+    run("pause", "tenant", "acme", "--until", "2099-12-24T18:00:00+01:00")
+    run("pause", "tenant", "bolt", "--until", "2099-12-24")
+    found = dict(Tenant.objects.values_list("name", "paused_until"))
+    assert found["acme"] == datetime(2099, 12, 24, 17, tzinfo=UTC)
+    assert timezone.localtime(found["bolt"]).isoformat().startswith("2099-12-24T00:00:00")
+    with pytest.raises(CommandError, match=r"--until: 2001-01-01 .* has passed"):
+        run("pause", "queue", "default", "--until", "2001-01-01")
+
+
+@pytest.mark.parametrize("wrong", ["tomorrow", "2099-13-01", "", "-2h"])
+def test_an_end_that_is_no_time_is_refused(wrong: str) -> None:
+    with pytest.raises((CommandError, SystemExit)):
+        run("pause", "queue", "default", f"--until={wrong}")
+    assert Queue.objects.get(name="default").paused is False
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])

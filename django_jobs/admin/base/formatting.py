@@ -183,13 +183,16 @@ def moment_and_age(at: datetime | None, now: datetime) -> str:
 
 
 def pause_sentence(row: Any) -> str:
-    """Since when a row is paused, by whom and why; empty if it is not."""
+    """Since when a row is paused, by whom, until when and why; empty if it is not."""
     if not row.paused:
         return ""
     sentence = format_html("{} {}", badge("paused", _("paused")), ago(row.paused_at, row.read_at))
     if row.paused_by:
         by = _("by %(user)s") % {"user": row.paused_by}
         sentence = format_html("{} {}", sentence, by)
+    if row.paused_until:
+        until = _("until %(time)s") % {"time": moment_in_zone(row.paused_until)}
+        sentence = format_html("{} {}", sentence, until)
     return format_html("{}: {}", sentence, row.paused_reason) if row.paused_reason else sentence
 
 

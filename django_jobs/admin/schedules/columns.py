@@ -114,6 +114,7 @@ class ScheduleColumns(ModelAdmin):
         return preformatted(why_not(schedule))
 
     paused_text = moment_column("paused_at", _("paused"))
+    until_text = moment_column("paused_until", _("paused until"))
 
     @admin.display(description=_("last due"))
     def last_due_text(self, schedule: Any) -> str:

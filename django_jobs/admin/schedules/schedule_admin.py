@@ -70,7 +70,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     readonly_fields = (
         *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),
         *("created_text", "arguments_text", "arguments_hidden", "no_arguments", "preview_text"),
-        "made_text",
+        *("made_text", "until_text"),
     )
 
     class Media:
@@ -185,7 +185,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             head = ["name", ("runs", "state_text", "coming", "owner")]
             head += ["made_text"] if obj.max_jobs is not None else []
             head += ["why_text"] if why_not(obj) else []
-            row = ("last_due_text", "paused_text", "created_text")
+            until = ["until_text"] if obj.paused_until else []
+            row = ("last_due_text", "paused_text", *until, "created_text")
             times = [section(_("Times"), row)]
         return (
             section(None, *head, "enabled"),

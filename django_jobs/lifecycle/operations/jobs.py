@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict, Unpack
 
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.core.exceptions import PermissionDenied
@@ -84,14 +85,17 @@ RETURNING job.id
 """
 PAUSE = """
 UPDATE django_jobs_queue
-SET paused_at = clock_timestamp(), paused_reason = %(reason)s, paused_by = %(by)s
+SET paused_at = clock_timestamp(), paused_reason = %(reason)s, paused_by = %(by)s,
+    paused_until = %(until)s::timestamptz
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NULL
 RETURNING name
 """
 RESUME = """
 UPDATE django_jobs_queue
-SET paused_at = NULL, paused_reason = '', paused_by = '', resumed_at = clock_timestamp()
+SET paused_at = NULL, paused_reason = '', paused_by = '', paused_until = NULL,
+    resumed_at = clock_timestamp()
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
+  AND (NOT %(ended)s OR paused_until <= clock_timestamp())
 RETURNING name
 """
 NEEDED = "queue", "job_type", "idempotency_key", "payload_version", "workflow_run_id", "step"
@@ -239,28 +243,42 @@ def replay(
     return result
 
 
-def pause(
-    names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
-) -> list[str]:
-    """Stop workers from claiming from these queues. Jobs that run are not affected, and those that
-    are ready give up the slots of their gates. Returns the names of the queues it paused. Without
-    an actor, ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may not."""
-    demand(actor, "django_jobs.pause_queue", reason)
-    names = _inside(names, actor)
-    by = (name_of(actor) or by)[:150]
+class Pause(TypedDict, total=False):
+    """By whom, why and until when something is paused. Without an actor, ``by`` is who asked."""
+
+    actor: Actor
+    by: str
+    reason: str
+    until: datetime | None
+
+
+def fields_of(pause: Pause, permission: str) -> dict[str, Any]:
+    """What is stored of a pause. Raises ``PermissionDenied`` if its actor may not."""
+    actor, reason = pause.get("actor"), pause.get("reason", "")
+    demand(actor, permission, reason)
+    by = (name_of(actor) or pause.get("by", ""))[:150]
     why = (reason or signed("paused", by, ""))[:300]
+    return {"reason": why, "by": by, "until": pause.get("until")}
+
+
+def pause(names: Iterable[str], **given: Unpack[Pause]) -> list[str]:
+    """Stop workers from claiming from these queues. Jobs that run are not affected, and those that
+    are ready give up the slots of their gates. Returns the names of the queues it paused. Raises
+    ``PermissionDenied`` if the actor may not."""
+    fields = fields_of(given, "django_jobs.pause_queue")
+    names = _inside(names, given.get("actor"))
     with transaction.atomic(using=jobs_connection().alias):
-        paused = _queues(PAUSE, {"names": list(names), "reason": why, "by": by})
+        paused = _queues(PAUSE, {"names": list(names), **fields})
         give_up_slots(paused)
     return paused
 
 
-def resume(names: Iterable[str], *, actor: Actor = None) -> list[str]:
-    """Let workers claim from these queues again. Returns the names of those that were paused.
-    Raises ``PermissionDenied`` if ``actor`` may not."""
+def resume(names: Iterable[str], *, actor: Actor = None, ended: bool = False) -> list[str]:
+    """Let workers claim from these queues again; of ``ended``, those whose pause is over. Returns
+    the names of those that were paused. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_queue")
     names = _inside(names, actor)
-    resumed = _queues(RESUME, {"names": list(names)})
+    resumed = _queues(RESUME, {"names": list(names), "ended": ended})
     for name in resumed:
         notify_after_commit(name)
     return resumed

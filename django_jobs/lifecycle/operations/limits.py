@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from ...domain.concurrency import name_problem
 from ...exceptions import OperationRefused
@@ -16,33 +16,36 @@ from ...models.database import fetch
 from ...models.tenant import LONGEST_TENANT
 from ...signals import worker_event
 from ..notifying import GATES, notify_after_commit
-from .jobs import Actor, demand, done_by, name_of
+from .jobs import Actor, Pause, demand, done_by, fields_of, name_of
 
 LONGEST_REASON = 300
 LONGEST_WHO = 150
 
 PAUSE_RESOURCES = """
 UPDATE django_jobs_resource
-SET paused_at = clock_timestamp(), paused_reason = %(reason)s, paused_by = %(by)s
+SET paused_at = clock_timestamp(), paused_reason = %(reason)s, paused_by = %(by)s,
+    paused_until = %(until)s::timestamptz
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NULL
 RETURNING name
 """
 RESUME_RESOURCES = """
-UPDATE django_jobs_resource SET paused_at = NULL, paused_reason = '', paused_by = ''
+UPDATE django_jobs_resource
+SET paused_at = NULL, paused_reason = '', paused_by = '', paused_until = NULL
 WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL
+  AND (NOT %(ended)s OR paused_until <= clock_timestamp())
 RETURNING name
 """
 # A tenant without a row gets one with the defaults, made at the moment of the pause.
 PAUSE_TENANTS = """
 INSERT INTO django_jobs_tenant AS known
-    (name, weight, paused_at, paused_reason, paused_by, created_at)
-SELECT input.name, 1.0, clock.now, %(reason)s, %(by)s, clock.now
+    (name, weight, paused_at, paused_reason, paused_by, paused_until, created_at)
+SELECT input.name, 1.0, clock.now, %(reason)s, %(by)s, %(until)s::timestamptz, clock.now
 FROM unnest(%(names)s::text[]) AS input (name),
     (SELECT clock_timestamp() AS now OFFSET 0) AS clock
 ORDER BY input.name
 ON CONFLICT (name) DO UPDATE
     SET paused_at = excluded.paused_at, paused_reason = excluded.paused_reason,
-        paused_by = excluded.paused_by
+        paused_by = excluded.paused_by, paused_until = excluded.paused_until
     WHERE known.paused_at IS NULL
 RETURNING name
 """
@@ -54,10 +57,13 @@ RESUME_TENANTS = f"""
 WITH gone AS (
     DELETE FROM django_jobs_tenant
     WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL AND {OF_THE_PAUSE}
+      AND (NOT %(ended)s OR paused_until <= clock_timestamp())
     RETURNING name
 ), resumed AS (
-    UPDATE django_jobs_tenant SET paused_at = NULL, paused_reason = '', paused_by = ''
+    UPDATE django_jobs_tenant
+    SET paused_at = NULL, paused_reason = '', paused_by = '', paused_until = NULL
     WHERE name = ANY(%(names)s::text[]) AND paused_at IS NOT NULL AND NOT ({OF_THE_PAUSE})
+      AND (NOT %(ended)s OR paused_until <= clock_timestamp())
     RETURNING name
 )
 SELECT name FROM gone UNION ALL SELECT name FROM resumed
@@ -70,49 +76,43 @@ RETURNING name
 """
 
 
-def pause_resources(
-    names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
-) -> list[str]:
+def pause_resources(names: Iterable[str], **given: Unpack[Pause]) -> list[str]:
     """Start no job that uses these resources. Jobs that are ready or running are not affected.
-    Returns the names of the resources it paused. Without an actor, ``by`` is who asked. Raises
-    ``PermissionDenied`` if ``actor`` may not."""
-    demand(actor, "django_jobs.pause_resource", reason)
-    why, who = _why(reason, "paused", actor), _who(actor, by)
-    return _change(PAUSE_RESOURCES, names, reason=why, by=who)
+    Returns the names of the resources it paused. Raises ``PermissionDenied`` if the actor may
+    not."""
+    return _change(PAUSE_RESOURCES, names, **fields_of(given, "django_jobs.pause_resource"))
 
 
-def resume_resources(names: Iterable[str], *, actor: Actor = None) -> list[str]:
-    """Let jobs use these resources again. Returns the names of those that were paused. Raises
-    ``PermissionDenied`` if ``actor`` may not."""
-    demand(actor, "django_jobs.pause_resource")
-    return _change(RESUME_RESOURCES, names)
-
-
-def pause_tenants(
-    names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
+def resume_resources(
+    names: Iterable[str], *, actor: Actor = None, ended: bool = False
 ) -> list[str]:
-    """Start no job of these tenants. Jobs that are ready or running are not affected. Returns the
-    names of the tenants it paused, with or without a row before. Without an actor, ``by`` is who
-    asked.
+    """Let jobs use these resources again; of ``ended``, those whose pause is over. Returns the
+    names of those that were paused. Raises ``PermissionDenied`` if ``actor`` may not."""
+    demand(actor, "django_jobs.pause_resource")
+    return _change(RESUME_RESOURCES, names, ended=ended)
 
-    Raises ``OperationRefused`` for what cannot be a name, ``PermissionDenied`` if ``actor`` may
+
+def pause_tenants(names: Iterable[str], **given: Unpack[Pause]) -> list[str]:
+    """Start no job of these tenants. Jobs that are ready or running are not affected. Returns the
+    names of the tenants it paused, with or without a row before.
+
+    Raises ``OperationRefused`` for what cannot be a name, ``PermissionDenied`` if the actor may
     not.
     """
-    demand(actor, "django_jobs.pause_tenant", reason)
+    fields = fields_of(given, "django_jobs.pause_tenant")
     wanted = sorted(set(names))
     for name in wanted:
         if problem := name_problem(name, LONGEST_TENANT):
             raise OperationRefused(f"the name of a tenant {problem}")
-    why, who = _why(reason, "paused", actor), _who(actor, by)
-    return _change(PAUSE_TENANTS, wanted, reason=why, by=who)
+    return _change(PAUSE_TENANTS, wanted, **fields)
 
 
-def resume_tenants(names: Iterable[str], *, actor: Actor = None) -> list[str]:
-    """Start jobs of these tenants again. A row that the pause made, and that nobody edited, is
-    deleted. Returns the names of those that were paused. Raises ``PermissionDenied`` if ``actor``
-    may not."""
+def resume_tenants(names: Iterable[str], *, actor: Actor = None, ended: bool = False) -> list[str]:
+    """Start jobs of these tenants again; of ``ended``, those whose pause is over. A row that the
+    pause made, and that nobody edited, is deleted. Returns the names of those that were paused.
+    Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_tenant")
-    return _change(RESUME_TENANTS, names)
+    return _change(RESUME_TENANTS, names, ended=ended)
 
 
 def open_breaker(

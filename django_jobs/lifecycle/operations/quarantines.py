@@ -31,19 +31,20 @@ MOST_CRASHES = 10_000
 # A lifted quarantine starts again, except by a worker whose crashes are all from before the lift:
 # an operator lifted it while the worker counted.
 QUARANTINE = """
-INSERT INTO django_jobs_quarantine AS known (job_type, since, reason, by)
-SELECT input.name, clock_timestamp(), %(reason)s, %(by)s
+INSERT INTO django_jobs_quarantine AS known (job_type, since, reason, by, until)
+SELECT input.name, clock_timestamp(), %(reason)s, %(by)s, %(until)s::timestamptz
 FROM unnest(%(names)s::text[]) AS input (name)
 ORDER BY input.name
 ON CONFLICT (job_type) DO UPDATE
-    SET since = excluded.since, reason = excluded.reason, by = excluded.by, lifted_at = NULL
+    SET since = excluded.since, reason = excluded.reason, by = excluded.by,
+        until = excluded.until, lifted_at = NULL
     WHERE known.lifted_at < coalesce(%(crashed_at)s::timestamptz, 'infinity')
 RETURNING job_type
 """
 # A job type that gets a new name while quarantined is quarantined under that as well.
 SPREAD = """
-INSERT INTO django_jobs_quarantine (job_type, since, reason, by)
-SELECT input.name, known.since, known.reason, known.by
+INSERT INTO django_jobs_quarantine (job_type, since, reason, by, until)
+SELECT input.name, known.since, known.reason, known.by, known.until
 FROM django_jobs_quarantine AS known, unnest(%(names)s::text[]) AS input (name)
 WHERE known.job_type = %(name)s AND known.lifted_at IS NULL
 ORDER BY input.name
@@ -51,8 +52,9 @@ ON CONFLICT (job_type) DO NOTHING
 RETURNING job_type
 """
 LIFT = """
-UPDATE django_jobs_quarantine SET lifted_at = clock_timestamp()
+UPDATE django_jobs_quarantine SET lifted_at = clock_timestamp(), until = NULL
 WHERE job_type = ANY(%(names)s::text[]) AND lifted_at IS NULL
+  AND (NOT %(ended)s OR until <= clock_timestamp())
 RETURNING job_type
 """
 IN_FORCE = "SELECT job_type FROM django_jobs_quarantine WHERE lifted_at IS NULL ORDER BY job_type"
@@ -157,6 +159,7 @@ def quarantine(
     reason: str = "",
     by: str = "",
     crashed_at: datetime | None = None,
+    until: datetime | None = None,
     seconds: float = MOVE_SECONDS,
 ) -> list[str]:
     """Quarantine a job type under all its names: no job of it starts, and jobs that run are not
@@ -174,6 +177,7 @@ def quarantine(
         "reason": reason[:300],
         "by": (name_of(actor) or by)[:150],
         "crashed_at": crashed_at,
+        "until": until,
     }
     names = sorted(name for (name,) in fetch(QUARANTINE, parameters))
     deadline = time.monotonic() + seconds
@@ -187,15 +191,21 @@ def quarantine(
     return names
 
 
-def lift(job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS) -> list[str]:
-    """Lift the quarantine of a job type under all its names. Returns the names that were
-    quarantined.
+def lift(
+    job_type: str,
+    *,
+    actor: Actor = None,
+    seconds: float = MOVE_SECONDS,
+    ended: bool = False,
+) -> list[str]:
+    """Lift the quarantine of a job type under all its names; if ``ended``, of those whose time is
+    over. Returns the names that were quarantined.
 
     Blocked jobs take their old places in their queues. They are moved for up to ``seconds``; the
     maintenance task moves the rest. Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.quarantine_job_type")
-    lifted = sorted(name for (name,) in fetch(LIFT, {"names": family(job_type)}))
+    lifted = sorted(name for (name,) in fetch(LIFT, {"names": family(job_type), "ended": ended}))
     deadline = time.monotonic() + seconds
     for name in lifted:
         while unblock(name) >= PAGE and time.monotonic() < deadline:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, Unpack
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -22,7 +22,7 @@ from ...models.querysets import ScheduleQuerySet
 from ..notifying import SCHEDULES, notify_after_commit
 from ..schedules.due import lock
 from ..schedules.firing import JobRequest, NewTick, write_ticks
-from .jobs import Actor, OperationResult, cancel, demand, name_of
+from .jobs import Actor, OperationResult, Pause, cancel, demand, fields_of, name_of
 
 MOST_BACKFILLED = 10_000
 """The most jobs of one backfill."""
@@ -65,25 +65,27 @@ def changed() -> None:
     notify_after_commit(SCHEDULES)
 
 
-def pause(ids: Iterable[int], *, actor: Actor = None, reason: str = "", by: str = "") -> list[str]:
+def pause(ids: Iterable[int], **given: Unpack[Pause]) -> list[str]:
     """Stop firing these schedules until they are resumed. Jobs that exist are not affected. Returns
-    the names of those it paused. Without an actor, ``by`` is who asked. Raises
-    ``PermissionDenied`` if ``actor`` may not."""
-    demand(actor, "django_jobs.pause_schedule", reason)
-    by = name_of(actor) or by
-    why = (reason or (f"paused by {by}" if by else "paused"))[:300]
+    the names of those it paused. Raises ``PermissionDenied`` if the actor may not."""
+    fields = fields_of(given, "django_jobs.pause_schedule")
+    until, why = fields["until"], fields["reason"]
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids), paused_at=None)
-    return _update(rows, paused_at=Now(), paused_reason=why, next_due_at=None)
+    return _update(rows, paused_at=Now(), paused_reason=why, paused_until=until, next_due_at=None)
 
 
-def resume(ids: Iterable[int], *, actor: Actor = None) -> list[str]:
-    """Fire these schedules again, from now on. Due times during the pause, or while there was an
-    error, are not made up for. Clears any error. Returns the names of those it resumed. Raises
-    ``PermissionDenied`` if ``actor`` may not."""
+def resume(ids: Iterable[int], *, actor: Actor = None, ended: bool = False) -> list[str]:
+    """Fire these schedules again, from now on; of ``ended``, those whose pause is over. Due times
+    during the pause, or while there was an error, are not made up for. Clears any error. Returns
+    the names of those it resumed. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.pause_schedule")
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids))
     rows = rows.exclude(paused_at=None, error="")
-    return _update(rows, paused_at=None, paused_reason="", error="", resumed_at=Now())
+    if ended:
+        rows = rows.filter(paused_until__lte=Now())
+    return _update(
+        rows, paused_at=None, paused_reason="", paused_until=None, error="", resumed_at=Now()
+    )
 
 
 def delete(schedule: Schedule, *, actor: Actor = None) -> None:

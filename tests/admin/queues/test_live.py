@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,15 +12,24 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from django_jobs import pause
 from django_jobs.admin.overview import numbers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.metrics import gauges, stored
-from django_jobs.models import DeadLetter, Job, Queue, StoredMetrics
+from django_jobs.models import (
+    DeadLetter,
+    Job,
+    Quarantine,
+    Queue,
+    Resource,
+    StoredMetrics,
+)
+from django_jobs.why.evaluation import explain
 from tests.admin.overview.looking import tiles, words
 from tests.admin.overview.test_overview import counted, some_traffic
 from tests.admin.walking import Live, Page, change_url, list_url
 from tests.app.jobs import add, noop
-from tests.factories import claim_ready, make_dead, register_worker, run_sql
+from tests.factories import claim_ready, due_schedule, make_dead, register_worker, run_sql
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_time_limit")]
 
@@ -365,3 +375,16 @@ def test_the_page_takes_few_queries(page: Page, monkeypatch: pytest.MonkeyPatch)
     with CaptureQueriesContext(connection) as queries:
         shown(page, "default")
     assert len(queries) <= 15 + 2  # and the two of the test
+
+
+def test_a_pause_with_an_end_says_until_when(page: Page) -> None:
+    end = datetime(2099, 12, 24, 18, tzinfo=UTC)
+    rows: dict[str, Any] = {"queue": Queue.objects.get(name="default")}
+    rows |= {"resource": Resource.objects.create(name="stripe"), "schedule": due_schedule()}
+    for kind, row in rows.items():
+        pause(kind, row.name, until=end, by="ada@web-1")
+    pause("job_type", noop.name, until=end)
+    rows["job_type"] = Quarantine.objects.get()
+    for kind, row in rows.items():
+        assert "2099" in page.text(change_url(type(row), row.pk)), kind
+    assert "until 2099-12-24" in str(explain(noop.enqueue()).as_dict())
