@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import AppConfig
+from django.apps import apps as current_apps
 from django.core.signals import setting_changed
 from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
@@ -36,6 +37,7 @@ class JobsConfig(AppConfig):
         post_migrate.connect(seed, sender=self, dispatch_uid="django_jobs.seed")
         post_migrate.connect(make_ahead, sender=self, dispatch_uid="django_jobs.make_ahead")
         post_migrate.connect(take_over, sender=self, dispatch_uid="django_jobs.take_over")
+        post_migrate.connect(keep_roles, sender=self, dispatch_uid="django_jobs.keep_roles")
 
 
 def follow_immediate(*, setting: str, **kwargs: Any) -> None:
@@ -99,3 +101,17 @@ def take_over(*, using: str, **kwargs: Any) -> None:
         schedules.synchronise(using)
         definitions.synchronise(using)
         sql_defaults.synchronise(using)
+
+
+def keep_roles(*, using: str, apps: Any = current_apps, **kwargs: Any) -> None:
+    """Give the groups that ``jobs roles`` made the permissions of this version after migrate."""
+    from django.db import router
+
+    try:
+        group = apps.get_model("auth", "Group")
+    except LookupError:  # not installed, or not migrated yet
+        return
+    if router.allow_migrate_model(using, group):
+        from .management.roles import set_roles
+
+        set_roles(using=using)

@@ -47,7 +47,7 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 943,
+    ".": 959,
     "admin": 15_582,
     "api": 4_531,
     "backend": 1_120,
@@ -58,9 +58,9 @@ BUDGETS = {
     "lifecycle": 12_327,
     "logs": 441,
     "maintenance": 1_570,
-    "management": 3_742,
+    "management": 3_836,
     "metrics": 3_306,
-    "models": 3_363,
+    "models": 3_369,
     "templatetags": 33,
     "testing": 1_690,
     "why": 1_835,
@@ -299,6 +299,7 @@ SAVES_ELSEWHERE = {
     "models.named_row": {"self.using(alias).bulk_create", "super().save"},
     "models.querysets": {"super().delete", "super().update"},
     "models.schedule": {"super().delete", "super().save"},
+    "management.roles": {"Group.objects.using(alias).create"},
 }
 """What saves a row through the ORM outside of the lifecycle, by module. None of them is a job."""
 

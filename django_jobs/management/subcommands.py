@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
+from django.apps import apps
 from django.core.management import load_command_class
 from django.core.management.base import BaseCommand, CommandError
 
@@ -17,6 +18,7 @@ from ..models import Worker
 from ..models.worker import NOT_ENDED
 from .arguments import until, whole
 from .base import OperatorCommand, counted, operator
+from .roles import PREFIX, set_roles
 
 
 class PauseCommand(OperatorCommand):
@@ -110,6 +112,25 @@ class DrainCommand(PriorityCommand):
         self.report(result, "worker", f"Asked {done} to drain, at the next heartbeat.")
 
 
+class RolesCommand(OperatorCommand):
+    help = (
+        "Make the groups jobs viewer, jobs operator and jobs admin, or give them the permissions "
+        "of this version, as migrate does."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--prefix", default=PREFIX, help="of their names (%(default)r)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not apps.is_installed("django.contrib.auth"):
+            raise CommandError("django.contrib.auth is not installed, so there are no groups")
+        for change in set_roles(options["prefix"]):
+            done = f"{'made, with' if change.is_new else 'has'} {counted(change.has, 'permission')}"
+            if not change.is_new and (change.added or change.removed):
+                done += f": {change.added} added, {change.removed} removed"
+            self.stdout.write(f"{change.group}: {done}.")
+
+
 def add_names(parser: ArgumentParser) -> None:
     """What is paused or resumed."""
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
@@ -140,6 +161,7 @@ OWN: dict[str, type[BaseCommand]] = {
     "pause": PauseCommand,
     "priority": PriorityCommand,
     "resume": ResumeCommand,
+    "roles": RolesCommand,
 }
 VERBS = sorted([*OF_COMMANDS, *OWN])
 

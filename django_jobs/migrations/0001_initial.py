@@ -327,6 +327,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
+                "default_permissions": ("view",),
                 "permissions": (("stop_worker", "Can ask workers to drain and stop"), ("run_doctor", "Can see what the doctor finds")),
                 "indexes": [
                     models.Index(condition=models.Q(("status__in", ("running", "draining"))), fields=["lease_expires_at"], name="django_jobs_worker_alive"),
@@ -760,6 +761,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "job",
                 "verbose_name_plural": "jobs",
+                "default_permissions": ("view",),
                 "permissions": (
                     ("cancel_job", "Can cancel jobs"),
                     ("stop_job", "Can stop running jobs by force"),
@@ -921,6 +923,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "run",
                 "verbose_name_plural": "runs",
+                "default_permissions": ("view",),
                 "indexes": [
                     models.Index(condition=models.Q(("error_type", "Crashed"), ("outcome", "lost")), fields=["finished_at"], name="django_jobs_run_crashed")
                 ],
@@ -950,7 +953,7 @@ class Migration(migrations.Migration):
                 ("cancelled_at", models.DateTimeField(blank=True, null=True, verbose_name="cancelled at")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
-            options={"verbose_name": "backfill", "verbose_name_plural": "backfills", "ordering": ("-id",)},
+            options={"verbose_name": "backfill", "verbose_name_plural": "backfills", "default_permissions": ("view",), "ordering": ("-id",)},
         ),
         migrations.CreateModel(
             name="ScheduleException",
@@ -978,6 +981,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "exception",
                 "verbose_name_plural": "exceptions",
+                "default_permissions": ("view",),
                 "ordering": ("due_at",),
                 "constraints": [
                     models.UniqueConstraint(fields=("schedule", "due_at"), name="django_jobs_scheduleexception_due"),
@@ -1051,6 +1055,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "tick",
                 "verbose_name_plural": "ticks",
+                "default_permissions": ("view",),
                 "ordering": ("-due_at",),
                 "indexes": [models.Index(condition=models.Q(("backfill__isnull", False)), fields=["backfill"], name="django_jobs_tick_backfill")],
                 "constraints": [

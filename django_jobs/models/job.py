@@ -181,6 +181,7 @@ class Job(models.Model):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        default_permissions = ("view",)
         permissions = tuple(JOB_PERMISSIONS.items())
         indexes = (
             models.Index(

@@ -79,6 +79,7 @@ class Run(models.Model):
     class Meta:
         verbose_name = _("run")
         verbose_name_plural = _("runs")
+        default_permissions = ("view",)
         indexes = (
             # Read every few seconds: the job types that crashed a process in which they ran alone.
             models.Index(

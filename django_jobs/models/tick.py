@@ -33,6 +33,7 @@ class Backfill(models.Model):
     class Meta:
         verbose_name = _("backfill")
         verbose_name_plural = _("backfills")
+        default_permissions = ("view",)
         ordering = ("-id",)
 
     def __str__(self) -> str:
@@ -88,6 +89,7 @@ class Tick(models.Model):
     class Meta:
         verbose_name = _("tick")
         verbose_name_plural = _("ticks")
+        default_permissions = ("view",)
         ordering = ("-due_at",)
         indexes = (
             models.Index(
@@ -147,6 +149,7 @@ class ScheduleException(models.Model):
     class Meta:
         verbose_name = _("exception")
         verbose_name_plural = _("exceptions")
+        default_permissions = ("view",)
         ordering = ("due_at",)
         constraints = (
             models.UniqueConstraint(

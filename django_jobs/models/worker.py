@@ -98,6 +98,7 @@ class Worker(models.Model):
     class Meta:
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
+        default_permissions = ("view",)
         permissions = (
             ("stop_worker", "Can ask workers to drain and stop"),
             ("run_doctor", "Can see what the doctor finds"),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 import pytest
+from django.contrib.auth.models import Group, Permission
 from django.core.management import CommandError, call_command, get_commands
 from django.core.management.base import BaseCommand
 from django.utils import timezone
@@ -155,3 +156,71 @@ def test_all_processes_of_a_command_or_a_host_drain(also: str) -> None:
     run("drain", "one", also)
     asked = set(Worker.objects.exclude(drain_requested_at=None).values_list("name", flat=True))
     assert asked == {"one", "two"} | ({"other"} if also == "--host" else set())
+
+
+# Roles
+
+
+def held(group: str) -> set[str]:
+    permissions = Group.objects.get(name=group).permissions
+    return set(permissions.values_list("codename", flat=True))
+
+
+def all_of_the_app() -> set[str]:
+    ours = Permission.objects.filter(content_type__app_label="django_jobs")
+    return set(ours.values_list("codename", flat=True))
+
+
+def test_three_groups_are_made_each_with_more_than_the_one_before() -> None:
+    lines = run("roles").splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "jobs viewer",
+        "jobs operator",
+        "jobs admin",
+    ]
+    assert all(": made, with" in line for line in lines)
+    viewer, operator, admin = (held(line.partition(":")[0]) for line in lines)
+    assert viewer < operator < admin == all_of_the_app()
+    assert viewer == {one for one in admin if one.startswith("view_")} - {
+        *("view_job_payload", "view_job_error")
+    }
+    assert {"cancel_job", "replay_job", "pause_queue", "stop_worker", "run_doctor"} <= operator
+    assert admin - operator == {
+        *("view_job_payload", "reveal_job", "edit_job", "enqueue_job", "start_workflow"),
+        *(f"{verb}_{row}" for verb in ("add", "change", "delete")
+          for row in ("queue", "resource", "tenant", "schedule")),
+    }  # fmt: skip
+
+
+def test_they_are_brought_up_to_date_and_keep_what_other_apps_gave() -> None:
+    run("roles")
+    group = Group.objects.get(name="jobs operator")
+    foreign = Permission.objects.exclude(content_type__app_label="django_jobs").first()
+    assert foreign is not None
+    group.permissions.add(foreign, Permission.objects.get(codename="edit_job"))
+    group.permissions.remove(Permission.objects.get(codename="cancel_job"))
+    assert ": 1 added, 1 removed." in run("roles").splitlines()[1]
+    assert foreign in group.permissions.all()
+    assert "edit_job" not in held("jobs operator")
+    assert run("roles").splitlines()[1].endswith(" permissions.")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_migrate_keeps_those_that_exist_and_makes_none() -> None:
+    call_command("migrate", verbosity=0)
+    assert not Group.objects.exists()
+    run("roles", "--prefix", "staff: ")
+    run("roles")
+    Group.objects.get(name="jobs viewer").delete()
+    for name in ("jobs operator", "staff: operator"):
+        Group.objects.get(name=name).permissions.clear()
+    call_command("migrate", verbosity=0)
+    assert not Group.objects.filter(name="jobs viewer").exists()
+    assert "cancel_job" in held("jobs operator")
+    assert held("staff: operator") == set()
+
+
+def test_no_permission_does_nothing() -> None:
+    """Nobody adds, changes or deletes the rows of workers by a form."""
+    rows = {one.partition("_")[2] for one in all_of_the_app() if one.startswith("change_")}
+    assert rows == {"queue", "resource", "tenant", "schedule"}
