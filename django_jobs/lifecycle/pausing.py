@@ -62,20 +62,33 @@ WHERE paused_at IS NOT NULL OR name NOT IN ({SERVED})
 """
 
 
-ENDED = """
-SELECT 'queue' AS kind, name FROM django_jobs_queue WHERE paused_until <= statement_timestamp()
+PAUSES = """
+SELECT 'queue' AS kind, name, paused_at AS since, paused_until AS until, paused_by AS by,
+    paused_reason AS reason
+FROM django_jobs_queue WHERE paused_at IS NOT NULL
 UNION ALL
-SELECT 'resource', name FROM django_jobs_resource WHERE paused_until <= statement_timestamp()
+SELECT 'resource', name, paused_at, paused_until, paused_by, paused_reason
+FROM django_jobs_resource WHERE paused_at IS NOT NULL
 UNION ALL
-SELECT 'tenant', name FROM django_jobs_tenant WHERE paused_until <= statement_timestamp()
+SELECT 'tenant', name, paused_at, paused_until, paused_by, paused_reason
+FROM django_jobs_tenant WHERE paused_at IS NOT NULL
 UNION ALL
-SELECT 'schedule', name FROM django_jobs_schedule WHERE paused_until <= statement_timestamp()
+SELECT 'schedule', name, paused_at, paused_until, '', paused_reason
+FROM django_jobs_schedule WHERE paused_at IS NOT NULL
 UNION ALL
-SELECT 'job_type', job_type FROM django_jobs_quarantine
-WHERE until <= statement_timestamp() AND lifted_at IS NULL
-LIMIT 1000
+SELECT 'job_type', job_type, since, until, by, reason
+FROM django_jobs_quarantine WHERE lifted_at IS NULL
 """
-"""What is paused until a time that has passed."""
+"""All that is paused."""
+ENDED = f"""
+SELECT kind, name FROM ({PAUSES}) AS paused WHERE until <= statement_timestamp() LIMIT 1000
+"""
+NEWEST = f"""
+SELECT kind, name, date_trunc('second', since)::text AS since,
+    coalesce(date_trunc('second', until)::text, '') AS until, by, reason
+FROM ({PAUSES}) AS paused ORDER BY paused.since DESC, kind, name LIMIT 1000
+"""
+"""Times as text: one may be infinite."""
 
 BATCH = 10_000
 """Jobs that one sweep blocks. Then another follows at once."""

@@ -14,10 +14,12 @@ from ..conf import conf
 from ..exceptions import JobsError
 from ..lifecycle.operations import jobs
 from ..lifecycle.operations.jobs import OperationResult
+from ..lifecycle.pausing import NEWEST
 from ..models import Worker
+from ..models.database import fetch_named
 from ..models.worker import NOT_ENDED
 from .arguments import until, whole
-from .base import OperatorCommand, counted, operator
+from .base import OperatorCommand, counted, json_text, operator, table
 from .roles import PREFIX, set_roles
 
 
@@ -49,6 +51,22 @@ class PauseCommand(OperatorCommand):
         except ValueError as error:
             raise CommandError(f"--until: {error}") from None
         return "paused. Jobs that run are not affected." if is_new else "already paused."
+
+
+class PausedCommand(OperatorCommand):
+    help = "List what is paused: the newest 1,000 pauses, of all kinds."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print one JSON list")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        rows = fetch_named(NEWEST, {})
+        if options["json"]:
+            self.stdout.write(json_text(rows))
+            return
+        heads = ("KIND", "NAME", "SINCE", "UNTIL", "BY", "REASON")
+        lines = [list(row.values()) for row in rows]
+        self.stdout.write(table(heads, lines) if lines else "Nothing is paused.")
 
 
 class ResumeCommand(PauseCommand):
@@ -159,6 +177,7 @@ OF_COMMANDS = (
 OWN: dict[str, type[BaseCommand]] = {
     "drain": DrainCommand,
     "pause": PauseCommand,
+    "paused": PausedCommand,
     "priority": PriorityCommand,
     "resume": ResumeCommand,
     "roles": RolesCommand,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import socket
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -17,7 +18,7 @@ from django_jobs.management.commands import jobs
 from django_jobs.management.subcommands import OF_COMMANDS, VERBS
 from django_jobs.models import Job, Queue, Tenant, Worker
 from tests.app.jobs import noop
-from tests.factories import enqueue_and_claim, register_worker
+from tests.factories import enqueue_and_claim, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -107,6 +108,26 @@ def test_a_pause_may_have_an_end() -> None:
     assert timezone.localtime(found["bolt"]).isoformat().startswith("2099-12-24T00:00:00")
     with pytest.raises(CommandError, match=r"--until: 2001-01-01 .* has passed"):
         run("pause", "queue", "default", "--until", "2001-01-01")
+
+
+def test_what_is_paused_is_listed_the_newest_first() -> None:
+    assert run("paused") == "Nothing is paused."
+    assert run("paused", "--json") == "[]"
+    run("pause", "queue", "default", "--reason", "maintenance", "--until", "2099-12-24T18:00Z")
+    run("pause", "job_type", noop.name)
+    run("pause", "tenant", "acme", "--reason", "unpaid")
+    run_sql("UPDATE django_jobs_queue SET paused_at = '-infinity' WHERE name = 'default'")
+    head, *lines = run("paused").splitlines()
+    assert head.split() == ["KIND", "NAME", "SINCE", "UNTIL", "BY", "REASON"]
+    assert [line.split()[:2] for line in lines] == [
+        ["tenant", "acme"], ["job_type", noop.name], ["queue", "default"]
+    ]  # fmt: skip
+    assert lines[2].split()[2:] == [
+        *("-infinity", "2099-12-24", "18:00:00+00", OPERATOR, "maintenance")
+    ]
+    assert [row["reason"] for row in json.loads(run("paused", "--json"))] == [
+        *("unpaid", "", "maintenance")
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["tomorrow", "2099-13-01", "", "-2h"])
