@@ -191,8 +191,7 @@ def pause_sentence(row: Any) -> str:
         by = _("by %(user)s") % {"user": row.paused_by}
         sentence = format_html("{} {}", sentence, by)
     if row.paused_until:
-        until = _("until %(time)s") % {"time": moment_in_zone(row.paused_until)}
-        sentence = format_html("{} {}", sentence, until)
+        sentence = format_html("{} {} {}", sentence, _("until"), moment_in_zone(row.paused_until))
     return format_html("{}: {}", sentence, row.paused_reason) if row.paused_reason else sentence
 
 
