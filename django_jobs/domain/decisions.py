@@ -37,7 +37,8 @@ class Facts:
     """The facts about a running job when its attempt ends.
 
     ``expires_at`` is in epoch seconds of the database's clock, like ``now`` in :func:`decide`.
-    ``down`` is a resource of the job whose breaker is not closed; usually empty.
+    ``timeout`` is in seconds. ``down`` is a resource of the job whose breaker is not closed;
+    usually empty.
     """
 
     failures: int
@@ -48,6 +49,7 @@ class Facts:
     expires_at: float | None = None
     cancel_requested: bool = False
     at_most_once: bool = False
+    timeout: float | None = None
     down: str = ""
 
 
@@ -99,10 +101,12 @@ def decide(
         case Failed():
             return _after_failure(facts, RunState.FAILED, outcome, now, spread)
         case TimedOut(seconds=seconds, silent=silent, traceback=traceback):
-            # The supervisor computes the time-out from two clock readings, such as 2.99995 s.
-            declared = f"{round(seconds, 2 if seconds >= 1 else 4):.10g} s"
+            # As declared: a supervisor that kills it has the time-out from two readings of a clock,
+            # between which it may have stood still.
+            declared = seconds if silent or facts.timeout is None else facts.timeout
             rule = "reported no progress for" if silent else "exceeded its time-out of"
-            failed = Failed(error=ErrorReport.plain("TimedOut", f"{rule} {declared}", traceback))
+            text = f"{rule} {declared:.10g} s"
+            failed = Failed(error=ErrorReport.plain("TimedOut", text, traceback))
             return _after_failure(facts, RunState.TIMED_OUT, failed, now, spread)
         case Lost():
             return _after_loss(facts, outcome)

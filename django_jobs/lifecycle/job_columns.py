@@ -327,6 +327,7 @@ class ClaimedJob(NamedTuple):
             expires_at=self.expires_at,
             cancel_requested=cancel_requested or self.cancel_requested,
             at_most_once=self.at_most_once,
+            timeout=self.timeout,
             down=down,
         )
 

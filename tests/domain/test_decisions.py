@@ -312,16 +312,20 @@ def test_a_time_out_counts_as_a_failure_and_says_how_long_it_had() -> None:
 
 
 @pytest.mark.parametrize(
-    "seconds, shown",
+    "measured, declared, shown",
     [
-        (2.99995, "3"),
-        (600.0, "600"),
-        (0.5, "0.5"),
-        (0.00100004, "0.001"),
-        (1e7 + 0.0001, "10000000"),
+        (2.99995, 3.0, "3"),
+        (0.4999, 0.5, "0.5"),
+        (0.2, 0.5, "0.5"),  # the process stood still between two readings
+        (600.0, 600.0, "600"),
+        (0.00100004, 0.001, "0.001"),
+        (1e7 + 0.0001, 1e7, "10000000"),
     ],
 )
-def test_a_time_out_is_shown_as_declared(seconds: float, shown: str) -> None:
-    decision = decide(some_facts(), TimedOut(seconds=seconds), NOW)
+def test_a_time_out_is_shown_as_declared(measured: float, declared: float, shown: str) -> None:
+    decision = decide(some_facts(timeout=declared), TimedOut(seconds=measured), NOW)
     assert decision.error is not None
     assert decision.error.message == f"exceeded its time-out of {shown} s"
+    silent = decide(some_facts(timeout=declared), TimedOut(seconds=7.5, silent=True), NOW)
+    assert silent.error is not None
+    assert silent.error.message == "reported no progress for 7.5 s"
