@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,7 +27,14 @@ from ..models.database import needing_tables
 from ..registry import find, names
 from .occurrences import schedule_named
 
-KINDS = ("queue", "schedule", "resource", "tenant", "job_type")
+KINDS: dict[str, tuple[Callable[..., list[str]], Callable[..., list[str]]]] = {
+    "queue": (jobs.pause, jobs.resume),
+    "schedule": (schedules.pause, schedules.resume),
+    "resource": (limits.pause_resources, limits.resume_resources),
+    "tenant": (limits.pause_tenants, limits.resume_tenants),
+    "job_type": (quarantines.quarantine, quarantines.lift),
+}
+"""What can be paused, and the operations that pause and resume it."""
 
 
 def pause(
@@ -55,24 +63,17 @@ def pause(
     end = _end_of(until)
     with needing_tables:
         demand_known(kind, name)
-        given: dict[str, Any] = {"actor": actor, "by": by, "reason": reason, "until": end}
-        if kind == "queue":
-            return bool(jobs.pause([name], **given))
-        if kind == "resource":
-            return bool(limits.pause_resources([name], **given))
-        if kind == "tenant":
-            return bool(limits.pause_tenants([name], **given))
-        if kind == "job_type":
-            return bool(quarantines.quarantine(name, **given))
-        return bool(schedules.pause([schedule_named(name).pk], **given))
+        does = KINDS[kind][0]
+        return bool(does(_target(kind, name), actor=actor, by=by, reason=reason, until=end))
 
 
 def resume(kind: str, name: str, *, actor: Actor = None) -> bool:
-    """Undo :func:`pause`. A schedule goes on from now: due times of the pause are not made up for,
-    and an error of it is cleared. Returns False if it was not paused. Raises as :func:`pause`."""
+    """Undo :func:`pause`. A schedule continues from now: due times of the pause are not made up
+    for, and an error of it is cleared. Returns False if it was not paused. Raises as
+    :func:`pause`."""
     with needing_tables:
         demand_known(kind, name)
-        return _resume(kind, name, actor)
+        return bool(KINDS[kind][1](_target(kind, name), actor=actor))
 
 
 def resume_ended() -> list[tuple[str, str]]:
@@ -80,21 +81,16 @@ def resume_ended() -> list[tuple[str, str]]:
     resumed: list[tuple[str, str]] = []
     for kind, name in ended_pauses():
         with suppress(OperationRefused):  # the schedule was deleted meanwhile
-            resumed += [(kind, name)] if _resume(kind, name, ended=True) else []
+            if KINDS[kind][1](_target(kind, name), ended=True):
+                resumed.append((kind, name))
     return resumed
 
 
-def _resume(kind: str, name: str, actor: Actor = None, *, ended: bool = False) -> bool:
-    given: dict[str, Any] = {"actor": actor, "ended": ended}
-    if kind == "queue":
-        return bool(jobs.resume([name], **given))
-    if kind == "resource":
-        return bool(limits.resume_resources([name], **given))
-    if kind == "tenant":
-        return bool(limits.resume_tenants([name], **given))
+def _target(kind: str, name: str) -> Any:
+    """What the operations of a kind take: a job type one at a time, and schedules by their ids."""
     if kind == "job_type":
-        return bool(quarantines.lift(name, **given))
-    return bool(schedules.resume([schedule_named(name).pk], **given))
+        return name
+    return [schedule_named(name).pk] if kind == "schedule" else [name]
 
 
 def _end_of(until: object) -> datetime | None:
@@ -128,7 +124,7 @@ def demand_known(kind: str, name: str) -> None:
         _demand(UnknownQueue, "queue", name, list(Queue.objects.names()))
     elif kind == "resource":
         _demand(UnknownResource, "resource", name, list(Resource.objects.names()))
-    elif kind == "job_type" and not is_known_type(name):
+    elif kind == "job_type" and not _is_known_type(name):
         _demand(UnknownJobType, "job type", name, names())
 
 
@@ -138,7 +134,7 @@ def _demand(error: type[JobsError], kind: str, name: str, known: list[str]) -> N
         raise error(f"no {kind} is named {name!r}" + (f"; {hint}" if hint else ""))
 
 
-def is_known_type(name: str) -> bool:
+def _is_known_type(name: str) -> bool:
     """Whether this code, a worker or a job has this job type, or it was ever quarantined."""
     if UNSTORABLE.search(name):
         return False

@@ -83,7 +83,7 @@ FROM django_jobs_quarantine WHERE lifted_at IS NULL
 ENDED = f"""
 SELECT kind, name FROM ({PAUSES}) AS paused WHERE until <= statement_timestamp() LIMIT 1000
 """
-NEWEST = f"""
+NEWEST_PAUSES = f"""
 SELECT kind, name, date_trunc('second', since)::text AS since,
     coalesce(date_trunc('second', until)::text, '') AS until, by, reason
 FROM ({PAUSES}) AS paused ORDER BY paused.since DESC, kind, name LIMIT 1000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
 from django.db.models.functions import Now
 from django.utils import timezone
-from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.dateparse import parse_datetime
 
 from ..domain.durations import seconds_of
 from ..domain.errors import cut
@@ -75,12 +75,10 @@ def since(text: str) -> Any:
     """
     with suppress(ValueError):
         return Now() - timedelta(seconds=min(seconds_of(text) or 0.0, 1e10))
-    moment: datetime | None = None
-    with suppress(ValueError):  # such as month 13
-        moment = parse_datetime(text)
+    moment = _moment(text)
     if moment is None:
         raise CommandError(f"--since takes an age such as 2h or 1d, or a date, not {text!r}")
-    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+    return moment
 
 
 def until(text: str) -> datetime | timedelta:
@@ -88,10 +86,17 @@ def until(text: str) -> datetime | timedelta:
     with suppress(ValueError):
         if found := seconds_of(text):
             return timedelta(seconds=min(found, 1e10))
-    moment: datetime | None = None
-    with suppress(ValueError):  # such as month 13
-        date = parse_date(text)
-        moment = datetime.combine(date, time()) if date else parse_datetime(text)
+    moment = _moment(text)
     if moment is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no date, no time and no age such as 2h")
-    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+    return moment
+
+
+def _moment(text: str) -> datetime | None:
+    """An ISO date or time, local without an offset; None for anything else."""
+    moment: datetime | None = None
+    with suppress(ValueError):  # such as month 13
+        moment = parse_datetime(text)
+    return (
+        timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment
+    )

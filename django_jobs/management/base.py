@@ -17,12 +17,12 @@ from django.db import (
     connections,
 )
 
-from .. import registry
-from ..api.closing import is_known_type
+from ..api.closing import demand_known
 from ..conf import conf
 from ..domain.hints import did_you_mean
 from ..domain.states import LIVE
-from ..exceptions import JobsError
+from ..exceptions import JobsError, UnknownJobType
+from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job, Queue, Run
 from ..models.database import DATABASE_ERRORS, migration_problem
 
@@ -40,6 +40,14 @@ class OperatorCommand(BaseCommand):
             if problem is None:
                 raise
             raise CommandError(problem) from error
+
+    def report_refused(self, result: OperationResult, noun: str) -> None:
+        """Print what was refused, and why. Raises ``CommandError`` if anything was."""
+        for id_, why_not in result.refused.items():
+            self.stderr.write(f"{noun} {id_} was refused: {why_not}")
+        if result.refused:
+            of = counted(len({*result.done, *result.refused}), noun)
+            raise CommandError(f"{len(result.refused)} of {of} refused")
 
 
 class ActionCommand(OperatorCommand):
@@ -89,9 +97,10 @@ def demand_queue(name: str) -> None:
 def demand_job_type(name: str) -> None:
     """Raise ``CommandError`` for an unknown name: neither this code, a worker nor a job has it, and
     it was never quarantined."""
-    if not is_known_type(name):
-        hint = did_you_mean(name, registry.names(), most=3)
-        raise CommandError(f"no job type is named {name!r}" + (f"; {hint}" if hint else ""))
+    try:
+        demand_known("job_type", name)
+    except UnknownJobType as error:
+        raise CommandError(str(error)) from None
 
 
 def unknown_tenants(names: Iterable[str], known: Collection[str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from django.db import router, transaction
 
 APP = "django_jobs"
 PREFIX = "jobs "
-"""What the names of the groups begin with: a project may have an *admin* of its own."""
+"""What the names of the groups begin with: a project may have an *admin* already."""
 ROLES = ("viewer", "operator", "admin")
 SHOWS_DATA = {"view_job_payload", "view_job_error", "reveal_job", "run_doctor"}
 """What shows data of the project, or statements of others: not for who only looks."""
@@ -44,11 +44,11 @@ def set_roles(prefix: str = PREFIX, *, using: str | None = None) -> list[RoleCha
     from django.contrib.auth.models import Group, Permission
 
     alias = using or router.db_for_write(Group)
-    groups = {one.name: one for one in Group.objects.using(alias).filter(name__startswith=prefix)}
+    names = [f"{prefix}{role}" for role in ROLES]
+    groups = {one.name: one for one in Group.objects.using(alias).filter(name__in=names)}
     changes: list[RoleChange] = []
     with transaction.atomic(using=alias):
-        for role in ROLES:
-            name = f"{prefix}{role}"
+        for role, name in zip(ROLES, names, strict=True):
             group = groups.get(name)
             if group is None and using is not None:
                 continue

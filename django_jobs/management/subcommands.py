@@ -13,8 +13,7 @@ from ..api.closing import KINDS, demand_known, pause, resume
 from ..conf import conf
 from ..exceptions import JobsError
 from ..lifecycle.operations import jobs
-from ..lifecycle.operations.jobs import OperationResult
-from ..lifecycle.pausing import NEWEST
+from ..lifecycle.pausing import NEWEST_PAUSES
 from ..models import Worker
 from ..models.database import fetch_named
 from ..models.worker import NOT_ENDED
@@ -60,7 +59,7 @@ class PausedCommand(OperatorCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON list")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rows = fetch_named(NEWEST, {})
+        rows = fetch_named(NEWEST_PAUSES, {})
         if options["json"]:
             self.stdout.write(json_text(rows))
             return
@@ -92,21 +91,12 @@ class PriorityCommand(OperatorCommand):
             result = jobs.reprioritize(options["ids"], priority)
         except JobsError as error:
             raise CommandError(str(error)) from None
-        done = counted(len(result.done), "job")
-        self.report(result, "job", f"The priority of {done} is {priority}.")
-
-    def report(self, result: OperationResult, noun: str, done: str) -> None:
-        """Print what was done, and why something was refused."""
         if result.done:
-            self.stdout.write(done)
-        for id_, why_not in result.refused.items():
-            self.stderr.write(f"{noun} {id_} was refused: {why_not}")
-        if result.refused:
-            of = counted(len(result.done) + len(result.refused), noun)
-            raise CommandError(f"{len(result.refused)} of {of} refused")
+            self.stdout.write(f"The priority of {counted(len(result.done), 'job')} is {priority}.")
+        self.report_refused(result, "job")
 
 
-class DrainCommand(PriorityCommand):
+class DrainCommand(OperatorCommand):
     help = (
         "Ask workers to claim no more jobs, and to exit when theirs have ended. Exits with 1 if "
         "any was refused."
@@ -126,8 +116,10 @@ class DrainCommand(PriorityCommand):
         drain = jobs.stop_hosts if options["host"] else jobs.stop_workers
         drain = jobs.stop_commands if options["command"] else drain
         result = drain(_ids_of(options["workers"]), by=operator())
-        done = counted(len(result.done), "worker")
-        self.report(result, "worker", f"Asked {done} to drain, at the next heartbeat.")
+        if result.done:
+            done = counted(len(result.done), "worker")
+            self.stdout.write(f"Asked {done} to drain, at the next heartbeat.")
+        self.report_refused(result, "worker")
 
 
 class RolesCommand(OperatorCommand):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from ...lifecycle.operations.jobs import cancel, signed, stop
 from ..arguments import whole
 from ..base import OperatorCommand, counted, operator
@@ -43,7 +41,4 @@ class Command(OperatorCommand):
             self.stdout.write(asked.format(counted(len(result.asked), "running job")))
         if at_once := len(result.done) - len(result.asked):
             self.stdout.write(f"Cancelled {counted(at_once, 'job')}.")
-        for id_, why_not in result.refused.items():
-            self.stderr.write(f"job {id_} was refused: {why_not}")
-        if result.refused:
-            raise CommandError(f"{len(result.refused)} of {counted(len(set(ids)), 'job')} refused")
+        self.report_refused(result, "job")

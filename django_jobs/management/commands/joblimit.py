@@ -8,12 +8,12 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from ...api.closing import demand_known
 from ...conf import conf
-from ...domain.hints import did_you_mean
-from ...exceptions import OperationRefused
+from ...exceptions import OperationRefused, UnknownResource
 from ...lifecycle.operations import limits
 from ...metrics.limits import take_limits
-from ...models import Resource, Tenant
+from ...models import Tenant
 from ..arguments import add_subcommand
 from ..base import OperatorCommand, operator, unknown_tenants
 from ..status_text import render_limits
@@ -106,8 +106,8 @@ def _signed(reason: str, operation: str) -> str:
 
 def _demand_resources(names: Iterable[str]) -> None:
     """Raise ``CommandError`` for an unknown resource, before any is changed."""
-    known = set(Resource.objects.using(conf().database).values_list("name", flat=True))
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known, most=3)
-            raise CommandError(f"no resource is named {name!r}" + (f"; {hint}" if hint else ""))
+    try:
+        for name in names:
+            demand_known("resource", name)
+    except UnknownResource as error:
+        raise CommandError(str(error)) from None

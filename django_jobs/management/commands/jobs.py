@@ -11,8 +11,6 @@ from ..subcommands import VERBS, command_of
 
 
 class Command(BaseCommand):
-    """Each verb is a command with its own options."""
-
     help = (
         "Show, explain and change jobs, queues, schedules and workers. `jobs VERB --help` has the "
         "options of a verb."
@@ -34,6 +32,6 @@ class Command(BaseCommand):
     def handle(self, *args: Any, verb: str, rest: list[str], **options: Any) -> None:
         """Of ``call_command()``, and of a shell with options before the verb."""
         command = command_of(verb)
-        parsed = vars(command.create_parser("manage.py", f"jobs {verb}").parse_args(rest))
-        streams = {"stdout": self.stdout, "stderr": self.stderr}
-        command.execute(*parsed.pop("args", ()), **{**parsed, **streams, "skip_checks": True})
+        parser = command.create_parser("manage.py", f"jobs {verb}")
+        parser.set_defaults(**{**options, "stdout": self.stdout, "stderr": self.stderr})
+        command.execute(**vars(parser.parse_args(rest)))
