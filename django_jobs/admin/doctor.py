@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.http import HttpRequest, HttpResponse
+from django.contrib.messages import ERROR, SUCCESS
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from ..conf import conf
 from .base.formatting import badge
 from .layout.console_page import console_page, console_path
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from ..doctor.findings import Severity
 
 DOCTOR = "django_jobs_worker_doctor"
+TEST = "django_jobs.test_alert"
 
 
 def doctor_path(page: Any) -> Any:
@@ -26,13 +30,18 @@ def _view(page: Any, request: HttpRequest) -> HttpResponse:
     """The findings, errors first. Needs ``run_doctor``: they show sessions of other roles."""
     from ..doctor.examination import diagnose
     from ..doctor.findings import KINDS
+    from ..domain.alerts import shown_target
 
+    if request.method == "POST":
+        return _send_test(page, request)
     diagnosis = diagnose()
     return console_page(
         page,
         request,
         "worker/doctor.html",
         title=_("Doctor"),
+        alerts=[(name, shown_target(rule["to"])) for name, rule in conf().alerts.items()],
+        may_test=request.user.has_perm(TEST),
         findings=[
             {"one": finding, "severity": _severity(finding.severity)}
             for finding in diagnosis.findings
@@ -47,6 +56,24 @@ def _view(page: Any, request: HttpRequest) -> HttpResponse:
             for missing in diagnosis.not_examined
         ],
     )
+
+
+def _send_test(page: Any, request: HttpRequest) -> HttpResponse:
+    """Send a test of the alert that the form names, and show how it ended."""
+    from ..doctor.alerts.sending import why_not_sent
+    from ..doctor.alerts.watching import send_test
+
+    rule = conf().alerts.get(name := request.POST.get("alert", ""))
+    if rule is None or not request.user.has_perm(TEST):
+        raise PermissionDenied
+    try:
+        send_test(name, rule["to"])
+    except Exception as error:  # of the mail server, the webhook or the function
+        text = _("The test of “{alert}” was not sent: {reason}.")
+        page.message_user(request, text.format(alert=name, reason=why_not_sent(error)), ERROR)
+    else:
+        page.message_user(request, _("A test of “{alert}” was sent.").format(alert=name), SUCCESS)
+    return HttpResponseRedirect(request.path)
 
 
 def _severity(severity: Severity) -> SafeString:

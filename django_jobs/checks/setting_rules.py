@@ -6,8 +6,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.utils.module_loading import import_string
 
 from ..conf import RUN_LOGS, Conf
+from ..domain.alerts import HOLD_SECONDS, MAILTO, WEB
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.links import link_problem
@@ -23,7 +29,8 @@ Rule = Callable[[Any], Problem]
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """A key of the setting that has a dict of options for each name. ``noun`` is what it names;
-    ``needs`` are the options that mean nothing without another one."""
+    ``needs`` are the options that mean nothing without another one. The option ``required`` cannot
+    be left out, and no message shows the value of the option ``secret``."""
 
     noun: str
     name: Rule
@@ -32,6 +39,8 @@ class Section:
     rules: Mapping[str, Rule]
     examples: Mapping[str, str]
     needs: Mapping[str, str] = field(default_factory=dict)
+    required: str = ""
+    secret: str = ""
 
 
 def rule(is_good: Callable[[Any], bool], problem: str) -> Rule:
@@ -149,6 +158,38 @@ def _backoff(value: Any) -> Problem:
     return None
 
 
+def _alert_to(value: Any) -> Problem:
+    if not isinstance(value, str):
+        return "not text"
+    if value.startswith(WEB):
+        try:
+            parts = urlsplit(value)
+            is_good = parts.hostname and parts.username is None and parts.port != 0
+        except ValueError:
+            is_good = False
+        spaces = any(letter.isspace() or not letter.isprintable() for letter in value)
+        return None if is_good and not spaces and value.isascii() else "not an address of the web"
+    if value.startswith(MAILTO):
+        try:
+            for address in value.removeprefix(MAILTO).split(","):
+                validate_email(address.strip())
+        except ValidationError:
+            return "wrong (one of its mail addresses is not valid)"
+        return None
+    try:
+        function = import_string(value)
+    except Exception as error:  # of the module that is imported
+        return f"a path that cannot be imported ({type(error).__name__})"
+    return None if callable(function) else "the path of something that cannot be called"
+
+
+def _alert_on(value: Any) -> Problem:
+    if not isinstance(value, list | tuple | set | frozenset) or not value:
+        return "not a list of situations"
+    unknown = [repr(one) for one in value if one not in [*HOLD_SECONDS]]
+    return f"wrong (no situation is {unknown[0]})" if unknown else None
+
+
 _seconds = rule(
     lambda value: is_number(value) and 0 < value < 1e9, "not a positive number below 1,000,000,000"
 )
@@ -169,7 +210,7 @@ _mapping = rule(lambda value: isinstance(value, Mapping), "not a dict")
 
 RULES: dict[str, Rule] = {
     "DATABASE": _text,
-    **dict.fromkeys(("QUEUES", "RESOURCES", "TENANTS"), _mapping),
+    **dict.fromkeys(("QUEUES", "RESOURCES", "TENANTS", "ALERTS"), _mapping),
     **dict.fromkeys(("LEASE_SECONDS", "POLL_SECONDS", "SWEEP_SECONDS"), _seconds),
     **dict.fromkeys(
         ("HEARTBEAT_SECONDS", "ADMIN_STATEMENT_TIMEOUT"),
@@ -241,6 +282,7 @@ EXAMPLES = {
     "QUEUES": '{"default": {}, "emails": {"max_concurrency": 20}}',
     "RESOURCES": '{"stripe": {"max_concurrency": 10, "rate": "50/s"}}',
     "TENANTS": '{"acme": {"weight": 3}}',
+    "ALERTS": '{"ops": {"to": "mailto:ops@example.com"}}',
     "LEASE_SECONDS": "30, a number of seconds",
     "HEARTBEAT_SECONDS": "7.5, a number of seconds, or leave it out",
     "ADMIN_STATEMENT_TIMEOUT": "3, a number of seconds, or None for no limit",
@@ -288,4 +330,21 @@ QUEUES = Section(
     example='{"max_concurrency": 20}, or {} for a queue without options',
     rules=QUEUE_RULES,
     examples=QUEUE_EXAMPLES,
+)
+ALERTS = Section(
+    noun="alert",
+    name=rule(
+        lambda value: isinstance(value, str) and 0 < len(value) <= 100 and value.isprintable(),
+        "not text of 1 to 100 characters",
+    ),
+    name_example='"ops"',
+    example='{"to": "mailto:ops@example.com"}',
+    rules={"to": _alert_to, "on": _alert_on, "at_most_per_hour": count_below(3_601)},
+    examples={
+        "to": '"mailto:ops@example.com", "https://hooks.example.com/…" or "mysite.alerts.send"',
+        "on": f"({', '.join(map(repr, HOLD_SECONDS))}), or leave it out for all",
+        "at_most_per_hour": "20, a number of messages",
+    },
+    required="to",
+    secret="to",  # noqa: S106 — the name of an option
 )

@@ -36,7 +36,7 @@ from .setting_rules import EXAMPLES, RULES, Section
 OLDEST_POSTGRESQL = 15
 SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
 BEATS_PER_LEASE = 3
-SECRET = {"METRICS_TOKEN"}
+SECRET = {"METRICS_TOKEN", "ALERTS"}
 """What no message shows."""
 Users = defaultdict[str, list[str]]
 """The names of those that use a queue or a resource, by what they are."""
@@ -44,6 +44,7 @@ SECTIONS = {
     "QUEUES": setting_rules.QUEUES,
     "RESOURCES": limit_rules.RESOURCES,
     "TENANTS": limit_rules.TENANTS,
+    "ALERTS": setting_rules.ALERTS,
 }
 
 
@@ -267,8 +268,12 @@ def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterato
         what = f"The {section.noun} name in {where}"
         yield _bad_value(what, repr(name), problem, section.name_example)
     if not isinstance(options, Mapping):
-        yield _bad_value(where, repr(options), "not a dict of options", section.example)
+        text = "(a secret)" if section.secret else repr(options)
+        yield _bad_value(where, text, "not a dict of options", section.example)
         return
+    if section.required and options.get(section.required) is None:
+        needed = f'without a "{section.required}"'
+        yield _bad_value(where, repr(sorted(map(str, options))), needed, section.example)
     yield from _unknown(options, section.rules, where)
     for option, rule in section.rules.items():
         value = options.get(option)
@@ -280,7 +285,8 @@ def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterato
             problem = f'wrong (it needs a "{needed}")'
         if problem:
             place, example = _lookup(key, name, option), section.examples[option]
-            yield _bad_value(place, repr(value), problem, example)
+            text = "(a secret)" if option == section.secret else repr(value)
+            yield _bad_value(place, text, problem, example)
 
 
 def _lookup(*keys: Any) -> str:

@@ -82,6 +82,8 @@ EVENTS = {
     "breaker_half_opened": _event(INFO, "resource reason"),
     "breaker_closed": _event(INFO, "resource reason by"),
     "pause_ended": _event(INFO, "kind name"),
+    "alert_sent": _event(INFO, "rule situations"),
+    "alert_failed": _event(WARNING, "rule situations reason"),
     "compensation_failed": _event(ERROR, "run workflow steps"),
     "workflow_miscounted": _event(ERROR, "run workflow"),
     "step_signalled": _event(INFO, "run step by reason"),

@@ -11,6 +11,9 @@ MOST_LATE = 10_000
 """Ready jobs of each queue, and due ones of all, that are examined. A number that reaches it means
 "at least"."""
 
+BURNING = 1.0
+"""A burn rate at which the error budget does not last."""
+
 # The jobs that are late stand at the head of the queue, unless priorities differ. Scheduled ones
 # are late too, if no worker has made them ready.
 OBJECTIVES = f"""

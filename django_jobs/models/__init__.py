@@ -10,6 +10,7 @@ from .schedule import Schedule
 from .tenant import Tenant
 from .tick import Backfill, ScheduleException, Tick, TickOutcome
 from .totals import (
+    Alert,
     BacklogSample,
     ErrorTotal,
     Overview,
@@ -29,6 +30,7 @@ from .workflow import (
 )
 
 __all__ = [
+    "Alert",
     "Backfill",
     "BacklogSample",
     "BreakerState",

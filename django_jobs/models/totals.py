@@ -1,4 +1,4 @@
-"""What is counted: runs, outcomes at resources, backlogs, and the metrics of the last scrape."""
+"""What is counted: runs, outcomes at resources, backlogs, the metrics of a scrape; and alerts."""
 
 from __future__ import annotations
 
@@ -170,3 +170,36 @@ class ResourceOutcome(models.Model):
 
     def __str__(self) -> str:
         return f"{self.resource} {'failed' if self.failed else 'succeeded'}"
+
+
+class Alert(models.Model):
+    """A situation of which a rule of ``ALERTS`` sends its begin and its end. ``subject`` is what it
+    happens to: a queue, a resource or a run of a workflow. Deleted a week after it ended."""
+
+    id = models.BigAutoField(primary_key=True)
+    rule = models.CharField(_("rule"), max_length=100)
+    situation = models.CharField(_("situation"), max_length=100)
+    subject = models.CharField(_("subject"), max_length=200)
+    problem = models.TextField(_("problem"))
+    began_at = TimestampField(_("began at"))
+    send_after = TimestampField(_("send after"))
+    ended_at = TimestampField(_("ended at"), null=True)
+    begin_sent_at = TimestampField(_("begin sent at"), null=True)
+    end_sent_at = TimestampField(_("end sent at"), null=True)
+    tried_at = TimestampField(_("tried at"), null=True)
+    attempts = models.PositiveSmallIntegerField(_("attempts"), default=0)
+
+    class Meta:
+        verbose_name = _("alert")
+        verbose_name_plural = _("alerts")
+        default_permissions = ()
+        constraints = (
+            models.UniqueConstraint(
+                fields=("rule", "situation", "subject"),
+                condition=models.Q(ended_at=None),
+                name="django_jobs_alert_open",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.situation} {self.subject}".rstrip()

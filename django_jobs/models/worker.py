@@ -102,6 +102,7 @@ class Worker(models.Model):
         permissions = (
             ("stop_worker", "Can ask workers to drain and stop"),
             ("run_doctor", "Can see what the doctor finds"),
+            ("test_alert", "Can send tests of alerts"),
         )
         indexes = (
             models.Index(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from django.urls import reverse
+from pytest_django import Settings
 
 from django_jobs.doctor import examination
 from django_jobs.doctor.examination import Examination
@@ -15,6 +16,7 @@ from django_jobs.models import Worker
 from django_jobs.models.database import fetch
 from tests.app.jobs import noop
 from tests.factories import run_sql
+from tests.receivers import webhook
 
 from .walking import Live, Page, list_url
 
@@ -69,3 +71,28 @@ def test_nothing_of_a_row_is_carried_out_by_a_browser(page: Page) -> None:
     text = page.text(URL)
     assert "&lt;img src=x" in text
     assert not Live(text).alarms
+
+
+def test_a_test_of_an_alert_is_sent_by_who_may(
+    page_of: Callable[..., Page], settings: Settings
+) -> None:
+    with webhook() as receiver:
+        url = f"http://127.0.0.1:{receiver.port}/secret"
+        settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ALERTS": {"<b>ops": {"to": url}}}
+        doctor = page_of("view_worker", "run_doctor", name="dora")
+        assert "Send a test" not in doctor.text(URL)
+        assert doctor.client.post(URL, {"alert": "<b>ops"}).status_code == 403
+        tester = page_of("view_worker", "run_doctor", "test_alert", name="tess")
+        text = tester.text(URL)
+        assert "Send a test" in text
+        assert "http://127.0.0.1/…" in text
+        assert "/secret" not in text
+        assert "<b>ops" not in text
+        assert tester.client.post(URL, {"alert": "other"}).status_code == 403
+        assert not receiver.received
+        answer = tester.client.post(URL, {"alert": "<b>ops"}, follow=True)
+        assert "A test of “&lt;b&gt;ops” was sent." in answer.content.decode()
+        assert receiver.received == [{"rule": "<b>ops", "test": True, "situations": []}]
+        receiver.status = 500
+        answer = tester.client.post(URL, {"alert": "<b>ops"}, follow=True)
+        assert "was not sent: the webhook answered 500." in answer.content.decode()

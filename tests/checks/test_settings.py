@@ -98,7 +98,7 @@ def test_an_unknown_key_is_reported_with_a_similar_one(
 def test_an_unknown_key_is_reported_with_all_known_ones(settings: Settings) -> None:
     message = only(found(settings, BROKER_URL="redis://"))
     assert "Did you mean" not in str(message.hint)
-    known = "ADMIN_SCOPE, ADMIN_STATEMENT_TIMEOUT, CANCEL_GRACE_SECONDS, CHECK_ANNOTATIONS,"
+    known = "ADMIN_SCOPE, ADMIN_STATEMENT_TIMEOUT, ALERTS, CANCEL_GRACE_SECONDS, CHECK_ANNOTATIONS,"
     assert f"Known are: {known}" in str(message.hint)
 
 
@@ -281,6 +281,7 @@ BAD_VALUES: dict[str, list[Any]] = {
     "ISSUE_URL": [None, 7, "javascript:alert({title})", "https://example.com/new", "/new?{title}"],
     "QUEUES": [None, ["default"], {"": {}}, {"a b": {}}, {7: {}}, {"q" * 101: {}}, {"ok": None}],
     "RESOURCES": [None, ["stripe"], {"": {}}, {"a b": {}}, {7: {}}, {"ok": None}, {"ok": 5}],
+    "ALERTS": [None, "ops", {"": {"to": "json.dumps"}}, {"ok": 3}, {"ok": {}}],
     "TENANTS": [None, "acme", {"": {}}, {"a\n": {}}, {7: {}}, {"t" * 101: {}}, {"ok": 3}],
     "LEASE_SECONDS": [0, -1, "30", True, None, float("nan"), float("inf")],
     "HEARTBEAT_SECONDS": [0, "1", float("nan")],
@@ -358,7 +359,13 @@ BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {
         "max_concurrency": [0, "3"],
         "max_waiting": [0, "3"],
     },
+    "ALERTS": {
+        "to": [7, "", "mailto:", "https://", "no.such.path"],
+        "on": [[], "dead_jobs", ["dead"]],
+        "at_most_per_hour": [0, 3_601, "3"],
+    },
 }
+REQUIRED = {"ALERTS": {"to": "json.dumps"}}
 
 
 def test_the_bad_values_of_these_tests_are_of_all_keys() -> None:
@@ -391,7 +398,7 @@ def test_an_invalid_value_is_reported_without_a_crash(
 def test_an_invalid_option_of_a_name_is_reported(
     settings: Settings, key: str, option: str, value: Any
 ) -> None:
-    message = only(found(settings, **{key: {"default": {option: value}}}))
+    message = only(found(settings, **{key: {"default": {**REQUIRED.get(key, {}), option: value}}}))
     assert ids([message]) == ["E007"]
     assert f'DJANGO_JOBS["{key}"]["default"]["{option}"]' in message.msg
 
@@ -508,3 +515,34 @@ def test_a_hook_that_cannot_be_used_is_reported(
     message = only(found(settings, HOOKS=[path]))
     assert ids([message]) == ["E019"]
     assert message.msg.startswith(f'The hook {path!r} in DJANGO_JOBS["HOOKS"] {problem}')
+
+
+@pytest.mark.parametrize(
+    ("alerts", "text"),
+    [
+        ("https://hooks.example.com/s3cret", 'DJANGO_JOBS["ALERTS"] is not a dict: (a secret).'),
+        ({"ops": "https://hooks.example.com/s3cret"}, "is not a dict of options: (a secret)."),
+        ({"ops": {}}, 'DJANGO_JOBS["ALERTS"]["ops"] is without a "to": [].'),
+        ({"ops": {"to": "https://u:s3cret@example.com/"}}, "is not an address of the web"),
+        ({"ops": {"to": "https://[s3cret"}}, "is not an address of the web: (a secret)."),
+        ({"ops": {"to": "mailto:s3cret"}}, "is wrong (one of its mail addresses is not valid)"),
+        ({"ops": {"to": "s3cret.no"}}, "is a path that cannot be imported (ModuleNotFoundError)"),
+        ({"ops": {"to": "json.__name__"}}, "is the path of something that cannot be called"),
+        ({"ops": {"to": "json.dumps", "on": ["dead"]}}, "is wrong (no situation is 'dead')"),
+        ({"ops": {"to": "json.dumps", "on": "dead_jobs"}}, "is not a list of situations"),
+        ({"ops": {"to": "json.dumps", "at_most_per_hour": 0}}, "is not a whole number from 1"),
+        ({"": {"to": "json.dumps"}}, "is not text of 1 to 100 characters"),
+    ],
+)
+def test_a_wrong_alert_is_reported_without_its_address(
+    settings: Settings, alerts: Any, text: str
+) -> None:
+    message = only(found(settings, ALERTS=alerts))
+    assert (message.id, text in message.msg) == ("django_jobs.E007", True), message.msg
+    assert "s3cret" not in f"{message.msg} {message.hint}"
+
+
+def test_alerts_to_all_kinds_of_receivers_are_fine(settings: Settings) -> None:
+    receivers = ("mailto:a@example.com, b@example.com", "https://example.com/x", "json.dumps")
+    alerts = {to: {"to": to, "on": ("dead_jobs",), "at_most_per_hour": 5} for to in receivers}
+    assert found(settings, ALERTS=alerts) == []

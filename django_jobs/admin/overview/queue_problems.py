@@ -11,6 +11,7 @@ from django.utils.translation import ngettext
 from ... import registry
 from ...domain.pressure import level_of
 from ...lifecycle.backlog import read_backlog
+from ...metrics.slo import BURNING
 from ...models import Job, Queue, Worker
 from ...separators import number_text
 from ..access.visible import Visible
@@ -26,9 +27,6 @@ from .problem import (
     seconds_text,
     waiting_text,
 )
-
-BURNING = 1.0
-"""A burn rate at which the error budget does not last."""
 
 
 def of_queues(numbers: Numbers, visible: Visible) -> Found:

@@ -9,6 +9,7 @@ from typing import Any
 
 from django_jobs.api import hooks
 from django_jobs.conf import conf
+from django_jobs.doctor.alerts import alerting
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.management.arguments import count, positive, seconds
@@ -98,7 +99,7 @@ class Command(OperatorCommand):
         for_people = terminal.connect(level, options["log_format"])
         failpoints.install(os.environ)
         worker_options = chosen_options(**options)
-        tasks = maintenance_tasks()
+        tasks = [*maintenance_tasks(), *alerting()]
         if for_people:
             tasks.append(code_watch())
             if level <= logging.INFO:
