@@ -272,8 +272,8 @@ def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterato
         yield _bad_value(where, text, "not a dict of options", section.example)
         return
     if section.required and options.get(section.required) is None:
-        needed = f'without a "{section.required}"'
-        yield _bad_value(where, repr(sorted(map(str, options))), needed, section.example)
+        problem = f'without a "{section.required}"'
+        yield _bad_value(where, repr(sorted(map(str, options))), problem, section.example)
     yield from _unknown(options, section.rules, where)
     for option, rule in section.rules.items():
         value = options.get(option)
