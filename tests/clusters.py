@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import uuid
-from functools import cache
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -30,9 +29,9 @@ FAST, IMMEDIATE = signal.SIGINT, signal.SIGQUIT
 """What the postmaster takes for ``pg_ctl stop -m fast`` and ``-m immediate``."""
 
 
-@cache
-def _migrated(settings: str) -> Path:
-    """The directory of a stopped cluster with the tables of today and of this code."""
+def _copy_migrated(settings: str, directory: Path) -> None:
+    """Copy a stopped cluster with the tables of today and of this code. Another process, for which
+    it is another day or other code, removes what was made before, but not while it is copied."""
     code = hashlib.sha256()
     for source in sorted(path for top in SOURCES for path in (PROJECT / top).rglob("*.py")):
         code.update(source.read_bytes())
@@ -47,7 +46,7 @@ def _migrated(settings: str) -> Path:
             made = Cluster(settings)
             made._make()
             made.directory.rename(wanted)
-    return wanted
+        subprocess.run(["cp", "-Rp", str(wanted), directory], check=True)
 
 
 class Cluster:
@@ -60,7 +59,7 @@ class Cluster:
 
     def __enter__(self) -> Self:
         # To make one takes four seconds of a CPU, and to copy one a tenth of one.
-        subprocess.run(["cp", "-Rp", str(_migrated(self._settings)), self.directory], check=True)
+        _copy_migrated(self._settings, self.directory)
         with contextlib.ExitStack() as undo:
             undo.push(self)  # or a cluster that does not start would run on for ever
             self.start()
