@@ -43,7 +43,7 @@ Delivery = Literal["at_least_once", "at_most_once", "exactly_once"]
 
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_MAX_CRASHES = 3
-IN_SECONDS = ("timeout", "silence_timeout", "max_age", "delay_seconds", "unique_for")
+IN_SECONDS = ("timeout", "silence_timeout", "max_age", "retry_for", "delay_seconds", "unique_for")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -66,6 +66,7 @@ class JobType(Generic[P, R]):
     silence_timeout: float | None = None
     max_rss: int | None = None
     max_age: float | None = None
+    retry_for: float | None = None
     retry_on: tuple[type[BaseException], ...] = ()
     discard_on: tuple[type[BaseException], ...] = ()
     error_budgets: Mapping[type[BaseException], int] = field(default_factory=dict, hash=False)

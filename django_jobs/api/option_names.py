@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 JOB_OPTIONS = (
     *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
-    *("silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets", "isolated"),
-    *("delivery", "on_cancel", "schedulable", "version", "upgrades", "aliases", "retention"),
-    *("resources", "concurrency", "tenant", "tags"),
+    *("retry_for", "silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets"),
+    *("isolated", "delivery", "on_cancel", "schedulable", "version", "upgrades", "aliases"),
+    *("retention", "resources", "concurrency", "tenant", "tags"),
 )
 USING_OPTIONS = (
     *("queue", "priority", "run_at", "delay", "idempotency_key", "unique_for", "on_duplicate"),

@@ -52,6 +52,7 @@ def job(
     silence_timeout: float | None = None,
     max_rss: int | None = None,
     max_age: float | timedelta | None = None,
+    retry_for: float | timedelta | None = None,
     retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
     discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
     error_budgets: Mapping[type[BaseException], int] | None = None,
@@ -74,6 +75,7 @@ def job(
     *,
     name: str | None = None,
     max_age: float | timedelta | None = None,
+    retry_for: float | timedelta | None = None,
     retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
     discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
     error_budgets: Mapping[type[BaseException], int] | None = None,
@@ -98,6 +100,8 @@ def job(
       the handler where possible, and its process is killed a second later. ``silence_timeout``:
       seconds that an attempt may run without a report of progress.
     - ``max_age``: seconds or a timedelta. No attempt starts later than this after the enqueue.
+    - ``retry_for``: seconds or a timedelta. No retry starts later than this after the first attempt
+      began; a delay before it does not count.
     - ``retry_on``: an exception class, or several. If given, only these are retried, in addition to
       time-outs, deadlocks, serialization failures and lost database connections. ``discard_on``:
       exceptions that make a job dead at once. ``error_budgets``: a dict of exception classes and
@@ -138,6 +142,7 @@ def job(
             handler=handler,
             signature=signature,
             max_age=max_age.total_seconds() if isinstance(max_age, timedelta) else max_age,
+            retry_for=retry_for.total_seconds() if isinstance(retry_for, timedelta) else retry_for,
             retry_on=exception_classes(retry_on, "retry_on", where),
             discard_on=exception_classes(discard_on, "discard_on", where),
             error_budgets=mapping(error_budgets, BUDGETS, where),

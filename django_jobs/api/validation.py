@@ -84,12 +84,13 @@ def contradictions(declared: JobType[..., Any]) -> Iterator[str]:
             f"max_rss={declared.max_rss} megabytes is less than Django alone needs: "
             f"give {SMALLEST_RSS} or more"
         )
-    if declared.max_age is not None and backoff is not None:
-        soonest = backoff.delay(1, spread=lambda: 1.0)
-        if soonest >= declared.max_age:
+    soonest = 0.0 if backoff is None else backoff.delay(1, spread=lambda: 1.0)
+    for option in ("max_age", "retry_for"):
+        limit = getattr(declared, option)
+        if limit is not None and soonest >= limit:
             yield (
-                f"max_age={declared.max_age:g} ends before the backoff of {soonest:g} s, so there "
-                "is no second attempt: give a longer max_age, or max_attempts=1 instead"
+                f"{option}={limit:g} ends before the backoff of {soonest:g} s, so there "
+                f"is no second attempt: give a longer {option}, or max_attempts=1 instead"
             )
     if declared.delivery == "at_most_once":
         yield from _never_retried(declared)
@@ -114,7 +115,7 @@ def contradictions(declared: JobType[..., Any]) -> Iterator[str]:
 
 
 def _never_retried(declared: JobType[..., Any]) -> Iterator[str]:
-    for option in ("backoff", "retry_on", "discard_on", "error_budgets"):
+    for option in ("backoff", "retry_on", "retry_for", "discard_on", "error_budgets"):
         if getattr(declared, option):
             yield f"delivery='at_most_once' never retries, so {option} never acts: leave it out"
     if problem := attempts_problem(declared):
@@ -226,6 +227,7 @@ def check_declaration(declared: JobType[..., Any]) -> None:
         ("timeout", LONGEST_TIMEOUT),
         ("silence_timeout", LONGEST_TIMEOUT),
         ("max_age", LONGEST_AGE),
+        ("retry_for", LONGEST_AGE),
     ):
         seconds = getattr(declared, option)
         if seconds is not None and not 0 < _number(seconds) <= longest:

@@ -17,7 +17,7 @@ R = TypeVar("R")
 OF_THE_DECLARATION = (
     *("max_crashes", "backoff", "timeout", "silence_timeout", "max_rss", "max_age", "retry_on"),
     *("discard_on", "error_budgets", "isolated", "delivery", "schedulable", "version", "upgrades"),
-    *("aliases", "retention", "concurrency"),
+    *("aliases", "retention", "concurrency", "retry_for"),
 )
 """Options of a Task that are those of its job type. ``using()`` does not change them."""
 OF_BOTH = ("max_attempts", "resources", "tenant", "tags")
@@ -54,6 +54,7 @@ class JobTask(GenericTask[P, R]):
     silence_timeout: float | None = None
     max_rss: int | None = None
     max_age: float | timedelta | None = None
+    retry_for: float | timedelta | None = None
     retry_on: Iterable[type[BaseException]] | type[BaseException] | None = field(
         default=None, hash=False
     )
@@ -172,6 +173,7 @@ def task(
     concurrency: Concurrency | None = None,
     tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
     tags: Iterable[str] | str | None = None,
+    retry_for: float | timedelta | None = None,
 ) -> Callable[[Callable[P, R]], JobTask[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,

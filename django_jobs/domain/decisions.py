@@ -30,6 +30,7 @@ LONGEST_SNOOZE = 366 * 24 * 3600.0
 
 AT_MOST_ONCE = "its delivery is at_most_once"
 TOO_LATE = "it would exceed its max_age before the next attempt"
+WINDOW_OVER = "its next attempt would begin after its retry_for"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Facts:
     """The facts about a running job when its attempt ends.
 
     ``expires_at`` is in epoch seconds of the database's clock, like ``now`` in :func:`decide`.
+    So is ``retry_until``, after which no retry begins; a snooze has no part in it.
     ``timeout`` is in seconds. ``down`` is a resource of the job whose breaker is not closed;
     usually empty.
     """
@@ -47,6 +49,7 @@ class Facts:
     max_crashes: int
     backoff: dict[str, Any] | None = None
     expires_at: float | None = None
+    retry_until: float | None = None
     cancel_requested: bool = False
     at_most_once: bool = False
     timeout: float | None = None
@@ -109,7 +112,7 @@ def decide(
             failed = Failed(error=ErrorReport.plain("TimedOut", text, traceback))
             return _after_failure(facts, RunState.TIMED_OUT, failed, now, spread)
         case Lost():
-            return _after_loss(facts, outcome)
+            return _after_loss(facts, outcome, now)
         case Snoozed():
             return _after_snooze(facts, outcome, now)
         case Cancelled(reason=reason):
@@ -190,12 +193,14 @@ def _after_failure(
         delay = Backoff.from_json(facts.backoff).delay(failures, spread)
     if facts.expires_at is not None and now + delay >= facts.expires_at:
         return fate(JobState.DEAD, TOO_LATE)
+    if facts.retry_until is not None and now + delay > facts.retry_until:
+        return fate(JobState.DEAD, WINDOW_OVER)
     return replace(
         fate(JobState.SCHEDULED, delay=delay), queue=failed.queue, priority=failed.priority
     )
 
 
-def _after_loss(facts: Facts, lost: Lost) -> Decision:
+def _after_loss(facts: Facts, lost: Lost, now: float) -> Decision:
     crashes, reason = facts.crashes + 1, lost.reason
     error = ErrorReport.plain(CRASHED if lost.alone else "WorkerLost", reason)
 
@@ -216,6 +221,8 @@ def _after_loss(facts: Facts, lost: Lost) -> Decision:
         return fate(JobState.DEAD, f"crashed {times}: {reason}")
     if facts.at_most_once:
         return fate(JobState.DEAD, f"{AT_MOST_ONCE}, and its outcome is unknown: {reason}")
+    if facts.retry_until is not None and now > facts.retry_until:
+        return fate(JobState.DEAD, WINDOW_OVER)
     return fate(JobState.READY)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import models
 from psycopg.adapt import Transformer
 
+from .. import registry
 from ..domain.gates import JUST_WAITS, NO_TENANT, Gates, parse
 from ..domain.tags import of_text
 from ..models import Job
@@ -60,7 +61,7 @@ writes the headers with the row."""
 
 REPLAYED = f"""failures = 0, crashes = 0, replays = job.replays + 1, reason = '',
     finished_at = NULL, cancel_requested_at = NULL, force_requested_at = NULL, expires_at = NULL,
-    result = NULL, awaits = NULL,
+    retry_until = NULL, result = NULL, awaits = NULL,
     headers = jsonb_set(job.headers, '{{replays}}', jsonb_path_query_array(
         coalesce(job.headers -> 'replays', '[]'::jsonb) || jsonb_build_object(
             'at', clock.now, 'by', %(by)s::text, 'why', %(why)s::text,
@@ -259,6 +260,7 @@ class ClaimedJob(NamedTuple):
     backoff: str | None
     timeout: float | None
     expires_at: float | None
+    retry_until: float | None
     idempotency_key: str | None
     headers: str
     cancel_requested: bool
@@ -283,11 +285,23 @@ class ClaimedJob(NamedTuple):
         """The memory of its payload and its headers."""
         return len(self.payload) + len(self.headers)
 
-    def is_expired(self, now: float) -> bool:
-        """Whether ``expires_at`` has come at ``now``, a value of ``time.monotonic()``."""
-        if self.expires_at is None:
-            return False
-        return self.claimed_at + now - self.taken_at >= self.expires_at
+    def time_at(self, now: float) -> float:
+        """The database's time, in epoch seconds, at ``now``, a value of ``time.monotonic()``."""
+        return self.claimed_at + now - self.taken_at
+
+    def expired(self, now: float) -> str:
+        """The option that lets no attempt begin any more at ``now``, a value of
+        ``time.monotonic()``; usually empty."""
+        if self.expires_at is not None and self.time_at(now) >= self.expires_at:
+            return "max_age"
+        late = self.retry_until is not None and self.time_at(now) > self.retry_until
+        return "retry_for" if late else ""
+
+    @property
+    def retry_for(self) -> float | None:
+        """Seconds, as its job type declares them now."""
+        job_type = registry.find(self.job_type)
+        return None if job_type is None else job_type.retry_for
 
     @property
     def is_suspect(self) -> bool:
@@ -313,11 +327,17 @@ class ClaimedJob(NamedTuple):
         except ValueError:  # a row that was not written by enqueue
             return True
 
-    def facts(self, *, cancel_requested: bool = False, down: str = "") -> Facts:
+    def facts(
+        self, *, cancel_requested: bool = False, down: str = "", started: float | None = None
+    ) -> Facts:
         """The facts from which :func:`~django_jobs.domain.decisions.decide` chooses what follows.
-        ``cancel_requested`` adds a cancel that was requested after the claim."""
+        ``cancel_requested`` adds a cancel that was requested after the claim. ``started`` is when
+        the attempt began, a value of ``time.monotonic()``, if that is known."""
         from ..domain.decisions import Facts  # a process that enqueues decides nothing
 
+        until = self.retry_until
+        if until is None and started is not None and (window := self.retry_for) is not None:
+            until = self.time_at(started) + window
         return Facts(
             failures=self.failures,
             crashes=self.crashes,
@@ -325,6 +345,7 @@ class ClaimedJob(NamedTuple):
             max_crashes=self.max_crashes,
             backoff=_object_of(self.backoff),
             expires_at=self.expires_at,
+            retry_until=until,
             cancel_requested=cancel_requested or self.cancel_requested,
             at_most_once=self.at_most_once,
             timeout=self.timeout,
@@ -335,6 +356,7 @@ class ClaimedJob(NamedTuple):
 COMPUTED = {
     "available_at": "date_part('epoch', job.available_at)",
     "expires_at": "date_part('epoch', job.expires_at)",
+    "retry_until": "date_part('epoch', job.retry_until)",
     "cancel_requested": "job.cancel_requested_at IS NOT NULL",
     "claimed_at": "date_part('epoch', clock_timestamp())",
     "scheduled_for": "date_part('epoch', job.scheduled_for)",

@@ -56,7 +56,7 @@ REPLACED = {
     **{name: f"excluded.{name}" for name in WRITTEN if name not in KEPT},
     **{"status": STATUS, "headers": HEADERS},
     **{"failures": "0", "crashes": "0", "reason": "''"},
-    **{"awaits": "NULL", "signals": "NULL"},
+    **{"awaits": "NULL", "signals": "NULL", "retry_until": "NULL"},
 }
 
 

@@ -22,7 +22,7 @@ from ..domain.gates import parse
 from ..domain.numbers import AGEING_WEIGHT
 from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..domain.run_log import ALL_OF_ITS_TIME, RunCost
-from ..domain.states import FINAL, JobState
+from ..domain.states import FINAL, JobState, RunState
 from ..domain.workflows import fate_of
 from ..models import Job, Queue
 from ..models.database import fetch, jobs_connection, repeat_conflicts
@@ -95,6 +95,9 @@ PLAIN_SUCCESS = decide(Facts(failures=0, crashes=0, max_attempts=1, max_crashes=
 
 CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
 """Statuses that a cancel in between would not change."""
+
+OPENS_WINDOW = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
+"""Outcomes of an attempt from whose begin on the ``retry_for`` of its job counts."""
 
 NOTHING_SEEN: Mapping[str, Seen] = {}
 
@@ -345,8 +348,10 @@ def _decide(ending: Ending, now: float | None, seen: Mapping[str, Seen] = NOTHIN
     if ending.outcome == NO_RESULT and not job.failures and isfinite(job.available_at):
         return PLAIN_SUCCESS
     down = down_of(job, seen) if seen else ""
-    facts = job.facts(cancel_requested=ending.cancel_requested, down=down)
-    decision = decide(facts, ending.outcome, job.claimed_at if now is None else now)
+    cancel, started = ending.cancel_requested, ending.started
+    facts = job.facts(cancel_requested=cancel, down=down, started=started)
+    time_now = job.time_at(ending.finished) if now is None else now
+    decision = decide(facts, ending.outcome, time_now)
     return decision if decision.queue is None else admitted(decision, job, ending.stays)
 
 
@@ -426,6 +431,8 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
         "traceparent": ending.traceparent,
         "log": ending.log,
     }
+    if decision.run in OPENS_WINDOW and status in (JobState.SCHEDULED, JobState.READY):
+        row["retry_for"] = job.retry_for
     if decision.queue is not None or decision.priority is not None:
         row |= {
             "queue": decision.queue,

@@ -36,7 +36,8 @@ WITH ended AS (
         available_at = CASE WHEN isfinite(job.available_at) THEN job.available_at
                             ELSE clock.now END,
         claimed_at = CASE WHEN isfinite(job.claimed_at) THEN job.claimed_at ELSE clock.now END,
-        expires_at = CASE WHEN isfinite(job.expires_at) THEN job.expires_at END
+        expires_at = CASE WHEN isfinite(job.expires_at) THEN job.expires_at END,
+        retry_until = NULL
     FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
     WHERE job.id = %(id)s AND job.attempt = %(attempt)s AND job.worker_id = %(worker)s
     RETURNING job.id, job.attempt, job.available_at, job.claimed_at, job.finished_at

@@ -30,13 +30,14 @@ WITH clock AS MATERIALIZED (
             queue text, gates text, priority smallint, weight float8,
             result text, reason text, error text, error_type text, error_code text,
             error_message text, traceback text, fingerprint text, awaits text, log text,
-            traceparent text)
+            traceparent text, retry_for float8)
         UNION ALL
         SELECT plain.id, plain.attempt, plain.worker, plain.ran, plain.ago,
             CASE WHEN plain.cpu_seconds = 'infinity' THEN plain.ran ELSE plain.cpu_seconds END,
             plain.max_rss_kb, plain.queries, plain.query_seconds,
             'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, plain.traceparent
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, plain.traceparent,
+            NULL
         FROM unnest(
             (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
             (SELECT %(workers)s::bigint[]), (SELECT %(ran)s::float8[]),
@@ -84,6 +85,9 @@ UPDATE = f""", updated AS (
                     ELSE job.rank + date_part('epoch', s.now) + {DELAY}
                          - date_part('epoch', job.available_at) END,
         started_at = s.ended_at - make_interval(secs => s.ran),
+        retry_until = CASE WHEN s.outcome <> 'snoozed' THEN coalesce(job.retry_until,
+            coalesce(s.ended_at - make_interval(secs => s.ran), job.claimed_at)
+            + make_interval(secs => s.retry_for)) END,
         finished_at = CASE WHEN s.final THEN s.ended_at END,
         result = s.result::jsonb,
         last_error = coalesce(s.error, job.last_error),

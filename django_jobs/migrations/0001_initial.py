@@ -666,6 +666,7 @@ class Migration(migrations.Migration):
                     models.BooleanField(db_default=False, default=False, help_text="A failed or lost attempt is never retried.", verbose_name="at most once"),
                 ),
                 ("expires_at", models.DateTimeField(blank=True, null=True, verbose_name="expires at")),
+                ("retry_until", models.DateTimeField(blank=True, null=True, verbose_name="retried until")),
                 (
                     "worker",
                     models.ForeignKey(

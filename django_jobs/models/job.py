@@ -75,6 +75,7 @@ class Job(models.Model):
         help_text=_("A failed or lost attempt is never retried."),
     )
     expires_at = TimestampField(_("expires at"), null=True, blank=True)
+    retry_until = TimestampField(_("retried until"), null=True, blank=True)
     worker = models.ForeignKey(
         Worker,
         verbose_name=_("worker"),

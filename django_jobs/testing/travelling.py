@@ -46,7 +46,8 @@ WHERE (starts_with(key, '{SLEEP_KEY}') OR starts_with(key, '{SIGNAL_KEY}'))
 """
 AGE_JOBS = """
 UPDATE {table} SET available_at = available_at - make_interval(secs => %(seconds)s),
-    expires_at = expires_at - make_interval(secs => %(seconds)s), rank = rank - %(seconds)s
+    expires_at = expires_at - make_interval(secs => %(seconds)s),
+    retry_until = retry_until - make_interval(secs => %(seconds)s), rank = rank - %(seconds)s
 WHERE id > %(after)s AND scheduled_for IS NOT NULL
 """
 

@@ -13,6 +13,7 @@ from django_jobs.domain.backoff import LONGEST_DELAY, Backoff
 from django_jobs.domain.decisions import (
     LONGEST_RETRY_AFTER,
     LONGEST_SNOOZE,
+    WINDOW_OVER,
     Decision,
     Facts,
     decide,
@@ -235,6 +236,16 @@ def test_a_retry_after_overrides_the_backoff_within_bounds(
 )
 def test_a_snooze_is_bounded(asked: float, given: float) -> None:
     assert decide(some_facts(), Snoozed(seconds=asked), NOW).delay == given
+
+
+def test_no_retry_begins_after_the_window_but_a_snooze_may() -> None:
+    facts = some_facts(retry_until=NOW + 60)
+    for after, status in (60, JobState.SCHEDULED), (61, JobState.DEAD):
+        assert decide(facts, Failed(error=ERROR, retry_after=after), NOW).status == status
+    assert decide(facts, Lost(reason="killed"), NOW + 61).reason == WINDOW_OVER
+    assert decide(facts, Snoozed(seconds=3600), NOW).status == JobState.SCHEDULED
+    down = replace(facts, down="stripe")
+    assert decide(down, Failed(error=ERROR, retry_after=61), NOW).status == JobState.BLOCKED
 
 
 def test_a_job_waits_for_a_signal_until_its_time_out_or_its_max_age() -> None:

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from django_jobs import enqueue_many
 from django_jobs.domain.backoff import Backoff
+from django_jobs.domain.decisions import WINDOW_OVER
 from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import (
     Cancelled,
@@ -23,6 +24,7 @@ from django_jobs.domain.outcomes import (
     TimedOut,
 )
 from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.known_types import own_parameters
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import (
@@ -243,6 +245,63 @@ def test_a_job_past_its_maximum_age_is_not_tried_again() -> None:
     job = Job.objects.get()
     assert job.status == "dead"
     assert "max_age" in job.reason
+
+
+def _next(job: Job) -> ClaimedJob:
+    (held,) = claim_ready(register_worker(), job_types={job.job_type: 1})
+    return held
+
+
+def _fails(held: ClaimedJob, after: float = 0.0, ran: float = 1.0) -> Job:
+    """The attempt fails after ``ran`` seconds and asks for a retry."""
+    failed = Failed(error=ErrorReport.plain("X", ""), retry_after=after)
+    ended = held.taken_at
+    (settled,) = settle([Ending(held, failed, ended - ran, ended)])
+    assert settled.decision is not None
+    return Job.objects.get(pk=held.id)
+
+
+@pytest.mark.django_db
+def test_retries_end_a_time_after_the_first_attempt_began() -> None:
+    with declared(ten_second_handler, name="app.window", retry_for=900, max_attempts=9) as window:
+        job = _fails(enqueue_and_claim(window), ran=60)
+        first = job.retry_until
+        assert first is not None
+        assert (job.status, job.started_at) == ("scheduled", first - timedelta(seconds=900))
+        Job.objects.filter(pk=job.pk).update(status="ready")
+        job = _fails(_next(job), ran=60, after=800)
+        assert (job.status, job.retry_until) == ("scheduled", first)  # as it was
+        Job.objects.filter(pk=job.pk).update(status="ready")
+        job = _fails(_next(job), ran=60, after=900)
+        assert (job.status, job.reason) == ("dead", WINDOW_OVER)
+        job_operations.replay([job.pk], check=lambda job: None)
+        job.refresh_from_db()
+        assert (job.status, job.retry_until) == ("ready", None)
+        job = _fails(_next(job))
+        assert job.retry_until is not None
+        assert job.retry_until > first
+
+
+@pytest.mark.django_db
+def test_a_first_attempt_longer_than_the_window_is_the_last_and_a_snooze_ends_it() -> None:
+    with declared(ten_second_handler, name="app.window", retry_for=900) as window:
+        assert _fails(enqueue_and_claim(window), ran=901).reason == WINDOW_OVER
+        job = _fails(enqueue_and_claim(window))
+        Job.objects.filter(pk=job.pk).update(status="ready")
+        settle_one(_next(job), Snoozed(seconds=86_400))
+        job.refresh_from_db()
+        assert (job.status, job.retry_until) == ("scheduled", None)
+        lost = enqueue_and_claim(window)
+        settle_one(lost, Lost(reason="killed"))
+        job = Job.objects.get(pk=lost.id)
+        assert job.status == "ready"
+        assert job.claimed_at is not None
+        assert job.retry_until == job.claimed_at + timedelta(seconds=900)
+        released = _next(job)
+        settle_one(released, Released())
+        assert Job.objects.get(pk=lost.id).retry_until == job.retry_until
+        assert released.expired(released.taken_at) == ""
+        assert released.expired(released.taken_at + 901) == "retry_for"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -29,7 +29,8 @@ COLUMNS = (*PRIVATE, "backoff", "signals")
 FACTS = (
     *("queue_link", "priority", "workflow_text", "schedule_text"),
     *("tags_text", "tenant_text", "concurrency_key_text", "resources_text", "idempotency_key"),
-    *("created", "due", "started", "finished", "expires", "cancel_requested", "force_requested"),
+    *("created", "due", "started", "finished", "expires", "retried_until"),
+    *("cancel_requested", "force_requested"),
     *("failures_of", "replays", "timeout_text", "backoff_text", "delivery_text"),
 )
 REFRESH_SECONDS = 5
@@ -251,6 +252,7 @@ class JobPage(LinksVisible, HidesErrors, ConsoleAdmin):
     cancel_requested = moment_column("cancel_requested_at", _("cancel requested"))
     force_requested = moment_column("force_requested_at", _("stop by force requested"))
     expires = moment_column("expires_at", _("expires"))
+    retried_until = moment_column("retry_until", _("retried until"))
 
 
 def empty_facts(job: Any) -> set[str]:
@@ -269,6 +271,7 @@ def empty_facts(job: Any) -> set[str]:
         "started": job.started_at,
         "finished": job.finished_at,
         "expires": job.expires_at,
+        "retried_until": job.retry_until and not job.is_final,
         "cancel_requested": job.cancel_requested_at,
         "force_requested": job.force_requested_at,
         "failures_of": job.failures or (is_retried and not job.is_final),

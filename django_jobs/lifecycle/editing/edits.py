@@ -70,6 +70,7 @@ UPDATE django_jobs_job_live AS job SET
     queue = %(queue)s, priority = %(priority)s,
     tenant = %(tenant)s, concurrency_key = %(concurrency_key)s, resources = %(resources)s::jsonb,
     gates = %(gates)s, available_at = {DUE},
+    retry_until = CASE WHEN %(run_at)s::timestamptz IS NULL THEN job.retry_until END,
     rank = date_part('epoch', {DUE}) - %(priority)s * %(weight)s::float8,
     status = CASE
         WHEN job.status = 'dead' THEN 'dead'
@@ -87,6 +88,7 @@ RETURNING job.status
 """
 POSTPONE = """
 UPDATE django_jobs_job_live AS job SET status = 'scheduled', available_at = %(run_at)s,
+    retry_until = NULL,
     rank = date_part('epoch', %(run_at)s::timestamptz) - job.priority * %(weight)s::float8
 WHERE job.id = %(id)s AND job.status IN ('blocked', 'ready')
   AND %(run_at)s::timestamptz > clock_timestamp()

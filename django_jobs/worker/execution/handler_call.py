@@ -153,8 +153,8 @@ def _payload_of(attempt: Attempt) -> dict[str, Any] | Outcome:
     job, job_type = attempt.job, attempt.job_type
     if job_type is None:
         return _refused("UnknownJobType", f"no handler is registered for {job.job_type!r}")
-    if job.is_expired(attempt.started):
-        return _refused("Expired", "its max_age was over before this attempt started")
+    if limit := job.expired(attempt.started):
+        return _refused("Expired", f"its {limit} was over before this attempt started")
     try:
         payload = job_type.upgraded(object_in(job.payload), job.payload_version)
         if job.workflow_run_id is not None and job_type.takes_more_than(payload):

@@ -44,6 +44,7 @@ HELD = ClaimedJob(
     backoff=None,
     timeout=None,
     expires_at=None,
+    retry_until=None,
     idempotency_key=None,
     headers="{}",
     cancel_requested=False,
