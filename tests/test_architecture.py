@@ -54,17 +54,17 @@ BUDGETS = {
     "checks": 986,
     "contrib": 4_593,
     "doctor": 2_695,
-    "domain": 5_095,
-    "lifecycle": 12_377,
+    "domain": 5_099,
+    "lifecycle": 12_411,
     "logs": 443,
-    "maintenance": 1_570,
+    "maintenance": 1_603,
     "management": 3_855,
     "metrics": 3_309,
     "models": 3_406,
     "templatetags": 33,
     "testing": 1_691,
     "why": 1_835,
-    "worker": 10_960,
+    "worker": 10_993,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

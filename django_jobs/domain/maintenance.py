@@ -21,12 +21,16 @@ class MaintenanceTask:
     ``run_once`` is short, returns how many rows it changed, and raises what the database raises, or
     :class:`LeasesInDoubt`. If it changed ``batch`` rows or more, there is probably more to do and
     it may be called again at once; otherwise it is called every ``every`` seconds.
+
+    ``asks`` is a condition in SQL that is true if there may be something to do. A worker reads
+    those of all tasks in one statement, and calls only what has something to do.
     """
 
     name: str
     every: float
     batch: int
     run_once: Callable[[], int]
+    asks: str = ""
 
     def has_more(self, changed: int) -> bool:
         """Whether a run that changed ``changed`` rows has probably left some."""

@@ -106,6 +106,8 @@ FROM django_jobs_queue AS queue
 WHERE queue.max_backlog IS NOT NULL OR queue.pressure <> 'ok'
 ORDER BY queue.name
 """
+ANY_LIMITED = """EXISTS (
+    SELECT FROM django_jobs_queue WHERE max_backlog IS NOT NULL OR pressure <> 'ok')"""
 
 # Of several workers that see the same change, one writes it.
 SET_LEVEL = """

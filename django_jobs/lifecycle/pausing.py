@@ -90,6 +90,14 @@ FROM ({PAUSES}) AS paused ORDER BY paused.since DESC, kind, name LIMIT 1000
 """
 """Times as text: one may be infinite."""
 
+ANY_ENDED = f"EXISTS ({ENDED})"
+ANY_SLOT = """(
+    EXISTS (SELECT FROM django_jobs_job_live
+            WHERE concurrency_key IS NOT NULL AND status IN ('ready', 'running'))
+    OR EXISTS (SELECT FROM django_jobs_job_live
+               WHERE tenant IS NOT NULL AND status IN ('ready', 'running'))
+    OR EXISTS (SELECT FROM django_jobs_job_live
+               WHERE resources IS NOT NULL AND status IN ('ready', 'running')))"""
 BATCH = 10_000
 """Jobs that one sweep blocks. Then another follows at once."""
 

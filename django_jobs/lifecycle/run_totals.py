@@ -40,6 +40,10 @@ SELECT pg_sequence_last_value('django_jobs_run_id_seq'), mark.run_id, mark.reach
     statement_timestamp()
 FROM (SELECT) AS always LEFT JOIN django_jobs_runwatermark AS mark ON mark.id = 1
 """
+ANY_NEW = """
+coalesce(pg_sequence_last_value('django_jobs_run_id_seq'), 0) <>
+    coalesce((SELECT run_id FROM django_jobs_runwatermark WHERE id = 1), 0)
+"""
 BEGIN = """
 INSERT INTO django_jobs_runwatermark (id, run_id, reached_at)
 VALUES (1, 0, NULL) ON CONFLICT DO NOTHING

@@ -67,6 +67,14 @@ class Quarantining:
         return blocked
 
 
+def asks() -> str:
+    """The condition under which there may be something to do."""
+    seconds = conf().quarantine["seconds"]
+    if seconds is None:
+        return quarantines.ANY
+    return f"({quarantines.ANY} OR {quarantines.ANY_CRASH.format(seconds=float(seconds))})"
+
+
 def quarantine_what_crashes() -> int:
     """Quarantine the job types that crashed as often as ``QUARANTINE`` states, or more often;
     return how many."""

@@ -9,16 +9,15 @@ from datetime import datetime, timedelta
 from ..api.closing import resume_ended
 from ..conf import conf
 from ..domain.maintenance import LeasesInDoubt, MaintenanceTask
-from ..lifecycle import pausing, pruning, reaping, run_totals
-from ..lifecycle.operations import quarantines, workflows
+from ..lifecycle import backlog, pausing, pruning, reaping, run_totals
+from ..lifecycle.operations import bulk, quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
 from ..models.database import database_time
 from ..signals import worker_event
-from . import backlog_samples, bulk_operations
+from . import backlog_samples, bulk_operations, quarantine
 from .dead_letters import prune_dead_letters
 from .history import Partitions
 from .pressure import watch_pressure
-from .quarantine import Quarantining
 from .retention import EVERY_SECONDS, Retention
 from .run_totals import EVERY_SECONDS as FOLD_SECONDS
 from .run_totals import Folding
@@ -51,25 +50,51 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             name="quarantining",
             every=sweep,
             batch=quarantines.PAGE,
-            run_once=Quarantining().run_once,
+            run_once=quarantine.Quarantining().run_once,
+            asks=quarantine.asks(),
         ),
-        MaintenanceTask(name="cancels", every=sweep, batch=1, run_once=workflows.finish_cancel),
+        MaintenanceTask(
+            name="cancels",
+            every=sweep,
+            batch=1,
+            run_once=workflows.finish_cancel,
+            asks=workflows.ANY_CANCEL,
+        ),
         MaintenanceTask(
             name="bulk_operations",
             every=bulk_operations.EVERY_SECONDS,
             batch=2,
             run_once=bulk_operations.run_chunk,
+            asks=bulk.ANY_UNFINISHED,
         ),
         MaintenanceTask(
-            name="slots", every=sweep, batch=pausing.BATCH, run_once=pausing.give_up_slots_of_closed
+            name="slots",
+            every=sweep,
+            batch=pausing.BATCH,
+            run_once=pausing.give_up_slots_of_closed,
+            asks=pausing.ANY_SLOT,
         ),
-        MaintenanceTask(name="pauses", every=sweep, batch=1_000, run_once=end_pauses),
-        MaintenanceTask(name="pressure", every=sweep, batch=1_000, run_once=watch_pressure),
+        MaintenanceTask(
+            name="pauses", every=sweep, batch=1_000, run_once=end_pauses, asks=pausing.ANY_ENDED
+        ),
+        MaintenanceTask(
+            name="pressure",
+            every=sweep,
+            batch=1_000,
+            run_once=watch_pressure,
+            asks=backlog.ANY_LIMITED,
+        ),
     ]
     if conf().totals:
         fold, folding = run_totals.BATCH, Folding().run_once
         tasks += [
-            MaintenanceTask(name="totals", every=FOLD_SECONDS, batch=fold, run_once=folding),
+            MaintenanceTask(
+                name="totals",
+                every=FOLD_SECONDS,
+                batch=fold,
+                run_once=folding,
+                asks=run_totals.ANY_NEW,
+            ),
             MaintenanceTask(
                 name="backlog_samples",
                 every=backlog_samples.EVERY_SECONDS,

@@ -36,6 +36,7 @@ from django_jobs.lifecycle.job_columns import LIVE_TABLE
 from django_jobs.lifecycle.operations import bulk, quarantines
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
+from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.metrics import cost, forecast, gauges, overview, snapshot, stored, unclaimable
 from django_jobs.metrics import unclaimable as quarantine_counts
 from django_jobs.models import Job, Queue, Resource
@@ -242,6 +243,15 @@ def test_without_blocked_jobs_the_task_reads_no_job() -> None:
     plan = explain(quarantines.TYPES_TO_UNBLOCK, {})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1
+
+
+@pytest.mark.django_db
+def test_what_maintenance_has_to_do_is_found_in_indexes_and_reads_few_rows() -> None:
+    asks = [task.asks for task in maintenance_tasks() if task.asks]
+    plan = explain(f"SELECT {', '.join(asks)}", {})
+    assert indexes(plan) >= {"django_jobs_taken_key", "django_jobs_quarantined"}
+    assert not whole_tables(plan)
+    assert most_rows(plan) <= 10  # the rows of the queues
 
 
 @pytest.mark.django_db

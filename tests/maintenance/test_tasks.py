@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+
 import pytest
 from pytest_django import Settings
 
+from django_jobs import chain, pause
+from django_jobs.lifecycle.operations import bulk
+from django_jobs.lifecycle.operations.quarantines import quarantine
 from django_jobs.maintenance.tasks import Reaping, maintenance_tasks
 from django_jobs.models import Job
+from django_jobs.models.database import fetch
 from django_jobs.signals import attempt_failed, job_dead
+from tests.app.jobs import noop
 from tests.factories import enqueue_and_claim, fold_runs, heard, run_sql
 
 
@@ -39,6 +47,61 @@ def test_all_can_be_run_when_there_is_nothing_to_do() -> None:
     fold_runs()  # up to the ids that other tests have drawn
     tasks = maintenance_tasks()
     assert [task.has_more(task.run_once()) for task in tasks] == [False] * len(tasks)
+
+
+WORK = {
+    "quarantining": [
+        lambda: quarantine("app.noop"),
+        lambda: run_sql("UPDATE django_jobs_job SET status = 'blocked', reason = 'quarantined'"),
+        lambda: run_sql(
+            "INSERT INTO django_jobs_run (job_id, attempt, outcome, error_type, finished_at,"
+            " available_at, claimed_at, error_message, traceback, fingerprint)"
+            " VALUES (1, 1, 'lost', 'Crashed', now(), now(), now(), '', '', '')"
+        ),
+    ],
+    "cancels": [
+        lambda: run_sql(
+            "UPDATE django_jobs_workflowrun SET cancel_requested_at = now() - interval '1 h'"
+        )
+    ],
+    "bulk_operations": [lambda: bulk.start("cancel", {"queue": "default"}, by="a test")],
+    "slots": [
+        lambda: run_sql("UPDATE django_jobs_job SET concurrency_key = 'k'"),
+        lambda: run_sql("UPDATE django_jobs_job SET tenant = 't'"),
+        lambda: run_sql("""UPDATE django_jobs_job SET resources = '["r"]'"""),
+    ],
+    "pauses": [
+        lambda: (
+            pause("queue", "default", until=timedelta(hours=1)),
+            run_sql("UPDATE django_jobs_queue SET paused_until = now()"),
+        )
+    ],
+    "pressure": [
+        lambda: run_sql("UPDATE django_jobs_queue SET max_backlog = 5"),
+        lambda: run_sql("UPDATE django_jobs_queue SET pressure = 'high'"),
+    ],
+    "totals": [lambda: run_sql("SELECT nextval('django_jobs_run_id_seq')")],
+}
+"""What gives each task something to do. The keys are all tasks that are asked."""
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "name, begin", [(name, begin) for name, begins in WORK.items() for begin in begins]
+)
+def test_a_task_is_asked_for_what_gives_it_something_to_do(
+    name: str, begin: Callable[[], object]
+) -> None:
+    noop.enqueue()
+    chain(noop.step()).start()
+    fold_runs()
+    tasks = {task.name: task.asks for task in maintenance_tasks() if task.asks}
+    assert tasks.keys() == WORK.keys()
+    question = f"SELECT {', '.join(tasks.values())}"
+    assert not any(fetch(question, {})[0])
+    begin()
+    answers = dict(zip(tasks, fetch(question, {})[0], strict=True))
+    assert answers[name]
 
 
 def test_each_worker_walks_from_the_beginning() -> None:

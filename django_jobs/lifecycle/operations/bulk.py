@@ -25,6 +25,7 @@ from ...models import BulkAction, BulkOperation, Job
 from ...models.database import database_time, execute, fetch, jobs_connection
 from ...signals import worker_event
 from ..dead_letters import queues_with_dead
+from ..notifying import OPERATIONS, notify_after_commit
 from .jobs import LOCK_JOBS, Actor, demand, name_of
 
 PERMISSIONS: Mapping[str, str] = {
@@ -116,6 +117,9 @@ SELECT id FROM step WHERE run NOT IN (SELECT id FROM free)
 
 ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('django_jobs.bulk', 0))"
 
+ANY_UNFINISHED = """EXISTS (
+    SELECT FROM django_jobs_bulkoperation WHERE status IN ('pending', 'running'))"""
+
 WAIT_A_SECOND = "SET LOCAL lock_timeout = 1000"
 
 NEWEST = "SELECT coalesce(max(id), 0) FROM django_jobs_job_live"
@@ -175,6 +179,7 @@ def start(
         if same is not None:
             same.deduplicated = True
             return same
+        notify_after_commit(OPERATIONS)
         return _rows().create(
             action=action,
             arguments=given,
@@ -258,6 +263,8 @@ def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int
             operation.next_at = Now()
             operation.save()
             continued.append(operation.pk)
+        if continued:
+            notify_after_commit(OPERATIONS)
     return continued
 
 

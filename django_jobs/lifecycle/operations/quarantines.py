@@ -133,6 +133,14 @@ WHERE known.job_type IS NULL OR crashed.finished_at > known.lifted_at
 GROUP BY job.job_type
 """
 
+ANY = """(
+    EXISTS (SELECT FROM django_jobs_quarantine WHERE lifted_at IS NULL)
+    OR EXISTS (SELECT FROM django_jobs_job_live
+               WHERE status = 'blocked' AND reason = 'quarantined'))"""
+ANY_CRASH = """EXISTS (
+    SELECT FROM django_jobs_run WHERE outcome = 'lost' AND error_type = 'Crashed'
+      AND finished_at > statement_timestamp() - make_interval(secs => {seconds}))"""
+
 
 @dataclass(frozen=True, slots=True)
 class Crashes:

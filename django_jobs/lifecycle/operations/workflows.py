@@ -84,6 +84,9 @@ WHERE run.status = 'running' AND run.cancel_requested_at IS NOT NULL
 ORDER BY run.id
 LIMIT %(most)s
 """
+ANY_CANCEL = """EXISTS (
+    SELECT FROM django_jobs_workflowrun
+    WHERE status = 'running' AND cancel_requested_at IS NOT NULL)"""
 LOCK_FREE_RUN = """
 SELECT id FROM django_jobs_workflowrun WHERE id = %(run)s FOR NO KEY UPDATE SKIP LOCKED
 """

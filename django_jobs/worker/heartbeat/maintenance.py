@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...domain.maintenance import LeasesInDoubt, MaintenanceTask
-from ...models.database import DATABASE_ERRORS
+from ...models.database import DATABASE_ERRORS, fetch
 from ..events import emit_throttled
 from ..ipc.scoreboard import Scoreboard
 from ..options import Options
@@ -17,6 +17,9 @@ from ..poller import LINGER_SECONDS
 
 SHORTEST_GRACE = 2.0
 """Seconds. A failed heartbeat is repeated twice a second."""
+
+ASKED_SECONDS = 5.0
+"""How long no task with nothing to do is asked again, so that one statement asks all."""
 
 
 class TaskRunner:
@@ -26,6 +29,9 @@ class TaskRunner:
         self._tasks = tasks
         self._grace = max(2 * options.beat, SHORTEST_GRACE)
         self._due = {task.name: 0.0 for task in tasks}
+        self._asking = [task for task in tasks if task.asks]
+        self._ask = f"SELECT {', '.join(task.asks for task in self._asking)}"
+        self._answered: set[str] = set()
         self._waits_until = 0.0
 
     def wait_for_beats(self) -> None:
@@ -36,9 +42,10 @@ class TaskRunner:
         self._waits_until = time.monotonic() + self._grace
 
     def bring_forward(self, name: str) -> None:
-        """Run the task with this name next, if there is one."""
+        """Run the task with this name next, if there is one. There is something to do."""
         if name in self._due:
             self._due[name] = 0.0
+            self._answered.add(name)
 
     def next_in(self) -> float:
         """Seconds until a task is due."""
@@ -53,10 +60,15 @@ class TaskRunner:
         now = time.monotonic()
         if task is None or now < max(self._due[task.name], self._waits_until):
             return
-        self._due[task.name] = now + task.every * random.uniform(0.8, 1.0)  # noqa: S311 — jitter
+        if task.asks and task.name not in self._answered:
+            self._ask_all(now)
+            return
+        self._answered.discard(task.name)
+        self._due[task.name] = now + _jittered(task.every)
         try:
             if task.has_more(task.run_once()):
                 self._due[task.name] = now  # after the others that are due
+                self._answered.add(task.name)
         except LeasesInDoubt as doubt:
             self._due[task.name] = now  # its turn was none
             seconds = round(doubt.seconds, 1)
@@ -68,6 +80,24 @@ class TaskRunner:
             raise
         except Exception as error:  # an error in one task must not end the others
             emit_throttled("maintenance_failed", logging.ERROR, task=task.name, error=repr(error))
+
+    def _ask_all(self, now: float) -> None:
+        """Put off the tasks that have nothing to do. If the question fails, each runs, and fails by
+        itself."""
+        answers: Sequence[bool] = [True] * len(self._asking)
+        try:
+            (answers,) = fetch(self._ask, {})
+        finally:
+            jitter = _jittered(1.0)
+            for task, has_work in zip(self._asking, answers, strict=True):
+                if not has_work and task.name not in self._answered:
+                    self._due[task.name] = now + jitter * max(task.every, ASKED_SECONDS)
+                elif self._due[task.name] <= now:
+                    self._answered.add(task.name)
+
+
+def _jittered(seconds: float) -> float:
+    return seconds * random.uniform(0.8, 1.0)  # noqa: S311 — no secret
 
 
 Look = Callable[[], float]

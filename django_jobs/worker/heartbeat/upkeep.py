@@ -17,7 +17,7 @@ from django.db import connections
 
 from ...conf import conf
 from ...domain.maintenance import MaintenanceTask
-from ...lifecycle.notifying import CHANNEL, QUARANTINED, SCHEDULES
+from ...lifecycle.notifying import CHANNEL, OPERATIONS, QUARANTINED, SCHEDULES
 from ...models.database import DATABASE_ERRORS
 from ..connections import close_others, drop_connection, is_disconnected, own_connection, ping
 from ..events import emit_throttled
@@ -25,6 +25,9 @@ from ..ipc.scoreboard import Scoreboard
 from ..options import Options
 from ..statement_timeout import StatementTimeout
 from .maintenance import Look, Scheduler, TaskRunner
+
+TASKS = {QUARANTINED: "quarantining", OPERATIONS: "bulk_operations"}
+"""The maintenance task that a hint brings forward."""
 
 MAKE_WAY_SECONDS = 1.0
 """Seconds between two checks whether the heartbeat or a settler needs the connection more."""
@@ -124,8 +127,8 @@ class Upkeep:
                 if notice.payload == SCHEDULES:
                     self._scheduler.hint()
                     return
-                if notice.payload == QUARANTINED:
-                    self._tasks.bring_forward("quarantining")
+                if notice.payload in TASKS:
+                    self._tasks.bring_forward(TASKS[notice.payload])
                     return
 
 

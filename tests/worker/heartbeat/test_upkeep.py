@@ -6,10 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import ProgrammingError
+from django.db import DataError, ProgrammingError, connection
+from django.test.utils import CaptureQueriesContext
 
 from django_jobs.domain.maintenance import MaintenanceTask
 from django_jobs.worker.connections import drop_connection, own_connection
+from django_jobs.worker.heartbeat.maintenance import TaskRunner
 from django_jobs.worker.heartbeat.upkeep import Upkeep
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
@@ -83,6 +85,43 @@ def test_a_receiver_finds_its_other_database_again_after_an_outage(other_databas
     upkeep = Upkeep([task], None, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
     turns(upkeep, lambda: len(sessions) >= 2)
     assert len(set(sessions)) == 2
+
+
+def runner(**asks: str) -> tuple[TaskRunner, list[str]]:
+    """A runner of tasks with these names and conditions, and the names of those that ran."""
+    ran: list[str] = []
+
+    def task(name: str, condition: str) -> MaintenanceTask:
+        def run_once() -> int:
+            ran.append(name)
+            return 0
+
+        return MaintenanceTask(name=name, every=60, batch=1, run_once=run_once, asks=condition)
+
+    options = Options(queues=(), beat=0.1, poll=0.05)
+    return TaskRunner([task(*named) for named in asks.items()], options), ran
+
+
+def test_one_statement_asks_which_tasks_have_something_to_do() -> None:
+    tasks, ran = runner(full="true", empty="false", unknown="NULL", fuller="1 = 1")
+    with CaptureQueriesContext(connection) as statements:
+        for _ in range(9):
+            tasks.run_one()
+    assert (ran, len(statements)) == (["full", "fuller"], 1)
+    assert 3 < tasks.next_in() <= 60
+    tasks.bring_forward("empty")  # a hint is an answer
+    tasks.bring_forward("unheard")
+    tasks.run_one()
+    assert ran == ["full", "fuller", "empty"]
+
+
+def test_a_condition_that_fails_keeps_no_task_from_its_turn() -> None:
+    tasks, ran = runner(full="true", broken="1 / 0 = 1")
+    with pytest.raises(DataError):
+        tasks.run_one()
+    for _ in range(3):
+        tasks.run_one()
+    assert ran == ["full", "broken"]
 
 
 def test_a_task_that_always_loses_the_connection_keeps_no_other_from_its_turn(
