@@ -48,13 +48,13 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 960,
-    "admin": 15_609,
-    "api": 4_535,
-    "backend": 1_122,
+    "admin": 15_624,
+    "api": 4_576,
+    "backend": 1_127,
     "checks": 986,
     "contrib": 4_593,
     "doctor": 2_695,
-    "domain": 5_099,
+    "domain": 5_109,
     "lifecycle": 12_411,
     "logs": 443,
     "maintenance": 1_603,
@@ -64,7 +64,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_691,
     "why": 1_835,
-    "worker": 10_993,
+    "worker": 10_995,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

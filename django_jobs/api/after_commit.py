@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 
 from ..models.database import is_of_a_test
-from .duplicates import demand_key
+from .duplicates import key_of
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 def enqueue_on_commit(job_type: JobType[..., Any], payload: dict[str, Any]) -> None:
     """Validate the request now, with the payload as it is now; insert the job later."""
     text = job_type.encoded_payload(payload)
-    job_type.gates_of(payload)
-    demand_key(job_type)
+    key_of(job_type, job_type.gates_of(payload))
     job_type.request()
     call_after_all_commits(lambda: job_type.insert(json.loads(text)))
 

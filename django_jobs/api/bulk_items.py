@@ -12,6 +12,7 @@ from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle.bulk_insert import Item
 from ..lifecycle.read_ahead import ReadAhead
 from . import gating
+from .duplicates import stored_key
 from .validation import check_key
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def _item(job_type: JobType[..., Any], request: Request) -> Item:
     arguments = dict(payload)
     text = job_type.encoded_payload(arguments, ("payload", "[{}]", index))
     try:
-        return text, key, job_type.gates_of(arguments)
+        gates = job_type.gates_of(arguments)
+        return text, None if key is None else stored_key(job_type, key, gates), gates
     except EnqueueError as error:
         raise type(error)(f"payload[{index}]: {error}") from error.__cause__

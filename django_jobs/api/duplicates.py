@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..domain.durations import LONGEST_AGE, as_seconds
 from ..domain.gates import Gates
 from ..domain.hints import did_you_mean
+from ..domain.payload import KEY_SEPARATOR, LONGEST_KEY
 from ..exceptions import DuplicateJob, EnqueueError
 from ..lifecycle import enqueueing, unique_keys
 from ..lifecycle.enqueueing import KeyRule
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 
 OnDuplicate = Literal["return", "replace", "raise"]
 CHOICES = ("return", "replace", "raise")
+KeyScope = Literal["queue", "tenant"]
 
 
 def check_duplicates(chosen: JobType[..., Any], where: str) -> None:
-    """Validate ``unique_for`` and ``on_duplicate``. Raises :class:`EnqueueError`."""
+    """Validate ``unique_for``, ``on_duplicate`` and ``key_scope``. Raises :class:`EnqueueError`."""
     if chosen.unique_for is not None and not _is_a_time(chosen.unique_for):
         raise EnqueueError(
             f"{where}: unique_for is a positive number of seconds, at most {LONGEST_AGE:,.0f} "
@@ -34,6 +36,8 @@ def check_duplicates(chosen: JobType[..., Any], where: str) -> None:
             f"{where}: on_duplicate is 'return', 'replace' or 'raise', "
             f"not {chosen.on_duplicate!r}{hint and f'; {hint}'}"
         )
+    if chosen.key_scope not in ("queue", "tenant"):
+        raise EnqueueError(f"{where}: key_scope is 'queue' or 'tenant', not {chosen.key_scope!r}")
 
 
 def _is_a_time(value: Any) -> bool:
@@ -41,11 +45,34 @@ def _is_a_time(value: Any) -> bool:
     return seconds is not None and 0 < seconds <= LONGEST_AGE
 
 
-def demand_key(chosen: JobType[..., Any]) -> None:
-    """Raise :class:`EnqueueError` if an option needs an idempotency key and there is none."""
-    needs_one = chosen.unique_for is not None or chosen.on_duplicate != "return"
-    if needs_one and chosen.idempotency_key is None:
+def key_of(chosen: JobType[..., Any], gates: Gates | None) -> str | None:
+    """The idempotency key of this request, as :func:`stored_key` has it. Raises
+    :class:`EnqueueError` if an option needs one and there is none."""
+    if chosen.idempotency_key is not None:
+        return stored_key(chosen, chosen.idempotency_key, gates)
+    if _needing_a_key(chosen):
         raise _needs_a_key(chosen)
+    return None
+
+
+def stored_key(chosen: JobType[..., Any], key: str, gates: Gates | None) -> str:
+    """``key`` as the row of the job has it: with ``key_scope="tenant"``, behind the tenant. Raises
+    :class:`EnqueueError` if there is no tenant, or both are too long."""
+    if chosen.key_scope == "queue":
+        return key
+    tenant = None if gates is None else gates.tenant
+    if tenant is None:
+        raise EnqueueError(
+            f"{chosen.name}: key_scope='tenant' needs a tenant, and the job has none: give one to "
+            "using(tenant=...) or @job(tenant=...)"
+        )
+    stored = f"{tenant}{KEY_SEPARATOR}{key}"
+    if len(stored) > LONGEST_KEY:
+        raise EnqueueError(
+            f"{chosen.name}: with key_scope='tenant', the tenant and the key together have at most "
+            f"{LONGEST_KEY - 1} characters, not {len(stored) - 1}"
+        )
+    return stored
 
 
 def enqueue_one(
@@ -57,35 +84,32 @@ def enqueue_one(
 ) -> Job:
     """Insert one job, or do with a duplicate what ``on_duplicate`` says.
 
-    Raises :class:`DuplicateJob`, and :class:`EnqueueError` if there is no idempotency key.
+    Raises :class:`DuplicateJob`, and what :func:`key_of` raises.
     """
-    key = chosen.idempotency_key
-    if key is None:
-        raise _needs_a_key(chosen)
-    if chosen.on_duplicate == "replace":
+    key = key_of(chosen, gates)
+    if chosen.on_duplicate == "replace" and key is not None:
         from ..lifecycle.replacing import enqueue_replacing
 
         return enqueue_replacing(new, payload, text, key, gates)
-    if chosen.unique_for is None:
+    if chosen.unique_for is None or key is None:
         enqueued = enqueueing.enqueue_one(new, payload, text, key, gates)
     else:
         enqueued = unique_keys.enqueue_unique(new, payload, text, key, gates)
     if enqueued.deduplicated and chosen.on_duplicate == "raise":
         state = f" ({enqueued.status})" if enqueued.status else ", which was deleted,"
         raise DuplicateJob(
-            f"{chosen.name}: job {enqueued.pk}{state} holds the idempotency key {key!r} "
-            f"in queue {new.queue!r}",
+            f"{chosen.name}: job {enqueued.pk}{state} holds the idempotency key "
+            f"{chosen.idempotency_key!r} in queue {new.queue!r}",
             enqueued,
         )
     return enqueued
 
 
-def is_duplicate(chosen: JobType[..., Any]) -> bool:
+def is_duplicate(chosen: JobType[..., Any], gates: Gates | None) -> bool:
     """Whether a job holds the idempotency key of this request."""
-    if chosen.idempotency_key is None:
-        return False
+    key = key_of(chosen, gates)
     rule = enqueueing.LIVE_KEYS if chosen.unique_for is None else unique_keys.UNIQUE_KEYS
-    return any(rule.holders(chosen.queue, [chosen.idempotency_key]))
+    return key is not None and any(rule.holders(chosen.queue, [key]))
 
 
 def rule_of_many(chosen: JobType[..., Any], *, has_keys: bool) -> KeyRule:
@@ -96,13 +120,19 @@ def rule_of_many(chosen: JobType[..., Any], *, has_keys: bool) -> KeyRule:
             f"{chosen.name}: enqueue_many returns the ids of duplicates; for "
             f"on_duplicate={chosen.on_duplicate!r} enqueue one by one"
         )
-    if chosen.unique_for is None:
-        return enqueueing.LIVE_KEYS
-    if not has_keys:
+    if not has_keys and _needing_a_key(chosen):
         raise _needs_a_key(chosen)
-    return unique_keys.UNIQUE_KEYS
+    return enqueueing.LIVE_KEYS if chosen.unique_for is None else unique_keys.UNIQUE_KEYS
 
 
 def _needs_a_key(chosen: JobType[..., Any]) -> EnqueueError:
-    option = "on_duplicate" if chosen.unique_for is None else "unique_for"
-    return EnqueueError(f"{chosen.name}: {option} needs an idempotency key")
+    return EnqueueError(f"{chosen.name}: {_needing_a_key(chosen)} needs an idempotency key")
+
+
+def _needing_a_key(chosen: JobType[..., Any]) -> str:
+    """The option that needs one; empty if none does."""
+    if chosen.unique_for is not None:
+        return "unique_for"
+    if chosen.on_duplicate != "return":
+        return "on_duplicate"
+    return "" if chosen.key_scope == "queue" else "key_scope"

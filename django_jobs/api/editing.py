@@ -11,6 +11,7 @@ from django.utils.translation import gettext_noop
 
 from .. import registry
 from ..domain.gates import Gates, parse
+from ..domain.payload import key_parts
 from ..exceptions import JobsError, OperationRefused, PayloadError, UnknownJobType
 from ..lifecycle.editing import edits
 from ..lifecycle.editing.edits import Edited, StoredJob
@@ -81,12 +82,16 @@ def edited(
     names = [name for name, is_changed in changed.items() if is_changed]
     if not names:
         raise OperationRefused(gettext_noop("nothing was changed"))
+    gates = _gates(chosen, stored, before, arguments)
+    scope, _ = key_parts(stored.idempotency_key or "")
+    if scope is not None and (gates is None or gates.tenant != scope):
+        raise OperationRefused(gettext_noop("its key is unique within its tenant, which stays"))
     return Edited(
         changed=names,
         queue=chosen.queue,
         weight=new.weight,
         priority=chosen.priority,
-        gates=_gates(chosen, stored, before, arguments),
+        gates=gates,
         payload=text if changed["payload"] else None,
         payload_version=chosen.version if changed["payload"] else None,
         run_at=run_at if changed["due"] else None,

@@ -29,7 +29,7 @@ from ..signals import job_enqueued
 from . import after_commit, duplicates, gating, generations, payload_versions
 from .annotations import check_annotations
 from .bulk_items import items_of
-from .duplicates import OnDuplicate
+from .duplicates import KeyScope, OnDuplicate
 from .hooks import around, enqueue_event
 from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
@@ -86,6 +86,7 @@ class JobType(Generic[P, R]):
     run_at: datetime | None = None
     delay_seconds: float = 0.0  # the name delay would hide the hint for Celery's .delay()
     idempotency_key: str | None = None
+    key_scope: KeyScope = "queue"
     unique_for: float | None = None
     on_duplicate: OnDuplicate = "return"
     headers: Mapping[str, Any] | None = None
@@ -141,6 +142,7 @@ class JobType(Generic[P, R]):
         run_at: datetime | None = None,
         delay: float | timedelta | None = None,
         idempotency_key: str | None = None,
+        key_scope: KeyScope | None = None,
         unique_for: float | timedelta | None = None,
         on_duplicate: OnDuplicate | None = None,
         max_attempts: int | None = None,
@@ -157,7 +159,8 @@ class JobType(Generic[P, R]):
         one of them. ``unique_for`` (seconds or a timedelta) keeps the idempotency key unique for
         this time from the enqueue, also after the job has ended. If another job holds the key,
         ``on_duplicate="raise"`` raises :class:`DuplicateJob`, and ``"replace"`` replaces that job
-        unless it has started; the default ``"return"`` returns it.
+        unless it has started; the default ``"return"`` returns it. With ``key_scope="tenant"`` a
+        key is unique within the tenant.
 
         ``tenant`` and ``concurrency_key`` are names, not templates; a key keeps the rest of the
         declared :class:`Concurrency`, or else its defaults. ``tags`` are added to declared ones.
@@ -173,6 +176,7 @@ class JobType(Generic[P, R]):
             "run_at": run_at,
             "delay_seconds": delay.total_seconds() if isinstance(delay, timedelta) else delay,
             "idempotency_key": idempotency_key,
+            "key_scope": key_scope,
             "unique_for": (
                 unique_for.total_seconds() if isinstance(unique_for, timedelta) else unique_for
             ),
@@ -309,13 +313,8 @@ class JobType(Generic[P, R]):
         gates = gating.gates_of(self, payload) if self._gated else None
         with needing_tables:
             new = self.request(headers)
-            if self.unique_for is None and self.on_duplicate == "return":
-                write = partial(
-                    enqueueing.enqueue_one, new, payload, text, self.idempotency_key, gates
-                )
-            else:
-                write = partial(duplicates.enqueue_one, self, new, payload, text, gates)
-            enqueued = insert_one(new, gates, write, partial(duplicates.is_duplicate, self))
+            write = partial(duplicates.enqueue_one, self, new, payload, text, gates)
+            enqueued = insert_one(new, gates, write, partial(duplicates.is_duplicate, self, gates))
         is_new = not enqueued.deduplicated and not enqueued.is_final
         if is_new and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)

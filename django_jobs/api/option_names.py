@@ -17,8 +17,8 @@ JOB_OPTIONS = (
     *("retention", "resources", "concurrency", "tenant", "tags"),
 )
 USING_OPTIONS = (
-    *("queue", "priority", "run_at", "delay", "idempotency_key", "unique_for", "on_duplicate"),
-    *("max_attempts", "headers"),
+    *("queue", "priority", "run_at", "delay", "idempotency_key", "key_scope", "unique_for"),
+    *("on_duplicate", "max_attempts", "headers"),
     *("tenant", "concurrency_key", "resources", "tags"),
 )
 FOREIGN_OPTIONS = {

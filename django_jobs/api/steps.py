@@ -17,7 +17,10 @@ from ..models.workflow import LONGEST_STEP
 if TYPE_CHECKING:
     from .job_type import JobType
 
-OPTIONS_OF_A_RUN = {"idempotency_key": None, "unique_for": None, "on_duplicate": "return"}
+OPTIONS_OF_A_RUN = {
+    **{"idempotency_key": None, "key_scope": "queue", "unique_for": None},
+    **{"on_duplicate": "return"},
+}
 """Options of a job type that no step has, with their defaults. The run has the first of them."""
 
 RESULT = "result"

@@ -16,7 +16,7 @@ from ..conf import conf
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from ..domain.numbers import is_priority, is_whole
-from ..domain.payload import key_problem
+from ..domain.payload import KEY_SEPARATOR, key_problem
 from ..domain.retention import kept_by_status
 from ..exceptions import EnqueueError, UnknownQueue
 from ..models.queue import A_QUEUE_NAME, Queue, is_queue_name
@@ -366,7 +366,10 @@ def check_due(run_at: datetime | None, seconds: float, where: str) -> None:
 
 def check_key(key: str, where: str) -> None:
     """Raise :class:`EnqueueError` unless ``key`` can be an idempotency key."""
-    if problem := key_problem(key, "an idempotency key", "idempotency_key"):
+    problem = key_problem(key, "an idempotency key", "idempotency_key")
+    if problem is None and KEY_SEPARATOR in key:
+        problem = f"an idempotency key has no {KEY_SEPARATOR!r}, which key_scope='tenant' writes"
+    if problem:
         raise EnqueueError(f"{where}: {problem}")
 
 

@@ -21,7 +21,9 @@ OF_THE_DECLARATION = (
 )
 """Options of a Task that are those of its job type. ``using()`` does not change them."""
 OF_BOTH = ("max_attempts", "resources", "tenant", "tags")
-OF_A_REQUEST = ("idempotency_key", "unique_for", "on_duplicate", "headers", "concurrency_key")
+OF_A_REQUEST = (
+    *("idempotency_key", "key_scope", "unique_for", "on_duplicate", "headers", "concurrency_key"),
+)
 OF_JOB_TYPES = OF_THE_DECLARATION + OF_BOTH
 OF_REQUESTS = OF_BOTH + OF_A_REQUEST
 
@@ -76,6 +78,7 @@ class JobTask(GenericTask[P, R]):
     tenant: str | Callable[[dict[str, Any]], str | None] | None = None
     tags: Iterable[str] | str | None = field(default=None, hash=False)
     idempotency_key: str | None = None
+    key_scope: Literal["queue", "tenant"] | None = None
     unique_for: float | timedelta | None = None
     on_duplicate: Literal["return", "raise", "replace"] | None = None
     headers: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -102,6 +105,7 @@ class JobTask(GenericTask[P, R]):
         tenant: str | None = None,
         tags: Iterable[str] | str | None = None,
         idempotency_key: str | None = None,
+        key_scope: Literal["queue", "tenant"] | None = None,
         unique_for: float | timedelta | None = None,
         on_duplicate: Literal["return", "raise", "replace"] | None = None,
         headers: Mapping[str, Any] | None = None,
@@ -109,7 +113,7 @@ class JobTask(GenericTask[P, R]):
     ) -> JobTask[P, R]:
         """A copy of this Task with other options, for one request. None keeps the present one.
 
-        The last nine are those of :meth:`JobType.using`. A tenant that is given here is a name,
+        The last ten are those of :meth:`JobType.using`. A tenant that is given here is a name,
         not a template, and tags come in addition to the present ones.
         """
         options: dict[str, Any] = {
@@ -122,6 +126,7 @@ class JobTask(GenericTask[P, R]):
             "tenant": tenant,
             "tags": None if tags is None else (*_several(self.tags), *_several(tags)),
             "idempotency_key": idempotency_key,
+            "key_scope": key_scope,
             "unique_for": unique_for,
             "on_duplicate": on_duplicate,
             "headers": headers,

@@ -15,6 +15,9 @@ LONGEST_PATH = 120
 """Characters of a path in a message. Of a longer one the head and the tail are shown."""
 LONGEST_KEY = 200
 """Characters of an idempotency key or a receipt's key."""
+KEY_SEPARATOR = "\x1f"
+"""Between a tenant and a key that is unique within it. No name of a tenant has a control character,
+and no idempotency key has this one."""
 MAX_INT_BITS = 14_000
 """Just under the 4,300 digits above which Python and the ORM cannot read it back."""
 
@@ -184,6 +187,13 @@ def key_problem(key: Any, noun: str, name: str) -> str | None:
     except NotStorable as error:
         return str(error)
     return None
+
+
+def key_parts(stored: str) -> tuple[str | None, str]:
+    """The tenant within which a stored idempotency key is unique, or None, and the key as it was
+    given."""
+    tenant, separator, key = stored.partition(KEY_SEPARATOR)
+    return (tenant, key) if separator else (None, stored)
 
 
 def _not_json(value: Any) -> str:

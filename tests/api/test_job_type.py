@@ -11,10 +11,19 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
-from django_jobs import Backoff, DuplicateJob, EnqueueError, PayloadError, enqueue, enqueue_many
+from django_jobs import (
+    Backoff,
+    DuplicateJob,
+    EnqueueError,
+    PayloadError,
+    QueueFull,
+    enqueue,
+    enqueue_many,
+)
 from django_jobs.models import Job, Queue
+from tests.app.gate_jobs import bill_tenant
 from tests.app.jobs import noop
-from tests.factories import declared, enqueue_and_claim
+from tests.factories import declared, enqueue_and_claim, run_sql
 
 
 def plain(first: int, second: int = 0) -> None: ...
@@ -100,6 +109,46 @@ def test_a_duplicate_is_refused_if_that_is_asked_for(options: dict[str, Any]) ->
     assert isinstance(refused.value, EnqueueError)
     assert Job.objects.count() == 1
     assert noop.using(idempotency_key="other", on_duplicate="raise").enqueue().pk != held.id
+
+
+@pytest.mark.django_db
+def test_the_same_key_of_two_tenants_is_two_jobs_if_that_is_asked_for() -> None:
+    keyed = bill_tenant.using(idempotency_key="k", key_scope="tenant")
+    acme, globex = keyed.enqueue("acme"), keyed.enqueue("globex")
+    plain = bill_tenant.using(idempotency_key="k").enqueue("acme")
+    assert len({acme.pk, globex.pk, plain.pk}) == 3
+    assert keyed.using(unique_for=60).enqueue("acme").pk == acme.pk
+    assert keyed.using(on_duplicate="replace").enqueue("globex").pk == globex.pk
+    held = r"holds the idempotency key 'k' in queue"
+    with pytest.raises(DuplicateJob, match=held) as refused:
+        keyed.using(on_duplicate="raise").enqueue("globex")
+    assert refused.value.job.pk == globex.pk
+
+    of_sql = run_sql(
+        "SELECT django_jobs_enqueue('app.noop', tenant => 'acme',"
+        " idempotency_key => 'acme' || chr(31) || 'k')"
+    )
+    assert of_sql == [(acme.pk,)]
+
+    both = [{"tenant_id": "acme"}, {"tenant_id": "initech"}]
+    many = bill_tenant.using(key_scope="tenant")
+    first, second = many.enqueue_many(both, idempotency_keys=["k", "k"])
+    assert first == acme.pk
+    assert second not in {acme.pk, globex.pk, plain.pk}
+    with pytest.raises(EnqueueError, match="key_scope needs an idempotency key"):
+        many.enqueue_many(both)
+    with pytest.raises(EnqueueError, match=r"payload\[0\]: app.noop: key_scope='tenant' needs"):
+        noop.using(key_scope="tenant").enqueue_many([{}], idempotency_keys=["k"])
+
+
+@pytest.mark.django_db
+def test_a_full_queue_returns_the_job_with_the_key_of_the_tenant() -> None:
+    keyed = bill_tenant.using(idempotency_key="k", key_scope="tenant")
+    Queue.objects.filter(name="default").update(max_backlog=1)
+    acme = keyed.enqueue("acme")
+    assert keyed.enqueue("acme").pk == acme.pk
+    with pytest.raises(QueueFull):
+        keyed.enqueue("globex")
 
 
 @pytest.mark.django_db

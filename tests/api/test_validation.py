@@ -67,6 +67,8 @@ def test_run_at_and_delay_postpone_the_job() -> None:
         ({"idempotency_key": "k" * 201}, "1 to 200 characters, not one of 201"),
         ({"idempotency_key": 5}, "1 to 200 characters, not 5"),
         ({"idempotency_key": "a\x00"}, "NUL"),
+        ({"idempotency_key": "acme\x1fk"}, r"has no '\\x1f', which key_scope='tenant' writes"),
+        ({"key_scope": "all"}, "key_scope is 'queue' or 'tenant', not 'all'"),
         ({"unique_for": 0}, "unique_for is a positive number of seconds"),
         ({"unique_for": -1}, "unique_for is a positive number of seconds"),
         ({"unique_for": timedelta(0)}, "unique_for is a positive number of seconds"),
@@ -229,6 +231,18 @@ def test_a_key_that_cannot_be_stored_is_refused(key: str) -> None:
 def test_any_other_key_of_up_to_200_characters_is_taken(key: str) -> None:
     assert noop.using(idempotency_key=key).enqueue().idempotency_key == key
     assert noop.using(idempotency_key=key).enqueue().deduplicated
+
+
+@pytest.mark.django_db
+def test_a_key_within_a_tenant_needs_one_and_both_are_at_most_200_characters() -> None:
+    keyed = noop.using(key_scope="tenant", idempotency_key="k" * 195)
+    with pytest.raises(EnqueueError, match=r"^app.noop: key_scope='tenant' needs a tenant"):
+        keyed.enqueue()
+    assert keyed.using(tenant="acme").enqueue().tenant == "acme"
+    with pytest.raises(EnqueueError, match="together have at most 199 characters, not 200"):
+        keyed.using(tenant="acme!").enqueue()
+    with pytest.raises(EnqueueError, match="key_scope needs an idempotency key"):
+        noop.using(key_scope="tenant", tenant="acme").enqueue()
 
 
 def test_job_types_are_values() -> None:

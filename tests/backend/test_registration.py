@@ -90,6 +90,7 @@ def test_an_option_that_cannot_work_is_an_invalid_task() -> None:
 REQUEST: dict[str, Any] = {
     "run_after": datetime(2030, 1, 1, tzinfo=UTC),
     "idempotency_key": "once",
+    "key_scope": "tenant",
     "unique_for": 60,
     "on_duplicate": "raise",
     "headers": {"source": "import"},

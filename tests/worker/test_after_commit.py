@@ -94,6 +94,10 @@ def test_an_enqueue_is_atomic_with_its_own_database_and_no_other(elsewhere: str)
         (lambda: charge_account.enqueue_on_commit(None), "'account_id' is None"),  # type: ignore[arg-type]
         (noop.using(unique_for=60).enqueue_on_commit, "unique_for needs an idempotency key"),
         (noop.using(on_duplicate="raise").enqueue_on_commit, "on_duplicate needs an idempotency"),
+        (
+            noop.using(idempotency_key="k", key_scope="tenant").enqueue_on_commit,
+            "key_scope='tenant' needs a tenant",
+        ),
     ],
 )
 def test_gates_and_a_missing_key_are_refused_inside_the_transaction(

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...domain.links import PAYLOAD, filled, is_safe
+from ...domain.payload import key_parts
 from ...domain.search_terms import term
 from ...lifecycle.scope import scope_of
 from ...models import Backfill, Job, JobStatus, Schedule, Tick, WorkflowRun
@@ -128,6 +129,8 @@ def _value(job: Any, payload: Mapping[str, Any], headers: Mapping[str, Any], fie
     if field == "trace_id":
         found = TRACE_ID.match(str(headers.get("traceparent")))
         return found and found[1]
+    if field == "idempotency_key" and job.idempotency_key:
+        return key_parts(job.idempotency_key)[1]
     return job.pk if field == "job_id" else getattr(job, field)
 
 

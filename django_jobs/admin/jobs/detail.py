@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.backoff import Backoff
+from ...domain.payload import key_parts
 from ...models import JobStatus, Queue, Resource, Tenant
 from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
@@ -28,7 +29,8 @@ PRIVATE = ("payload", "result", "headers")
 COLUMNS = (*PRIVATE, "backoff", "signals")
 FACTS = (
     *("queue_link", "priority", "workflow_text", "schedule_text"),
-    *("tags_text", "tenant_text", "concurrency_key_text", "resources_text", "idempotency_key"),
+    *("tags_text", "tenant_text", "concurrency_key_text", "resources_text"),
+    *("key_text", "key_scope_text"),
     *("created", "due", "started", "finished", "expires", "retried_until"),
     *("cancel_requested", "force_requested"),
     *("failures_of", "replays", "timeout_text", "backoff_text", "delivery_text"),
@@ -199,6 +201,15 @@ class JobPage(LinksVisible, HidesErrors, ConsoleAdmin):
     def tenant_text(self, job: Any) -> str:
         return self._links(job, Tenant, [] if job.tenant is None else [job.tenant])
 
+    @admin.display(description=_("idempotency key"))
+    def key_text(self, job: Any) -> str:
+        return key_parts(job.idempotency_key or "")[1]
+
+    @admin.display(description=_("key is unique within"))
+    def key_scope_text(self, job: Any) -> str:
+        tenant, _key = key_parts(job.idempotency_key or "")
+        return str(_("tenant %(name)s") % {"name": tenant})
+
     @admin.display(description=_("resources"))
     def resources_text(self, job: Any) -> str:
         return self._links(job, Resource, job.resources or [])
@@ -266,7 +277,8 @@ def empty_facts(job: Any) -> set[str]:
         "tenant_text": job.tenant,
         "concurrency_key_text": job.concurrency_key,
         "resources_text": job.resources,
-        "idempotency_key": job.idempotency_key,
+        "key_text": job.idempotency_key,
+        "key_scope_text": key_parts(job.idempotency_key or "")[0],
         "due": not job.is_final,
         "started": job.started_at,
         "finished": job.finished_at,

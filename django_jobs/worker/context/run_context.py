@@ -16,7 +16,7 @@ from ...conf import conf
 from ...domain.durations import Duration
 from ...domain.errors import text_of
 from ...domain.gates import parse
-from ...domain.payload import NotStorable, encode
+from ...domain.payload import NotStorable, encode, key_parts
 from ...exceptions import Cancelled, PayloadError
 from ...logs.context import current
 from ...models.database import jobs_connection
@@ -109,8 +109,10 @@ class RunContext:
 
     @property
     def idempotency_key(self) -> str | None:
-        """The idempotency key of the job, or None."""
-        return self._attempt.job.idempotency_key
+        """The idempotency key of the job as it was given, or None. With ``key_scope="tenant"``,
+        jobs of other :attr:`tenant` have the same."""
+        key = self._attempt.job.idempotency_key
+        return None if key is None else key_parts(key)[1]
 
     def should_stop(self) -> bool:
         """Return whether the handler should end as soon as possible: its job was cancelled, its

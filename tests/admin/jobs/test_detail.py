@@ -235,6 +235,18 @@ def test_a_key_with_a_space_and_quotes_links_to_the_jobs_that_have_it(page: Page
     assert [row.pk for row in listed] == [job.pk]
 
 
+def test_a_key_within_a_tenant_is_shown_apart_and_found(page: Page) -> None:
+    keyed = add.using(idempotency_key="order-7", key_scope="tenant")
+    job, _other = (keyed.using(tenant=tenant).enqueue(1) for tenant in ("acme", "globex"))
+    text = page.text(change_url(Job, job.pk))
+    (link,) = re.findall(r'href="([^"]+)">All jobs with its key', text)
+    listed = page.client.get(html.unescape(link)).context["cl"].result_list
+    assert [row.pk for row in listed] == [job.pk]
+    shown = of(page, job.pk)
+    for fact in ("Idempotency key: order-7", "Key is unique within: tenant acme"):
+        assert fact in shown
+
+
 def test_a_retried_job_links_to_its_failure(page: Page, page_of: Callable[..., Page]) -> None:
     held = enqueue_and_claim(add, 1)
     waiting = add.enqueue(2)

@@ -165,6 +165,7 @@ def test_a_step_has_the_options_of_its_job_type(workflow: Declare) -> None:
         ({"idempotency_key": "k"}, "a step has no idempotency_key; it is one of a run"),
         ({"idempotency_key": "k", "unique_for": 5}, "a step has no idempotency_key"),
         ({"on_duplicate": "replace"}, "a step has no on_duplicate"),
+        ({"key_scope": "tenant"}, "a step has no key_scope"),
     ],
 )
 def test_a_graph_that_cannot_work_is_refused_where_it_is_declared(

@@ -325,6 +325,15 @@ def test_gates_that_the_request_named_stay() -> None:
 
 
 @pytest.mark.django_db
+def test_a_job_whose_key_is_unique_within_its_tenant_stays_with_it() -> None:
+    job = bill_tenant.using(idempotency_key="k", key_scope="tenant").enqueue("globex")
+    report = edit_job(job.pk, payload={"tenant_id": "acme"})
+    assert report.refused == {job.pk: "its key is unique within its tenant, which stays"}
+    edit_job(job.pk, priority=5)
+    assert (Job.objects.get().priority, Job.objects.get().tenant) == (5, "globex")
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("tenant", [None, "acme"])
 def test_a_tenant_takes_its_turns_in_the_new_queue(tenant: str | None) -> None:
     job = (bill_tenant if tenant is None else bill_tenant.using(tenant=tenant)).enqueue("globex")

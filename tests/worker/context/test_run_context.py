@@ -14,8 +14,10 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs import LeaseLost, PayloadError, RunContext, chain, current_run
 from django_jobs.api.editing import edit_job
+from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Failed, Succeeded
 from django_jobs.lifecycle import progress
+from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Progress
@@ -63,6 +65,18 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_current_run_is_none_outside_a_worker() -> None:
     assert current_run() is None
+
+
+@pytest.mark.parametrize("scope", ["queue", "tenant"])
+def test_a_handler_sees_its_key_as_it_was_given(desk: Desk, scope: Any) -> None:
+    def handler() -> str | None:
+        return this_run().idempotency_key
+
+    with declared(handler, name="app.keyed") as keyed:
+        keyed.using(idempotency_key="k", key_scope=scope, tenant="acme").enqueue()
+        admit({"default": 1}, FairShares())
+        (held,) = claim_ready(register_worker())
+        assert result_of(desk.make(held)) == '"k"'
 
 
 def test_a_run_is_shown_without_its_payload(desk: Desk) -> None:
