@@ -55,16 +55,16 @@ BUDGETS = {
     "contrib": 4_593,
     "doctor": 2_695,
     "domain": 5_109,
-    "lifecycle": 12_411,
+    "lifecycle": 12_524,
     "logs": 443,
-    "maintenance": 1_603,
+    "maintenance": 1_605,
     "management": 3_855,
     "metrics": 3_309,
-    "models": 3_406,
+    "models": 3_433,
     "templatetags": 33,
     "testing": 1_691,
     "why": 1_835,
-    "worker": 10_995,
+    "worker": 11_091,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

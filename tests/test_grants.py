@@ -20,7 +20,7 @@ from django_jobs import Workflow, cancel, chain, queue_pressure, registry
 from django_jobs.doctor.examination import diagnose
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Lost, Succeeded
-from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle import progress, reaping
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import bulk, quarantines, workflows
 from django_jobs.lifecycle.operations import jobs as job_operations
@@ -34,6 +34,7 @@ from django_jobs.models import (
     Backfill,
     BulkOperation,
     DeadLetter,
+    Effect,
     Job,
     Overview,
     Quarantine,
@@ -179,7 +180,11 @@ def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -
         job_operations.pause(["bulk"])
         job_operations.resume(["bulk"])
         noop.enqueue_many([{}] * 3)
-        assert len(claim_ready(register_worker())) >= 3
+        calling, *others = claim_ready(register_worker())
+        assert len(others) >= 2
+        assert progress.hold(calling, "order-7", 0.0) is None
+        progress.free_effect(calling, "order-7")
+        assert progress.store_effect(calling, "order-7", 0.0, "1") == "1"
         run_sql(
             "UPDATE django_jobs_job SET finished_at = now() - interval '1 year'"
             " WHERE finished_at IS NOT NULL"
@@ -187,6 +192,7 @@ def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -
         for command in ("jobstatus", "jobreplay --queue emails", "jobschedule list", "jobprune"):
             call_command(*command.split(), stdout=StringIO())
         Retention(budget=60).run_once()
+        assert not Effect.objects.exists()
         Partitions(budget=60).run_once()
         fold_runs()
         assert sample_backlogs()

@@ -110,11 +110,13 @@ def _row(report: ProgressReport) -> dict[str, Any]:
     return row
 
 
+OURS = """SELECT id FROM django_jobs_job_live
+    WHERE id = %(id)s AND attempt = %(attempt)s AND worker_id = %(worker)s"""
+
 # Fenced, so that an attempt that lost its lease makes no further call.
-LOOK_UP = """
+LOOK_UP = f"""
 WITH ours AS MATERIALIZED (
-    SELECT id FROM django_jobs_job_live
-    WHERE id = %(id)s AND attempt = %(attempt)s AND worker_id = %(worker)s
+    {OURS}
 ), answered AS (
     UPDATE django_jobs_receipt SET prevented = prevented + 1
     WHERE job_id = (SELECT id FROM ours) AND key = %(key)s
@@ -126,8 +128,8 @@ SELECT EXISTS (SELECT 1 FROM ours), (SELECT answer FROM answered), (SELECT attem
 # Not fenced: the call has been made, and the attempt that owns the job by now has to know its
 # answer. The first receipt stays.
 STORE = """
-INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at)
-VALUES (%(id)s, %(key)s, %(attempt)s, %(answer)s::jsonb, clock_timestamp())
+INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at, prevented)
+VALUES (%(id)s, %(key)s, %(attempt)s, %(answer)s::jsonb, clock_timestamp(), %(prevented)s)
 ON CONFLICT (job_id, key) DO NOTHING
 """
 STORED = """
@@ -137,10 +139,12 @@ SELECT answer FROM django_jobs_receipt WHERE job_id = %(id)s AND key = %(key)s
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a call as JSON text, and the number of the attempt that made the call."""
+    """The answer of a call as JSON text, and the attempt that made the call. ``job`` is None for
+    the job that asks."""
 
     text: str
     attempt: int
+    job: int | None = None
 
 
 def look_up(job: ClaimedJob, key: str) -> Answer | None:
@@ -154,13 +158,122 @@ def look_up(job: ClaimedJob, key: str) -> Answer | None:
     return None if attempt is None else Answer(text or "null", attempt)
 
 
-def store(job: ClaimedJob, key: str, answer: str) -> str:
+def store(job: ClaimedJob, key: str, answer: str, prevented: int = 0) -> str:
     """Store ``answer`` (JSON text) under ``key``. Return what is stored, which is another attempt's
     answer if that was stored first."""
     parameters = {"id": job.id, "attempt": job.attempt, "key": key, "answer": answer}
-    execute(STORE, parameters)
+    execute(STORE, {**parameters, "prevented": prevented})
     kept = fetch(STORED, parameters)
     return str(kept[0][0]) if kept else answer
+
+
+HOLDER_RUNS = """EXISTS (
+    SELECT FROM django_jobs_job_live AS holder
+    WHERE holder.id = effect.job_id AND holder.attempt = effect.attempt
+      AND holder.status = 'running')"""
+"""Whether the attempt still runs that makes the call of an effect."""
+
+# Fenced as the look-up of a receipt is. Committed before the call.
+HOLD = f"""
+WITH ours AS MATERIALIZED (
+    {OURS}
+), held AS (
+    INSERT INTO django_jobs_effect AS effect (key, job_id, attempt, expires_at)
+    SELECT %(key)s, id, %(attempt)s, clock_timestamp() + make_interval(secs => %(keep)s) FROM ours
+    ON CONFLICT (key) DO UPDATE
+    SET prevented = effect.prevented
+        + (effect.made_at IS NOT NULL AND effect.expires_at > clock_timestamp())::integer
+    RETURNING job_id, attempt, answer,
+        made_at IS NOT NULL AND expires_at > clock_timestamp() AS is_answered
+)
+SELECT EXISTS (SELECT 1 FROM ours), job_id, held.attempt, is_answered, answer
+FROM (VALUES (1)) AS one LEFT JOIN held ON true
+"""
+
+# After HOLD, because its snapshot may be older than the claim of the holder that it found.
+TAKE_EFFECT = f"""
+UPDATE django_jobs_effect AS effect
+SET job_id = %(id)s, attempt = %(attempt)s, answer = NULL, made_at = NULL, prevented = 0,
+    expires_at = clock_timestamp() + make_interval(secs => %(keep)s)
+WHERE key = %(key)s AND job_id = %(holder)s AND attempt = %(held)s AND EXISTS ({OURS})
+  AND CASE WHEN made_at IS NULL THEN NOT {HOLDER_RUNS} ELSE expires_at <= clock_timestamp() END
+RETURNING id
+"""
+
+# Not fenced, as the receipt is not. The first answer stays.
+STORE_EFFECT = """
+INSERT INTO django_jobs_effect AS effect (key, job_id, attempt, answer, made_at, expires_at)
+VALUES (%(key)s, %(id)s, %(attempt)s, %(answer)s::jsonb, clock_timestamp(),
+    clock_timestamp() + make_interval(secs => %(keep)s))
+ON CONFLICT (key) DO UPDATE
+SET job_id = EXCLUDED.job_id, attempt = EXCLUDED.attempt, answer = EXCLUDED.answer,
+    made_at = EXCLUDED.made_at, expires_at = EXCLUDED.expires_at
+WHERE effect.made_at IS NULL OR effect.expires_at <= clock_timestamp()
+"""
+STORED_EFFECT = """
+SELECT answer FROM django_jobs_effect WHERE key = %(key)s AND made_at IS NOT NULL
+"""
+
+FREE_EFFECT = """
+DELETE FROM django_jobs_effect
+WHERE key = %(key)s AND job_id = %(id)s AND attempt = %(attempt)s AND made_at IS NULL
+"""
+
+
+# One whose call takes longer than it is kept stays until that has ended.
+PRUNE_EFFECTS = f"""
+DELETE FROM django_jobs_effect WHERE id = ANY(ARRAY(
+    SELECT id FROM django_jobs_effect AS effect
+    WHERE expires_at <= statement_timestamp() AND (made_at IS NOT NULL OR NOT {HOLDER_RUNS})
+    ORDER BY expires_at
+    LIMIT %(page)s
+    FOR UPDATE SKIP LOCKED))
+"""
+
+
+class EffectBusy(Exception):
+    """Another attempt, which runs, makes the call of the effect."""
+
+
+def hold(job: ClaimedJob, key: str, keep: float) -> Answer | None:
+    """Return the answer of the effect ``key``, and count one more duplicate as prevented. None if
+    there is none: this attempt is then the one that makes the call. ``keep`` is in seconds.
+
+    Raises :class:`EffectBusy`, and :class:`LeaseLost` if the job is no longer its worker's.
+    """
+    parameters = {**_of_effect(job, key, keep), "worker": job.worker}
+    ((ours, holder, attempt, is_answered, text),) = fetch(HOLD, parameters)
+    if not ours:
+        raise lease_lost(job)
+    if is_answered:
+        return Answer(text or "null", attempt, holder)
+    if (holder, attempt) != (job.id, job.attempt) and not fetch(
+        TAKE_EFFECT, {**parameters, "holder": holder, "held": attempt}
+    ):
+        raise EffectBusy
+    return None
+
+
+def store_effect(job: ClaimedJob, key: str, keep: float, answer: str) -> str:
+    """As :func:`store`, for all jobs and for ``keep`` seconds."""
+    parameters = {**_of_effect(job, key, keep), "answer": answer}
+    execute(STORE_EFFECT, parameters)
+    kept = fetch(STORED_EFFECT, parameters)
+    return str(kept[0][0]) if kept else answer
+
+
+def free_effect(job: ClaimedJob, key: str) -> None:
+    """Let any attempt make the call, if this one has no answer."""
+    execute(FREE_EFFECT, _of_effect(job, key, 0.0))
+
+
+def prune_effects(page: int) -> int:
+    """Delete up to ``page`` effects whose time is over; return how many."""
+    return execute(PRUNE_EFFECTS, {"page": page})
+
+
+def _of_effect(job: ClaimedJob, key: str, keep: float) -> dict[str, Any]:
+    return {"id": job.id, "attempt": job.attempt, "key": key, "keep": keep}
 
 
 # The table stays small without a maintenance task.

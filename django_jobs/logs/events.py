@@ -100,7 +100,7 @@ EVENTS = {
     "checkpoint_ignored": _event(WARNING, "job_id job_type attempt wanted"),
     "result_not_stored": _event(WARNING, "job_type reason"),
     "report_failed": _event(WARNING, "jobs error"),
-    "duplicate_prevented": _event(INFO, "job_id job_type attempt key made_by"),
+    "duplicate_prevented": _event(INFO, "job_id job_type attempt key made_by made_by_job"),
     "fault_points": _event(WARNING, "faults reason"),
     "fault_made": _event(WARNING, "fault pid"),
     "log_lines_left_out": _event(WARNING, "lines"),

@@ -19,6 +19,7 @@ from ..domain.retention import ALL, NOT_OF_JOBS, Kept, Period, end_of, kept_by_s
 from ..domain.states import FINAL, JobState
 from ..lifecycle import history
 from ..lifecycle.operations import bulk
+from ..lifecycle.progress import prune_effects
 from ..lifecycle.pruning import (
     EVERY_OTHER_QUEUE,
     HISTORY,
@@ -83,9 +84,9 @@ class Retention:
     def run_once(self) -> int:
         """Delete expired rows until the budget is spent; return how many were deleted.
 
-        At the end of all walks, ended workers, expired unique keys, outcomes that no breaker
-        counts, old ticks and old totals are deleted too, and the next run starts from the lowest
-        id.
+        At the end of all walks, ended workers, expired unique keys and effects, outcomes that no
+        breaker counts, old ticks and old totals are deleted too, and the next run starts from the
+        lowest id.
         """
         deadline = time.monotonic() + self.budget
         return self._task_parts.run([partial(part, deadline) for part in self._parts()])
@@ -105,6 +106,7 @@ class Retention:
             lambda _: prune_run_totals(),
             lambda _: bulk.prune(OPERATION_SECONDS),
             partial(self._repeat, prune_unique_keys),
+            partial(self._repeat, prune_effects),
             partial(self._repeat, prune_resource_outcomes),
             partial(self._repeat, partial(prune_ticks, TICK_SECONDS)),
             partial(self._repeat, partial(prune_exceptions, TICK_SECONDS)),

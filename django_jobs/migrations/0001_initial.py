@@ -1457,6 +1457,26 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Effect",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("key", models.CharField(max_length=200, verbose_name="key")),
+                ("job_id", models.BigIntegerField(verbose_name="job")),
+                ("attempt", models.PositiveIntegerField(verbose_name="attempt")),
+                ("answer", models.JSONField(null=True, verbose_name="answer")),
+                ("made_at", models.DateTimeField(help_text="Empty while the call is being made.", null=True, verbose_name="made at")),
+                ("expires_at", models.DateTimeField(verbose_name="expires at")),
+                ("prevented", models.PositiveIntegerField(db_default=0, default=0, verbose_name="duplicates prevented")),
+            ],
+            options={
+                "verbose_name": "effect",
+                "verbose_name_plural": "effects",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["expires_at"], name="django_jobs_effect_expiry")],
+                "constraints": [models.UniqueConstraint(fields=("key",), name="django_jobs_effect_key")],
+            },
+        ),
+        migrations.CreateModel(
             name="UniqueKey",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),

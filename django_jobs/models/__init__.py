@@ -5,7 +5,7 @@ from .job import DeadLetter, Job, JobStatus, StepSkipped
 from .job_type import JobTypeDefaults, Quarantine
 from .queue import Queue
 from .resource import BreakerState, Resource
-from .run import Inspection, Progress, Receipt, Run, RunOutcome
+from .run import Effect, Inspection, Progress, Receipt, Run, RunOutcome
 from .schedule import Schedule
 from .tenant import Tenant
 from .tick import Backfill, ScheduleException, Tick, TickOutcome
@@ -39,6 +39,7 @@ __all__ = [
     "BulkStatus",
     "DeadLetter",
     "Dependency",
+    "Effect",
     "ErrorTotal",
     "Inspection",
     "Job",

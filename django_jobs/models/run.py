@@ -191,6 +191,32 @@ class Receipt(models.Model):
         return f"#{self.job_id} {self.key}"
 
 
+class Effect(models.Model):
+    """The answer of a ``run.once(key, ..., scope="effect")`` call for all jobs, or the attempt that
+    makes the call now."""
+
+    id = models.BigAutoField(primary_key=True)
+    key = models.CharField(_("key"), max_length=LONGEST_KEY)
+    job_id = models.BigIntegerField(_("job"))  # which may have been deleted
+    attempt = models.PositiveIntegerField(_("attempt"))
+    answer = models.JSONField(_("answer"), null=True)
+    made_at = TimestampField(
+        _("made at"), null=True, help_text=_("Empty while the call is being made.")
+    )
+    expires_at = TimestampField(_("expires at"))
+    prevented = models.PositiveIntegerField(_("duplicates prevented"), default=0, db_default=0)
+
+    class Meta:
+        verbose_name = _("effect")
+        verbose_name_plural = _("effects")
+        default_permissions = ()
+        indexes = (models.Index(fields=("expires_at",), name="django_jobs_effect_expiry"),)
+        constraints = (models.UniqueConstraint(fields=("key",), name="django_jobs_effect_key"),)
+
+    def __str__(self) -> str:
+        return self.key
+
+
 class Inspection(models.Model):
     """A person asked what an attempt is doing now. Its worker writes the answer. Deleted an hour
     later, with the next question."""

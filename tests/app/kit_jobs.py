@@ -34,6 +34,14 @@ def call_once(call: str) -> Any:
     return answer
 
 
+@job(max_attempts=3, backoff=Backoff.fixed(60))
+def call_once_for_all_jobs(call: str) -> Any:
+    """A call outside that is made once by all jobs."""
+    answer = this_run().once("order-7", calls[call], scope="effect")
+    Effect.objects.create(note=str(answer))
+    return answer
+
+
 @job
 def call_once_in_transaction(call: str) -> Any:
     """Its transaction is rolled back, the answer stays."""

@@ -334,6 +334,8 @@ Job.objects.filter(pk=old.pk).update(payload={"name": "Ada Lovelace"}, payload_v
     "docs/delivery.md": """
 activate.enqueue(1)
 charge.enqueue(1)
+collect.enqueue(1)
+collect.enqueue(1)
 book.enqueue(1)
 ring_the_bell.enqueue()
 handle_pages.enqueue()

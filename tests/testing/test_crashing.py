@@ -63,6 +63,20 @@ def test_an_answer_that_is_not_stored_is_asked_for_again(calls: list[str]) -> No
     assert notes() == ["paid"]
 
 
+@pytest.mark.parametrize(
+    "point, made, noted", [("after_call", 2, ["paid"] * 2), ("after_effect", 1, ["paid"] * 3)]
+)
+def test_an_effect_is_had_by_all_jobs_once_its_answer_is_stored(
+    calls: list[str], point: str, made: int, noted: list[str]
+) -> None:
+    kit_jobs.call_once_for_all_jobs.enqueue("pay")
+    kit_jobs.call_once_for_all_jobs.enqueue("pay")
+    with crash_at(point):
+        assert sorted(outcomes()) == ["lost", "succeeded", "succeeded"]
+    assert calls == ["pay"] * made
+    assert notes() == noted
+
+
 def test_an_exactly_once_handler_has_its_effect_once() -> None:
     kit_jobs.once_and_for_all.enqueue("one")
     with crash_at("after_effect"):

@@ -1,4 +1,4 @@
-"""Makes an outside call once in all attempts of a job. Later attempts get its answer."""
+"""Makes an outside call once in all attempts of a job, or of all jobs, which get its answer."""
 
 from __future__ import annotations
 
@@ -7,25 +7,44 @@ import inspect
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar, cast
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Literal, TypeVar, cast
 
 from django.db import OperationalError
 
+from ...domain.durations import Duration
+from ...domain.outcomes import Snoozed
 from ...domain.payload import key_problem
 from ...lifecycle.job_columns import ClaimedJob
-from ...lifecycle.progress import Answer, look_up, store
+from ...lifecycle.progress import (
+    Answer,
+    EffectBusy,
+    free_effect,
+    hold,
+    look_up,
+    store,
+    store_effect,
+)
 from ...lifecycle.waits import SIGNAL_KEY, SLEEP_KEY
 from ...lifecycle.workflows.spawning import SPAWNED
 from ...models.database import ROW_ERRORS, is_of_a_row
 from ..connections import retry_while_disconnected
 from ..events import emit
-from .attempt import Attempt
+from .attempt import Attempt, Suspended
 from .results import encode_answer, note_of
+from .suspending import check_that_there_is_another, checked_seconds
 
 R = TypeVar("R")
 
+Scope = Literal["job", "effect"]
+KEEP = timedelta(days=90)
+EFFECT_KEY = "effect:"
+"""What the keys of receipts begin with that a job has of an effect."""
+BUSY_SECONDS = 5.0
+"""Until the next attempt of a job that found another one making the call."""
 
 ASYNC_CALL = "once() got an async call; write `await run.aonce(key, call)`"
 
@@ -33,53 +52,66 @@ PATIENCE = 10.0
 """Seconds to wait for an unavailable database before the call. After the call there is no limit."""
 
 
-def once(attempt: Attempt, key: str, call: Callable[[], Any]) -> Any:
-    """Return the answer stored under ``key``, or make the call and store its answer.
+def once(attempt: Attempt, key: str, call: Callable[[], Any], keep: float | None) -> Any:
+    """Return the answer stored under ``key``, or make the call and store its answer. ``keep`` is
+    from :func:`kept_for`.
 
     Raises ``TypeError`` for an async call, which would not be awaited; nothing is stored then.
     """
-    check_key(key)
     check_call(call)
     if inspect.iscoroutinefunction(call):
         raise TypeError(ASYNC_CALL)
     job, background = attempt.job, attempt.reporter.background
-    kept = background.wait(background.submit(lambda: _look_up(job, key)))
+    kept = background.wait(background.submit(lambda: _look_up(job, key, keep)))
     if kept is not None:
         return _instead(job, key, kept)
-    answer = call()
-    if inspect.isawaitable(answer):
-        _drop(answer)
-        raise TypeError(ASYNC_CALL)
+    with _freeing(attempt, key, keep):
+        answer = call()
+        if inspect.isawaitable(answer):
+            _drop(answer)
+            raise TypeError(ASYNC_CALL)
     # Encoded on that thread too, so that a time-out raised here cannot corrupt the stored answer.
-    return json.loads(background.wait(_storing(attempt, key, answer)))
+    return json.loads(background.wait(_storing(attempt, key, answer, keep)))
 
 
-async def aonce(attempt: Attempt, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
+async def aonce(
+    attempt: Attempt, key: str, call: Callable[[], Awaitable[Any]], keep: float | None
+) -> Any:
     """:func:`once` for a call that is awaited. The answer of a plain call is stored and returned
     too, because the call was made."""
-    check_key(key)
     check_call(call)
     job, background = attempt.job, attempt.reporter.background
-    kept = await asyncio.wrap_future(background.submit(lambda: _look_up(job, key)))
+    kept = await asyncio.wrap_future(background.submit(lambda: _look_up(job, key, keep)))
     if kept is not None:
         return _instead(job, key, kept)
-    answer = call()
-    if inspect.isawaitable(answer):
-        answer = await answer
+    with _freeing(attempt, key, keep):
+        answer = call()
+        if inspect.isawaitable(answer):
+            answer = await answer
     # Shielded, because a time-out must not cancel the statement now.
-    stored = asyncio.wrap_future(_storing(attempt, key, answer))
+    stored = asyncio.wrap_future(_storing(attempt, key, answer, keep))
     return json.loads(await asyncio.shield(stored))
 
 
-def check_key(key: str) -> None:
-    """Raise ``ValueError`` for an invalid key of a receipt."""
+def kept_for(attempt: Attempt, key: str, scope: Scope, keep: Duration) -> float | None:
+    """The seconds for which the answer of an effect is kept; None for a call of the job alone.
+    Raises ``ValueError`` for an invalid key, scope or time, and for an effect of a job that has
+    no other attempt."""
     if problem := key_problem(key, "a key", "key"):
         raise ValueError(f"once(): {problem}")
+    if scope == "effect":
+        check_that_there_is_another(attempt, 'once(scope="effect")')
+        return checked_seconds(keep, "once(keep=)")
+    if scope != "job":
+        raise ValueError(f"once(): scope is 'job' or 'effect', not {scope!r}")
     if key.startswith((SLEEP_KEY, SIGNAL_KEY)):
         reserved = f"{SLEEP_KEY!r} or {SIGNAL_KEY!r}"
         raise ValueError(f"once(): keys that begin with {reserved} are those of waits")
     if key.startswith(SPAWNED):
         raise ValueError(f"once(): keys that begin with {SPAWNED!r} are those of spawn()")
+    if key.startswith(EFFECT_KEY):
+        raise ValueError(f'once(): keys that begin with {EFFECT_KEY!r} are those of scope="effect"')
+    return None
 
 
 def check_call(call: Any) -> None:
@@ -102,21 +134,62 @@ def _drop(awaitable: Any) -> None:
 
 def _instead(job: ClaimedJob, key: str, kept: Answer) -> Any:
     fields = {"job_id": job.id, "job_type": job.job_type, "attempt": job.attempt, "key": key}
-    emit("duplicate_prevented", logging.INFO, **fields, made_by=kept.attempt)
+    emit("duplicate_prevented", logging.INFO, **fields, made_by=kept.attempt, made_by_job=kept.job)
     return json.loads(kept.text)
 
 
-def _storing(attempt: Attempt, key: str, answer: Any) -> Future[str]:
+@contextmanager
+def _freeing(attempt: Attempt, key: str, keep: float | None) -> Iterator[None]:
+    """If the call raises, let others make it before this attempt has ended."""
+    try:
+        yield
+    except BaseException:
+        if keep is not None:
+            attempt.submitted.append(
+                attempt.reporter.background.submit(
+                    lambda: retry_while_disconnected(
+                        lambda: free_effect(attempt.job, key),
+                        what="free an effect",
+                        give_up=lambda: True,  # the end of the attempt frees it too
+                    )
+                )
+            )
+        raise
+
+
+def _storing(attempt: Attempt, key: str, answer: Any, keep: float | None) -> Future[str]:
     job = attempt.job
+
+    def write(text: str) -> str:
+        if keep is None:
+            return store(job, key, text)
+        return store(job, EFFECT_KEY + key, store_effect(job, key, keep, text))
+
     return attempt.reporter.background.submit_for_attempt(
-        attempt, lambda: _store(job, key, encode_answer(answer, "answer"))
+        attempt, lambda: _store(write, encode_answer(answer, "answer"))
     )
 
 
-def _look_up(job: ClaimedJob, key: str) -> Answer | None:
+def _answer(job: ClaimedJob, key: str, keep: float | None) -> Answer | None:
+    """What is stored. Of an effect the job gets a receipt, which it has for as long as its row."""
+    if keep is None:
+        return look_up(job, key)
+    kept = look_up(job, EFFECT_KEY + key)
+    if kept is None:
+        try:
+            kept = hold(job, key, keep)
+        except EffectBusy:
+            reason = f"another job makes the call {key!r}"
+            raise Suspended(Snoozed(seconds=BUSY_SECONDS, reason=reason)) from None
+        if kept is not None:
+            store(job, EFFECT_KEY + key, kept.text, prevented=1)
+    return kept
+
+
+def _look_up(job: ClaimedJob, key: str, keep: float | None) -> Answer | None:
     until = time.monotonic() + PATIENCE
     looked_up = retry_while_disconnected(
-        lambda: (look_up(job, key),),
+        lambda: (_answer(job, key, keep),),
         what="look up a receipt",
         give_up=lambda: time.monotonic() >= until,
     )
@@ -129,25 +202,25 @@ class _Refused(Exception):
     """The database does not take the answer."""
 
 
-def _store(job: ClaimedJob, key: str, text: str) -> str:
+def _store(write: Callable[[str], str], text: str) -> str:
     """Store the answer; a note in its place if the database refuses it. Raises the refusal if it
     refuses the note as well."""
     try:
-        return _store_in_the_end(job, key, text)
+        return _store_in_the_end(write, text)
     except _Refused as refused:
         refusal = cast(Exception, refused.__cause__)
     try:
-        return _store_in_the_end(job, key, note_of(refusal))
+        return _store_in_the_end(write, note_of(refusal))
     except _Refused:
         raise refusal from None
 
 
-def _store_in_the_end(job: ClaimedJob, key: str, text: str) -> str:
+def _store_in_the_end(write: Callable[[str], str], text: str) -> str:
     """Store the text, however long the database is away."""
 
     def store_or_refuse() -> str:
         try:
-            return store(job, key, text)
+            return write(text)
         except ROW_ERRORS as refusal:
             if not is_of_a_row(refusal):
                 raise

@@ -22,6 +22,7 @@ from ...logs.context import current
 from ...models.database import jobs_connection
 from . import once, suspending
 from .attempt import Attempt, StopHandler
+from .once import KEEP, Scope
 from .progress import in_transaction
 from .rows import Rows
 from .steps import Call, Children, Results, joined_by, spawn, spawned_by
@@ -183,24 +184,46 @@ class RunContext:
         reports.walked = True
         return rows
 
-    def once(self, key: str, call: Callable[[], Any]) -> Any:
+    def once(
+        self,
+        key: str,
+        call: Callable[[], Any],
+        *,
+        scope: Scope = "job",
+        keep: Duration = KEEP,
+    ) -> Any:
         """Call ``call`` once in all attempts of the job, and return its answer as JSON returns it.
 
         If an attempt has stored an answer under ``key``, that is returned without a call. The
         answer is committed at once, even if the handler's transaction is rolled back. If ``call``
         raises, the exception is raised and nothing is stored. After a crash between the call and
-        the commit, the next attempt repeats the call. Raises ``ValueError`` if ``key`` is not text
-        of 1 to 200 characters, ``TypeError`` if ``call`` is async or cannot be called, and
-        :class:`LeaseLost`, before the call, if the attempt no longer belongs to this worker.
+        the commit, the next attempt repeats the call.
+
+        With ``scope="effect"`` the key names the effect, such as the charge of an order: the call
+        is made once by all jobs of any type, and its answer is kept for ``keep``, a timedelta or
+        seconds. While another attempt makes the call, this one ends as ``snoozed``.
+
+        Raises ``ValueError`` if ``key`` is not text of 1 to 200 characters or a job that is
+        delivered at most once names an effect, ``TypeError`` if ``call`` is async or cannot be
+        called, and :class:`LeaseLost`, before the call, if the attempt no longer belongs to this
+        worker.
         """
         self._note_call()
-        return once.once(self._attempt, key, call)
+        return once.once(self._attempt, key, call, once.kept_for(self._attempt, key, scope, keep))
 
-    async def aonce(self, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
+    async def aonce(
+        self,
+        key: str,
+        call: Callable[[], Awaitable[Any]],
+        *,
+        scope: Scope = "job",
+        keep: Duration = KEEP,
+    ) -> Any:
         """:meth:`once` for async code: awaits the result of ``call``. A plain function works too,
         but blocks the event loop."""
         self._note_call()
-        return await once.aonce(self._attempt, key, call)
+        seconds = once.kept_for(self._attempt, key, scope, keep)
+        return await once.aonce(self._attempt, key, call, seconds)
 
     def sleep(self, key: str, duration: Duration) -> None:
         """Sleep for ``duration``, a timedelta or seconds, once in all attempts of the job.

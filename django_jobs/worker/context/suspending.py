@@ -73,8 +73,8 @@ async def _abegin(attempt: Attempt, work: Callable[[], R]) -> R:
 def _sleeping(attempt: Attempt, key: str, duration: Duration) -> Callable[[], float]:
     if problem := key_problem(key, "a key", "key"):
         raise ValueError(f"sleep(): {problem}")
-    seconds = _seconds(duration, "sleep()")
-    _check_that_there_is_another(attempt, "sleep()")
+    seconds = checked_seconds(duration, "sleep()")
+    check_that_there_is_another(attempt, "sleep()")
     return lambda: _patiently(attempt, lambda: begin_sleep(attempt.job, key, seconds))
 
 
@@ -86,8 +86,8 @@ def _pass_sleep(left: float) -> None:
 def _waiting(attempt: Attempt, name: str, timeout: Duration | None) -> Callable[[], Wait]:
     if problem := key_problem(name, "the name of a signal", "name"):
         raise ValueError(f"wait_for(): {problem}")
-    seconds = None if timeout is None else _seconds(timeout, "wait_for()")
-    _check_that_there_is_another(attempt, "wait_for()")
+    seconds = None if timeout is None else checked_seconds(timeout, "wait_for()")
+    check_that_there_is_another(attempt, "wait_for()")
 
     def look() -> Wait:
         wait = begin_wait(attempt.job, name, seconds)
@@ -106,14 +106,14 @@ def _pass_wait(name: str, wait: Wait) -> Any:
     raise Suspended(Snoozed(seconds=inf if wait.left is None else wait.left, awaits=name))
 
 
-def _seconds(duration: Duration, method: str) -> float:
+def checked_seconds(duration: Duration, method: str) -> float:
     seconds = as_seconds(duration)
     if seconds is None:
         raise ValueError(f"{method} takes a timedelta or a number of seconds, not {duration!r}")
     return min(max(seconds, 0.0), LONGEST_AGE)
 
 
-def _check_that_there_is_another(attempt: Attempt, method: str) -> None:
+def check_that_there_is_another(attempt: Attempt, method: str) -> None:
     if attempt.job.at_most_once:
         raise ValueError(
             f"{method} ends the attempt, and a job that is delivered at most once has no other"

@@ -6,7 +6,9 @@ import asyncio
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import Any, NoReturn
 
 import pytest
@@ -14,8 +16,10 @@ from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs import LeaseLost
-from django_jobs.domain.outcomes import Failed, Succeeded, TimedOut
+from django_jobs.domain.outcomes import Failed, Outcome, Snoozed, Succeeded, TimedOut
 from django_jobs.lifecycle import progress
+from django_jobs.lifecycle.settling import Settled
+from django_jobs.models import Effect as StoredEffect
 from django_jobs.models import Receipt
 from django_jobs.signals import worker_event
 from django_jobs.worker.context import once
@@ -24,6 +28,8 @@ from tests.app.models import Effect
 from tests.factories import declared, enqueue_and_claim, heard, run_sql
 from tests.patience import PATIENCE
 from tests.worker.attempts import Desk
+
+effects = StoredEffect.objects
 
 
 class Exits(dict[str, int]):
@@ -301,6 +307,166 @@ def test_a_timed_out_attempt_ends_once_its_receipt_is_stored(desk: Desk) -> None
         stored.set()
         ending.result(PATIENCE)
         assert storing.done()
+
+
+class TestAnEffect:
+    """A call with ``scope="effect"`` is made once by all jobs."""
+
+    numbers = count()
+    """Of job types."""
+
+    @pytest.fixture
+    def remote(self) -> Remote:
+        """What charges the order."""
+        return Remote({"id": 7})
+
+    @staticmethod
+    def handler(call: Any, **options: Any) -> Any:
+        """One that charges order 7, and returns the answer."""
+
+        def handler() -> Any:
+            return this_run().once("order-7", call, scope="effect", **options)
+
+        return handler
+
+    def charge(self, desk: Desk, call: Any, **options: Any) -> Outcome | Settled:
+        """The first attempt of a new job, whose worker does not write its end."""
+        name = f"app.charge_{next(self.numbers)}"
+        with declared(self.handler(call, **options), name=name) as job_type:
+            return desk.make(enqueue_and_claim(job_type))
+
+    def test_another_job_gets_the_answer_without_a_call(self, desk: Desk, remote: Remote) -> None:
+        with heard(worker_event) as events:
+            outcomes = [self.charge(desk, remote.call) for _ in range(3)]
+        assert outcomes == [Succeeded(result='{"id":7}')] * 3
+        assert remote.calls == 1
+        effect = effects.get()
+        first, second, third = Receipt.objects.order_by("job_id")
+        assert (effect.job_id, effect.attempt, effect.prevented) == (first.job_id, 1, 2)
+        for receipt, prevented in (first, 0), (second, 1), (third, 1):
+            assert (receipt.key, receipt.answer) == ("effect:order-7", {"id": 7})
+            assert receipt.prevented == prevented
+        logged = [one["fields"] for one in events if one["sender"] == "duplicate_prevented"]
+        assert [(one["job_id"], one["made_by_job"], one["made_by"]) for one in logged] == [
+            (second.job_id, first.job_id, 1),
+            (third.job_id, first.job_id, 1),
+        ]
+
+    def test_a_later_attempt_of_a_job_has_its_receipt_and_no_other_is_counted(
+        self, desk: Desk, remote: Remote
+    ) -> None:
+        handler = self.handler(remote.call, keep=0)
+        assert desk.run(handler, handler) == [Succeeded(result='{"id":7}')] * 2
+        assert (remote.calls, effects.get().prevented) == (1, 0)
+        assert Receipt.objects.get().prevented == 1
+
+    def test_it_is_made_again_by_another_job_after_its_time(
+        self, desk: Desk, remote: Remote
+    ) -> None:
+        self.charge(desk, remote.call, keep=0)
+        self.charge(desk, remote.call, keep=timedelta(days=1))
+        self.charge(desk, remote.call)
+        assert (remote.calls, effects.get().prevented) == (2, 1)
+
+    def test_a_job_waits_while_another_one_makes_the_call(self, desk: Desk, remote: Remote) -> None:
+        outcomes = []
+
+        def call() -> Any:
+            outcomes.append(self.charge(desk, remote.call))
+            return remote.call()
+
+        assert self.charge(desk, call) == Succeeded(result='{"id":7}')
+        (snoozed,) = outcomes
+        assert snoozed == Snoozed(seconds=5.0, reason="another job makes the call 'order-7'")
+        assert remote.calls == 1
+        assert self.charge(desk, remote.call) == Succeeded(result='{"id":7}')
+        assert remote.calls == 1
+
+    def test_the_call_of_an_attempt_that_is_gone_is_made_by_the_next_job(
+        self, desk: Desk, remote: Remote
+    ) -> None:
+        with declared(self.handler(remote.call), name="app.lost") as job_type:
+            lost = enqueue_and_claim(job_type)
+        assert progress.hold(lost, "order-7", 60.0) is None
+        assert isinstance(self.charge(desk, remote.call), Snoozed)
+        run_sql("UPDATE django_jobs_job SET attempt = attempt + 1 WHERE id = %s", [lost.id])
+        assert self.charge(desk, remote.call) == Succeeded(result='{"id":7}')
+        # The late answer of the one that was lost. The first one stays.
+        assert progress.store_effect(lost, "order-7", 60.0, "8") == '{"id": 7}'
+
+    def test_an_answer_is_the_first_one_although_its_attempt_was_lost(
+        self, desk: Desk, remote: Remote
+    ) -> None:
+        def call() -> Any:
+            run_sql("UPDATE django_jobs_job SET attempt = attempt + 1 WHERE status = 'running'")
+            assert self.charge(desk, partial(self.charge_late, remote)) == Succeeded(result="8")
+            return remote.call()
+
+        assert self.charge(desk, call) == Succeeded(result="8")
+
+    @staticmethod
+    def charge_late(remote: Remote) -> int:
+        """A second call, made because the attempt of the first one was taken for lost."""
+        remote.call()
+        return 8
+
+    def test_a_call_that_raises_may_be_made_by_another_job_at_once(
+        self, desk: Desk, remote: Remote
+    ) -> None:
+        inner = []
+
+        def handler() -> Any:
+            with pytest.raises(ConnectionError):
+                self.handler(Remote(ConnectionError("no answer")).call)()
+            inner.append(self.charge(desk, remote.call))
+            return self.handler(remote.call)()
+
+        assert desk.run(handler) == [Succeeded(result='{"id":7}')]
+        assert inner == [Succeeded(result='{"id":7}')]
+        assert remote.calls == 1
+
+    def test_async_handlers_have_effects_too(self, desk: Desk, remote: Remote) -> None:
+        async def call() -> Any:
+            return remote.call()
+
+        async def fails() -> Any:
+            raise ConnectionError
+
+        async def handler() -> Any:
+            with pytest.raises(ConnectionError):
+                await this_run().aonce("order-7", fails, scope="effect")
+            return await this_run().aonce("order-7", call, scope="effect")
+
+        assert desk.run(handler) == [Succeeded(result='{"id":7}')]
+        assert self.charge(desk, remote.call) == Succeeded(result='{"id":7}')
+        assert remote.calls == 1
+
+    @pytest.mark.parametrize(
+        "options, problem",
+        [
+            ({"scope": "order"}, r"scope is 'job' or 'effect', not 'order'"),
+            ({"keep": "90d"}, r"once\(keep=\) takes a timedelta or a number of seconds, not '90d'"),
+            ({"key": ""}, "1 to 200 characters, not one of 0"),
+            ({"key": "effect:a", "scope": "job"}, "begin with 'effect:' are those of scope=\"ef"),
+        ],
+    )
+    def test_what_cannot_be_one_is_refused_before_the_call(
+        self, desk: Desk, remote: Remote, options: dict[str, Any], problem: str
+    ) -> None:
+        given = {"key": "order-7", "call": remote.call, "scope": "effect", **options}
+
+        def handler() -> None:
+            with pytest.raises(ValueError, match=problem):
+                this_run().once(**given)
+
+        assert desk.run(handler) == [Succeeded()]
+        assert remote.calls == 0
+
+    def test_a_job_without_another_attempt_has_none(self, desk: Desk, remote: Remote) -> None:
+        (outcome,) = desk.run(self.handler(remote.call), delivery="at_most_once")
+        assert isinstance(outcome, Failed)
+        assert 'once(scope="effect") ends the attempt' in outcome.error.message
+        assert remote.calls == 0
 
 
 class TestACallOfTheOtherKind:
