@@ -48,7 +48,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 960,
-    "admin": 15_624,
+    "admin": 15_626,
     "api": 4_576,
     "backend": 1_127,
     "checks": 986,

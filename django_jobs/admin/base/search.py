@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from ... import registry
 from ...conf import conf
 from ...domain.hints import nearest
+from ...domain.payload import KEY_SEPARATOR
 from ...domain.search_terms import FINGERPRINT, MOST_TERMS, Terms, parsed, term, words
 from ...domain.states import LIVE, JobState
 from ...lifecycle.history import JOBS, ends_of_newest
@@ -87,9 +88,10 @@ class Search:
     def columns(self) -> Q:
         """The conditions on columns of a job that are short."""
         condition = Q()
-        for column, kind in (("job_type", "type"), ("idempotency_key", "key")):
-            for value in self.terms.of(kind):
-                condition &= Q(**{column: value})
+        for value in self.terms.of("type"):
+            condition &= Q(job_type=value)
+        for value in self.terms.of("key"):  # a tenant and its key have a slash between them
+            condition &= Q(idempotency_key__in=[value, value.replace("/", KEY_SEPARATOR, 1)])
         if tags := self.terms.of("tag"):
             condition &= Q(tags__contains=tags)
         return condition

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...domain.links import PAYLOAD, filled, is_safe
-from ...domain.payload import key_parts
+from ...domain.payload import KEY_SEPARATOR, key_parts
 from ...domain.search_terms import term
 from ...lifecycle.scope import scope_of
 from ...models import Backfill, Job, JobStatus, Schedule, Tick, WorkflowRun
@@ -152,7 +152,7 @@ def related_links(job: Any, site: AdminSite, user: Any) -> list[str]:
         if value is not None and name in filters
     ]
     if job.idempotency_key:
-        key = term("key", job.idempotency_key)
+        key = term("key", job.idempotency_key.replace(KEY_SEPARATOR, "/"))
         links.append(list_link(site, Job, _("All jobs with its key"), q=key))
     if job.fingerprint and job.status == JobStatus.DEAD:
         query = term("error", job.fingerprint)

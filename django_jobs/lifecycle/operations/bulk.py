@@ -47,7 +47,7 @@ CONDITIONS: Mapping[str, str] = {
     "status": "job.status = %(status)s",
     "queue": "job.queue = %(queue)s",
     "job_type": "job.job_type = %(job_type)s",
-    "key": "job.idempotency_key = %(key)s",
+    "key": "job.idempotency_key IN (%(key)s, regexp_replace(%(key)s::text, '/', chr(31)))",
     "tenant": "job.tenant = %(tenant)s",
     "schedule": "job.schedule_id = %(schedule)s",
     "workflow_run": "job.workflow_run_id = %(workflow_run)s",

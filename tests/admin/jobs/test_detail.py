@@ -241,6 +241,7 @@ def test_a_key_within_a_tenant_is_shown_apart_and_found(page: Page) -> None:
     text = page.text(change_url(Job, job.pk))
     (link,) = re.findall(r'href="([^"]+)">All jobs with its key', text)
     listed = page.client.get(html.unescape(link)).context["cl"].result_list
+    assert link.endswith("?q=key%3Aacme%2Forder-7")
     assert [row.pk for row in listed] == [job.pk]
     shown = of(page, job.pk)
     for fact in ("Idempotency key: order-7", "Key is unique within: tenant acme"):

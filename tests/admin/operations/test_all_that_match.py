@@ -129,9 +129,12 @@ def test_a_rare_tag_and_an_index_on_payloads_find_all_for_an_action_too(
 
 def test_the_holder_of_a_key_is_found_in_each_queue(page: Page) -> None:
     held = [noop.using(queue=one, idempotency_key="k").enqueue().pk for one in ("default", "bulk")]
-    noop.enqueue()
+    scoped = noop.using(idempotency_key="k/1", key_scope="tenant")
+    acme, globex = (scoped.using(tenant=tenant).enqueue().pk for tenant in ("acme", "globex"))
     assert ask(page, "?q=key:k").confirm() == "2 jobs were cancelled."
     assert statuses(*held) == ["cancelled"] * 2
+    assert ask(page, "?q=key:acme/k/1").confirm() == "1 job was cancelled."
+    assert statuses(acme, globex) == ["cancelled", "blocked"]
 
 
 def test_what_does_not_match_any_more_is_counted(page: Page) -> None:
