@@ -20,6 +20,7 @@ JobsError
     ├── Snooze
     ├── Discard
     └── Cancel
+        └── Skip
 
 Cancelled                   a BaseException: the cancel of the job, raised in its handler
 """
@@ -204,6 +205,15 @@ class Cancel(Fate):
     def __init__(self, reason: Any = "") -> None:
         self.reason = _text_of(reason)
         super().__init__(self.reason or "cancelled by its handler")
+
+
+class Skip(Cancel):
+    """Make the job cancelled because it is not needed; its reason begins with ``skipped:``. A step
+    of a workflow is skipped so: its run can still succeed, and what needs its success is skipped
+    too."""
+
+    def __init__(self, reason: Any = "") -> None:
+        super().__init__(f"skipped: {_text_of(reason) or 'not needed'}")
 
 
 class Cancelled(BaseException):

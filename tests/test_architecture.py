@@ -47,15 +47,15 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 960,
+    ".": 972,
     "admin": 15_626,
     "api": 4_576,
     "backend": 1_127,
     "checks": 986,
     "contrib": 4_593,
     "doctor": 2_695,
-    "domain": 5_109,
-    "lifecycle": 12_524,
+    "domain": 5_115,
+    "lifecycle": 12_532,
     "logs": 443,
     "maintenance": 1_605,
     "management": 3_855,
@@ -64,7 +64,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_691,
     "why": 1_835,
-    "worker": 11_091,
+    "worker": 11_092,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -33,6 +33,7 @@ PUBLIC = {
     "RunContext",
     "RunOutcome",
     "SignalTimeout",
+    "Skip",
     "Snooze",
     "TimeLimitExceeded",
     "UnknownJobType",

@@ -22,6 +22,7 @@ from .outcomes import (
     TimedOut,
 )
 from .states import CRASHED, JobState, RunState
+from .workflows import Skipped
 
 LONGEST_RETRY_AFTER = 24 * 3600.0
 """Seconds. A longer Retry-After of a server or delay of a handler is cut to a day, so that a wrong
@@ -63,7 +64,7 @@ class Decision:
     ``delay`` is in seconds from now; None keeps the job's due time. ``queue`` and ``priority`` are
     changed if they are not None. ``reason`` explains to the operator why the job ended; it may be
     empty. ``awaits`` is the signal for which a job waits: if it has arrived by the time this is
-    written, the job may start at once.
+    written, the job may start at once. ``skipped`` is why a step of a workflow counts as skipped.
     """
 
     status: JobState
@@ -77,6 +78,7 @@ class Decision:
     error: ErrorReport | None = None
     result: str | None = None
     awaits: str | None = None
+    skipped: Skipped | None = None
 
 
 def decide(
@@ -115,8 +117,9 @@ def decide(
             return _after_loss(facts, outcome, now)
         case Snoozed():
             return _after_snooze(facts, outcome, now)
-        case Cancelled(reason=reason):
-            return _ended(facts, JobState.CANCELLED, RunState.CANCELLED, reason or "cancelled")
+        case Cancelled(reason=reason, skipped=skipped):
+            ended = _ended(facts, JobState.CANCELLED, RunState.CANCELLED, reason or "cancelled")
+            return replace(ended, skipped=Skipped.UNNEEDED) if skipped else ended
         case Released(reason=reason, began=began):
             if facts.cancel_requested:
                 return _ended(facts, JobState.CANCELLED, RunState.RELEASED, "cancelled")

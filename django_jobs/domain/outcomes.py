@@ -86,9 +86,11 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """The handler cancelled its job, or an operator did."""
+    """The handler cancelled its job, or an operator did. ``skipped``: the handler found that it is
+    not needed."""
 
     reason: str = ""
+    skipped: bool = False
 
 
 FORCED = Cancelled(reason="stopped by force")

@@ -27,7 +27,8 @@ class When(StrEnum):
 
 class Skipped(StrEnum):
     """Why a step was skipped. ``FAILED``: one that it needs failed. ``UNNEEDED``: it is for the
-    failure of one that did not fail. ``PASSED``: a person skipped it, and the run continues."""
+    failure of one that did not fail, or its handler skipped it. ``PASSED``: a person skipped it,
+    and the run continues."""
 
     FAILED = "failed"
     UNNEEDED = "unneeded"

@@ -200,8 +200,8 @@ def ended_steps(settled: Iterable[Settled]) -> list[EndedStep]:
         EndedStep(
             one.ending.job.id,
             run,
-            fate_of(one.decision.status),
-            one.decision.status == JobState.CANCELLED,
+            fate_of(one.decision.status, one.decision.skipped),
+            one.decision.status == JobState.CANCELLED and one.decision.skipped is None,
         )
         for one in settled
         if (run := one.ending.job.workflow_run_id) is not None
@@ -430,6 +430,7 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
         "awaits": decision.awaits,
         "traceparent": ending.traceparent,
         "log": ending.log,
+        "skipped": None if job.workflow_run_id is None else decision.skipped,
     }
     if decision.run in OPENS_WINDOW and status in (JobState.SCHEDULED, JobState.READY):
         row["retry_for"] = job.retry_for

@@ -30,13 +30,13 @@ WITH clock AS MATERIALIZED (
             queue text, gates text, priority smallint, weight float8,
             result text, reason text, error text, error_type text, error_code text,
             error_message text, traceback text, fingerprint text, awaits text, log text,
-            traceparent text, retry_for float8)
+            skipped text, traceparent text, retry_for float8)
         UNION ALL
         SELECT plain.id, plain.attempt, plain.worker, plain.ran, plain.ago,
             CASE WHEN plain.cpu_seconds = 'infinity' THEN plain.ran ELSE plain.cpu_seconds END,
             plain.max_rss_kb, plain.queries, plain.query_seconds,
             'succeeded', 'succeeded', true, true, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, plain.traceparent,
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, plain.traceparent,
             NULL
         FROM unnest(
             (SELECT %(ids)s::bigint[]), (SELECT %(attempts)s::integer[]),
@@ -89,10 +89,11 @@ UPDATE = f""", updated AS (
             coalesce(s.ended_at - make_interval(secs => s.ran), job.claimed_at)
             + make_interval(secs => s.retry_for)) END,
         finished_at = CASE WHEN s.final THEN s.ended_at END,
-        result = s.result::jsonb,
+        result = s.result::jsonb, skipped = s.skipped,
         last_error = coalesce(s.error, job.last_error),
         fingerprint = coalesce(s.fingerprint, job.fingerprint),
-        reason = CASE WHEN s.status = 'cancelled' AND job.cancel_requested_at IS NOT NULL
+        reason = CASE WHEN s.status = 'cancelled' AND s.skipped IS NULL
+                           AND job.cancel_requested_at IS NOT NULL
                       THEN coalesce(nullif(job.reason, ''), s.reason, '')
                       ELSE coalesce(s.reason, '') END
     FROM settled AS s

@@ -522,6 +522,7 @@ assert fulfil.version == 1 and registry.workflow("shop.fulfil") is newer
 call_command("migrate", verbosity=0)
 enqueue("shop.audit", {"text": "night"})
 enqueue("shop.refunds", {"order_id": 7})
+enqueue("shop.prices", {"url": "https://example.com/prices"})
 # As if it had begun long ago, and the run that it started had ended.
 job = fulfil_as_step.enqueue(1)
 ended = WorkflowRun.objects.create(

@@ -77,7 +77,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
         reason=st.text(max_size=20),
         awaits=st.none() | st.just("approval"),
     ),
-    st.builds(Cancelled, reason=st.text(max_size=20)),
+    st.builds(Cancelled, reason=st.text(max_size=20), skipped=st.booleans()),
     st.builds(Released, reason=st.text(max_size=20), began=st.booleans()),
 )
 

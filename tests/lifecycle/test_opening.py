@@ -38,6 +38,7 @@ from tests.workflows import saga, start_graph, states, step, steps_of
 
 OK = Succeeded()
 DEAD = failure(final=True)
+SKIPPED = Cancelled(reason="skipped: no rows", skipped=True)
 DIAMOND = {"a": "", "b": "a", "c": "a", "d": "b c"}
 
 
@@ -145,6 +146,18 @@ def test_two_parents_that_end_in_one_batch_open_their_child_once() -> None:
             "cancelled",
             id="a cancel counts as failed, and the run as cancelled",
         ),
+        pytest.param(
+            {"a": "", "b": "a", "tidy": "*b", "sorry": "-a"},
+            {"a": SKIPPED},
+            {
+                "a": "cancelled (unneeded)",
+                "b": "cancelled (unneeded)",
+                "tidy": "succeeded",
+                "sorry": "cancelled (unneeded)",
+            },
+            "succeeded",
+            id="a step that skips itself is not needed, and the run succeeds",
+        ),
     ],
 )
 def test_what_cannot_run_is_skipped(
@@ -178,6 +191,22 @@ def test_a_skipped_step_names_the_cause() -> None:
         "c": "skipped: b was skipped",
         "sorry": "skipped: d succeeded",
     }
+
+
+@pytest.mark.django_db
+def test_a_step_that_skips_itself_says_why_even_if_its_cancel_was_requested() -> None:
+    run = start_graph({"a": "", "b": "a"})
+    noop.enqueue()
+    first, other = claim_ready(register_worker())
+    job_operations.cancel([first.id], reason="by ada")
+    settle([Ending(one, SKIPPED) for one in (first, other)])
+    reasons = list(Job.objects.order_by("pk").values_list("step", "status", "skipped", "reason"))
+    assert reasons == [
+        ("a", "cancelled", "unneeded", "skipped: no rows"),
+        ("b", "cancelled", "unneeded", "skipped: a was skipped"),
+        (None, "cancelled", None, "skipped: no rows"),
+    ]
+    assert (reread(run).status, reread(run).reason) == ("succeeded", "")
 
 
 @pytest.mark.django_db

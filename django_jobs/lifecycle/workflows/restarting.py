@@ -70,10 +70,16 @@ BROKEN_EDGE = f"""
 CHILDREN = """
 SELECT DISTINCT child_id FROM django_jobs_dependency WHERE parent_id = ANY(%(ids)s::bigint[])
 """
+# One that had begun skipped itself. As in RESTART it is not delayed a second time.
 BRING_BACK = f"""
 WITH broken AS MATERIALIZED ({BROKEN_EDGE})
 UPDATE django_jobs_job AS job
-SET status = 'waiting', prerequisites = 0, finished_at = NULL, skipped = NULL, reason = ''
+SET status = 'waiting', prerequisites = 0, finished_at = NULL, skipped = NULL, reason = '',
+    failures = 0, crashes = 0, cancel_requested_at = NULL, force_requested_at = NULL,
+    available_at = CASE WHEN job.attempt > 0 THEN job.created_at ELSE job.available_at END,
+    rank = job.rank - CASE WHEN job.attempt > 0
+        THEN date_part('epoch', job.available_at - job.created_at) ELSE 0 END,
+    expires_at = CASE WHEN job.attempt = 0 THEN job.expires_at END
 WHERE job.id = ANY(%(ids)s::bigint[]) AND job.workflow_run_id = %(run)s
   AND job.status = 'cancelled' AND job.skipped IN ('failed', 'unneeded')
   AND job.id NOT IN (SELECT child FROM broken)

@@ -260,6 +260,21 @@ class TestRetry:
         assert states(run)["c"] == "succeeded"
         assert ended(run) == ("succeeded", "")
 
+    def test_a_step_that_skipped_itself_decides_again(self) -> None:
+        """At once: what it was delayed by, and the time until it opened, are over."""
+        skipped = Cancelled(reason="skipped: no rows", skipped=True)
+        run = failed_graph({"a": "", "b": "*a", "c": "b"}, {"a": DEAD, "b": skipped})
+        assert states(run) == {"a": "dead", **dict.fromkeys("bc", "cancelled (unneeded)")}
+        run_sql(
+            "UPDATE django_jobs_job SET failures = 1, cancel_requested_at = now(), "
+            "created_at = created_at - interval '1 minute' WHERE step = 'b'"
+        )
+        assert retry(run) is None
+        assert states(run) == {"a": "ready", "b": "waiting", "c": "waiting"}
+        assert finish() == ["a", "b", "c"]
+        assert (step(run, "b").failures, step(run, "b").cancel_requested_at) == (0, None)
+        assert ended(run) == ("succeeded", "")
+
     def test_a_step_that_waits_counts_its_parent_again(self) -> None:
         run = start_graph({"a": "", "b": "", "c": "-a b", "d": "*a b"})
         worker = register_worker()
