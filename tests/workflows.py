@@ -17,15 +17,16 @@ WHEN = {"+": When.SUCCEEDED, "-": When.FAILED, "*": When.FINISHED}
 
 def steps_of(graph: Mapping[str, str], **options: Any) -> list[NewStep]:
     """The steps of a graph: of each, the names of those that it waits for. A name with ``-`` in
-    front has to fail, one with ``*`` to end."""
+    front has to fail, one with ``*`` to end. One that ends with ``?`` is optional."""
     new = noop.using(**options).request()
-    places = {name: place for place, name in enumerate(graph)}
+    places = {name.rstrip("?"): place for place, name in enumerate(graph)}
     return [
         NewStep(
-            name=name,
+            name=name.rstrip("?"),
             new=new,
             payload="{}",
             after={places[one.lstrip("-*")]: _when(one) for one in after.split()},
+            optional=name.endswith("?"),
         )
         for name, after in graph.items()
     ]

@@ -32,7 +32,8 @@ class Step:
     """A step. Made by ``Workflow.step()``, or by ``job_type.step()`` for a chain or a group.
 
     ``after`` has what each parent's end has to be, by the parent's name; ``takes`` the name of the
-    step whose result an argument gets. A step equals itself only.
+    step whose result an argument gets. ``details`` are further keys of the stored graph. A step
+    equals itself only.
     """
 
     name: str
@@ -46,6 +47,11 @@ class Step:
 
     def __repr__(self) -> str:
         return f"<Step {self.name}>"
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is skipped where it would be dead."""
+        return "optional" in self.details
 
     def named(self, name: str) -> Step:
         """The same step with another name, for a chain or a group."""

@@ -137,6 +137,12 @@ def decide(
             assert_never(outcome)
 
 
+def passed_over(decision: Decision) -> Decision:
+    """The same for a step that would be dead, and is optional."""
+    reason = f"skipped: it is optional; {decision.reason}"
+    return replace(decision, status=JobState.CANCELLED, skipped=Skipped.PASSED, reason=reason)
+
+
 def _bounded(seconds: float, longest: float) -> float:
     return min(max(seconds, 0.0), longest) if seconds == seconds else longest  # NaN is not itself
 

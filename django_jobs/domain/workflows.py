@@ -28,7 +28,7 @@ class When(StrEnum):
 class Skipped(StrEnum):
     """Why a step was skipped. ``FAILED``: one that it needs failed. ``UNNEEDED``: it is for the
     failure of one that did not fail, or its handler skipped it. ``PASSED``: a person skipped it,
-    and the run continues."""
+    or it is optional and would be dead, and the run continues."""
 
     FAILED = "failed"
     UNNEEDED = "unneeded"
@@ -45,7 +45,7 @@ class Fate(StrEnum):
 
 def fate_of(status: JobState, skipped: Skipped | None = None) -> Fate:
     """The fate of a step that ended with this status. A cancelled step counts as failed, unless it
-    was skipped as unneeded or by a person."""
+    was skipped as unneeded or passed over."""
     if status == JobState.SUCCEEDED or skipped == Skipped.PASSED:
         return Fate.SUCCEEDED
     return Fate.UNNEEDED if skipped == Skipped.UNNEEDED else Fate.FAILED

@@ -276,8 +276,8 @@ def _drop(statement: str, parameters: dict[str, Any], full: str) -> Dropped:
     reason = f"dropped: {full} was full"
     with transaction.atomic(using=jobs_connection().alias):
         rows = fetch(statement, {**parameters, "reason": reason})
-        follow_dropped((id_, run) for id_, _, _, run, _ in rows)
-        keyed = [(queue, key, id_) for id_, _, key, _, queue in rows if key is not None]
+        follow_dropped((id_, run, skipped) for id_, _, _, run, _, skipped in rows)
+        keyed = [(queue, key, id_) for id_, _, key, _, queue, _ in rows if key is not None]
         for queue in {queue for queue, _, _ in keyed}:
             keys, ids = zip(*((key, id_) for of, key, id_ in keyed if of == queue), strict=True)
             execute(FREE_KEYS, {"queue": queue, "keys": list(keys), "ids": list(ids)})

@@ -113,12 +113,13 @@ WITH RECURSIVE {ctes}range AS MATERIALIZED ({ranges}
       AND status NOT IN ('waiting', 'scheduled', 'running', 'dead'{"" if ready else ", 'ready'"})
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job AS job SET status = {DROPPED}, finished_at = clock_timestamp(),
+UPDATE django_jobs_job AS job SET {DROPPED}, finished_at = clock_timestamp(),
     reason = %(reason)s
 WHERE job.id = ANY(ARRAY(SELECT id FROM locked))
   AND job.status NOT IN ('waiting', 'scheduled', 'running', 'dead')
   AND job.{IN_LIVE}
-RETURNING job.id, job.finished_at, job.idempotency_key, job.workflow_run_id, job.queue
+RETURNING job.id, job.finished_at, job.idempotency_key, job.workflow_run_id, job.queue,
+    job.skipped
 """
 
 

@@ -51,9 +51,15 @@ can run, keeps its place and is passed over."""
 AT_THE_GATES = "CASE WHEN job.gates IS NULL THEN 'ready' ELSE 'blocked' END"
 """The status of a job that may start but for its gates."""
 
-DROPPED = "CASE WHEN job.workflow_run_id IS NULL THEN 'cancelled' ELSE 'dead' END"
-"""The status of a job that the system drops, not a person. A step has failed, so that its run fails
-with it and undoes what succeeded."""
+OPTIONAL = "django_jobs.optional"
+"""A header of a step that is skipped where it would be dead."""
+
+PASSED = f"(job.workflow_run_id IS NOT NULL AND jsonb_exists(job.headers, '{OPTIONAL}'))"
+DROPPED = f"""status = CASE WHEN job.workflow_run_id IS NULL OR {PASSED} THEN 'cancelled'
+                  ELSE 'dead' END,
+    skipped = CASE WHEN {PASSED} THEN 'passed' END"""
+"""Of the SET for a job that the system drops, not a person. A step has failed, so that its run
+fails with it and undoes what succeeded, unless it is optional."""
 
 MOST_REPLAYS = 100
 """Replays that the headers of a job keep, the last ones; its ``replays`` counts all. Each settle
@@ -302,6 +308,11 @@ class ClaimedJob(NamedTuple):
         """Seconds, as its job type declares them now."""
         job_type = registry.find(self.job_type)
         return None if job_type is None else job_type.retry_for
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is a step that is skipped where it would be dead."""
+        return self.workflow_run_id is not None and OPTIONAL in (_object_of(self.headers) or ())
 
     @property
     def is_suspect(self) -> bool:

@@ -303,9 +303,16 @@ def follow_cancelled(jobs: Iterable[tuple[int, int | None]]) -> None:
     _follow([EndedStep(id_, run, Fate.FAILED, True) for id_, run in jobs if run is not None])
 
 
-def follow_dropped(jobs: Iterable[tuple[int, int | None]]) -> None:
-    """The same after the system dropped jobs: a step among them has failed."""
-    _follow([EndedStep(id_, run, Fate.FAILED) for id_, run in jobs if run is not None])
+def follow_dropped(jobs: Iterable[tuple[int, int | None, str | None]]) -> None:
+    """The same after the system dropped jobs, each with why it counts as skipped: a step among them
+    that does not has failed."""
+    _follow(
+        [
+            EndedStep(id_, run, Fate.SUCCEEDED if skipped else Fate.FAILED)
+            for id_, run, skipped in jobs
+            if run is not None
+        ]
+    )
 
 
 def _follow(ended: Sequence[EndedStep]) -> None:

@@ -16,14 +16,14 @@ from typing import Any
 from django.db import transaction
 
 from ..domain.breaker import is_failure, says_something
-from ..domain.decisions import Decision, Facts, decide
+from ..domain.decisions import Decision, Facts, decide, passed_over
 from ..domain.errors import MAX_MESSAGE, clean, cut
 from ..domain.gates import parse
 from ..domain.numbers import AGEING_WEIGHT
 from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..domain.run_log import ALL_OF_ITS_TIME, RunCost
 from ..domain.states import FINAL, JobState, RunState
-from ..domain.workflows import fate_of
+from ..domain.workflows import Skipped, fate_of
 from ..models import Job, Queue
 from ..models.database import fetch, jobs_connection, repeat_conflicts
 from ..models.queue import is_queue_name
@@ -352,6 +352,8 @@ def _decide(ending: Ending, now: float | None, seen: Mapping[str, Seen] = NOTHIN
     facts = job.facts(cancel_requested=cancel, down=down, started=started)
     time_now = job.time_at(ending.finished) if now is None else now
     decision = decide(facts, ending.outcome, time_now)
+    if decision.status == JobState.DEAD and job.is_optional:
+        return passed_over(decision)
     return decision if decision.queue is None else admitted(decision, job, ending.stays)
 
 
@@ -419,7 +421,8 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
             row["cpu_seconds"] = row.get("ran")
     if status in FINAL:
         row["final"] = True
-    if status in CANCEL_NO_MATTER or ending.cancel_requested:
+    is_passed = decision.skipped == Skipped.PASSED  # if a person cancels it, it is cancelled
+    if (status in CANCEL_NO_MATTER and not is_passed) or ending.cancel_requested:
         row["cancel_no_matter"] = True
     row |= {
         "failures": decision.failures,

@@ -19,6 +19,7 @@ from .job_columns import (
     COMMON_COLUMNS,
     GATE_COLUMNS,
     NOW,
+    OPTIONAL,
     NewJobs,
     gate_values,
     listed,
@@ -64,7 +65,8 @@ class NewStep:
 
     ``after`` has the places of the steps that it waits for, among those that are inserted with it,
     each with how that one has to end. ``takes`` has, for some of these, the arguments that get
-    their results. Besides it waits for ``others`` that are added later.
+    their results. Besides it waits for ``others`` that are added later. One that is ``optional`` is
+    skipped where it would be dead.
     """
 
     name: str
@@ -74,6 +76,7 @@ class NewStep:
     after: Mapping[int, When] = field(default_factory=dict)
     takes: Mapping[int, Sequence[str]] = field(default_factory=dict)
     others: int = 0
+    optional: bool = False
 
     @property
     def prerequisites(self) -> int:
@@ -93,15 +96,15 @@ def insert_steps(run: int, steps: Sequence[NewStep], taken: Iterable[Taken] = ()
     ``taken`` has what they take of steps that have ended.
     """
     ((ids, now, epoch),) = fetch(ALLOCATE, {"count": len(steps)})
-    common: dict[tuple[int, bool], str] = {}
+    common: dict[tuple[int, bool, bool], str] = {}
     rows: list[str] = []
     hints: set[str] = set()
     for id_, step in zip(ids, steps, strict=True):
         new, prerequisites = step.new, step.prerequisites
-        key = id(new), bool(prerequisites)
+        key = id(new), bool(prerequisites), step.optional
         if key not in common:
-            columns = _with_date(new.columns) if prerequisites and new.run_at else new.columns
-            common[key] = fields_of(columns.values())
+            marks = {AT_ITS_RUN_AT: prerequisites and new.run_at, OPTIONAL: step.optional}
+            common[key] = fields_of(_marked(new.columns, marks).values())
         due = new.run_at or now + timedelta(seconds=new.delay)
         status = "waiting" if prerequisites else _first_status(due > now, step.gates)
         rank = epoch + (due - now).total_seconds() - new.priority * new.weight
@@ -136,9 +139,13 @@ def first_among(steps: Sequence[NewStep]) -> list[tuple[NewJobs, list[Gates | No
     ]
 
 
-def _with_date(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a step that waits for others, and is due at a date and not after a delay."""
-    headers = {**json.loads(columns["headers"]), AT_ITS_RUN_AT: True}
+def _marked(columns: Mapping[str, Any], marks: Mapping[str, object]) -> Mapping[str, Any]:
+    """The columns of a step with those headers that are true of it."""
+    if not any(marks.values()):
+        return columns
+    headers = json.loads(columns["headers"]) | {
+        name: True for name, is_so in marks.items() if is_so
+    }
     return {**columns, "headers": json.dumps(headers)}
 
 

@@ -746,7 +746,7 @@ class Migration(migrations.Migration):
                     "skipped",
                     models.CharField(
                         blank=True,
-                        choices=[("failed", "a step before it failed"), ("unneeded", "not needed"), ("passed", "by a person")],
+                        choices=[("failed", "a step before it failed"), ("unneeded", "not needed"), ("passed", "passed over")],
                         max_length=8,
                         null=True,
                         verbose_name="skipped",

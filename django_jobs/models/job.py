@@ -44,7 +44,7 @@ class StepSkipped(models.TextChoices):
 
     FAILED = Skipped.FAILED.value, _("a step before it failed")
     UNNEEDED = Skipped.UNNEEDED.value, _("not needed")
-    PASSED = Skipped.PASSED.value, _("by a person")
+    PASSED = Skipped.PASSED.value, _("passed over")
 
 
 class Job(models.Model):

@@ -158,6 +158,20 @@ def test_two_parents_that_end_in_one_batch_open_their_child_once() -> None:
             "succeeded",
             id="a step that skips itself is not needed, and the run succeeds",
         ),
+        pytest.param(
+            {"a": "", "b?": "a", "c": "b", "d": "*b"},
+            {"b": DEAD},
+            {"a": "succeeded", "b": "cancelled (passed)", "c": "succeeded", "d": "succeeded"},
+            "succeeded",
+            id="an optional step is passed over where it would be dead",
+        ),
+        pytest.param(
+            {"a?": "", "b": "a"},
+            {"a": Cancelled(reason="no")},
+            {"a": "cancelled", "b": "cancelled (failed)"},
+            "cancelled",
+            id="an optional step that was cancelled counts as failed",
+        ),
     ],
 )
 def test_what_cannot_run_is_skipped(
@@ -207,6 +221,31 @@ def test_a_step_that_skips_itself_says_why_even_if_its_cancel_was_requested() ->
         (None, "cancelled", None, "skipped: no rows"),
     ]
     assert (reread(run).status, reread(run).reason) == ("succeeded", "")
+
+
+@pytest.mark.django_db
+def test_an_optional_step_is_passed_over_with_its_last_failure() -> None:
+    run = start_graph({"a?": "", "b": "a"}, max_attempts=2, headers={"trace": "1"})
+    assert finish({"a": failure("the shop is closed")}) == ["a"]
+    assert states(run) == {"a": "scheduled", "b": "waiting"}
+    Job.objects.filter(step="a").update(status="ready")
+    assert finish({"a": failure("the shop is closed")}) == ["a", "b"]
+    passed = step(run, "a")
+    assert (passed.status, passed.skipped) == ("cancelled", "passed")
+    assert passed.reason == "skipped: it is optional; failed 2 of 2 times"
+    assert passed.last_error.endswith("the shop is closed")
+    assert passed.headers == {"trace": "1", "django_jobs.optional": True}
+    assert step(run, "b").headers == {"trace": "1"}
+
+
+@pytest.mark.django_db
+def test_an_optional_step_whose_cancel_came_before_its_failure_was_cancelled() -> None:
+    run = start_graph({"a?": "", "b": "a"})
+    (held,) = claim_ready(register_worker())
+    job_operations.cancel([held.id], reason="by ada")
+    settle_one(held, DEAD)
+    assert states(run) == {"a": "cancelled", "b": "cancelled (failed)"}
+    assert (step(run, "a").reason, reread(run).status) == ("by ada", "cancelled")
 
 
 @pytest.mark.django_db
@@ -359,6 +398,22 @@ def test_a_step_dropped_by_its_full_queue_fails_with_its_run() -> None:
     assert states(run) == {"a": "dead", "b": "cancelled (failed)"}
     assert step(run, "a").reason == "dropped: queue bulk was full"
     assert (reread(run).status, reread(run).reason) == ("failed", "a failed")
+
+
+@pytest.mark.django_db
+def test_an_optional_step_that_is_dropped_is_passed_over() -> None:
+    run = start_graph({"a?": "", "b": "a"}, queue="bulk", priority=-100)
+    Queue.objects.filter(name="bulk").update(max_backlog=1, on_full="drop_lowest")
+    Queue.objects.forget_recent()
+    noop.using(queue="bulk").enqueue()
+    assert states(run) == {"a": "cancelled (passed)", "b": "ready"}
+    assert step(run, "a").reason == "dropped: queue bulk was full"
+
+    gates = Gates(queue="default", key="account:7", on_conflict=OnConflict.DISCARD)
+    noop.using(concurrency_key="account:7").enqueue()
+    run = start(NewRun(name="graph"), [replace(one, gates=gates) for one in steps_of({"a?": ""})])
+    admit_all()
+    assert (states(run), reread(run).status) == ({"a": "cancelled (passed)"}, "succeeded")
 
 
 @pytest.mark.django_db

@@ -92,7 +92,14 @@ class DeclaredSteps:
                     f"{self._where}: step {name!r}: when is 'succeeded', 'failed' or 'finished', "
                     f"not {condition!r}{hint and f'; {hint}'}"
                 )
-        return {self.name_of(one, name): When(condition) for one, condition in given.items()}
+        edges = {self.name_of(one, name): When(condition) for one, condition in given.items()}
+        for parent, condition in edges.items():
+            if condition == When.FAILED and self.named(parent).is_optional:
+                raise WorkflowError(
+                    f"{self._where}: step {name!r}: {parent!r} is optional, so it never counts as "
+                    "failed; use when='finished'"
+                )
+        return edges
 
     def name_of(self, reference: Any, name: str) -> str:
         """The name of a step that the step ``name`` refers to. Raises :class:`WorkflowError`."""

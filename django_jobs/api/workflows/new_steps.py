@@ -101,6 +101,7 @@ def _new_step(
         gates=job_type.gates_of(payload),
         after=after,
         takes=takes,
+        optional=step.is_optional,
     )
 
 

@@ -106,6 +106,7 @@ class Workflow(Startable):
         payload: Mapping[str, Any] | None = None,
         takes: Mapping[str, Reference] | None = None,
         compensate: JobType[..., Any] | None = None,
+        optional: bool = False,
         **using: Any,
     ) -> Step:
         """Add a step that runs a job of ``job_type``; return it.
@@ -118,6 +119,8 @@ class Workflow(Startable):
         - ``takes``: arguments that are results of steps upstream.
         - ``compensate``: a job type that undoes the step after it succeeded, if the run fails. It
           gets the arguments of the step that it has too, and the step's result as ``result``.
+        - ``optional``: where the step would be dead it is skipped, as if a person had done it, so
+          that it does not fail the run. Those after it see a success, without a result.
         - Further options are those of :meth:`JobType.using`, without idempotency keys.
 
         A step is given as such or by its name. Raises :class:`WorkflowError`, and
@@ -150,6 +153,7 @@ class Workflow(Startable):
                 after=edges,
                 takes=sources,
                 compensate=compensate,
+                details={"optional": True} if optional else {},
             )
         )
 

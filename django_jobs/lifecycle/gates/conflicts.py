@@ -30,10 +30,10 @@ WITH picked AS MATERIALIZED (
     LIMIT %(most)s
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job AS job SET status = {DROPPED}, finished_at = clock_timestamp(),
+UPDATE django_jobs_job AS job SET {DROPPED}, finished_at = clock_timestamp(),
     reason = %(reason)s
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked)) AND job.status = 'blocked'
-RETURNING job.id, job.workflow_run_id
+RETURNING job.id, job.workflow_run_id, job.skipped
 """
 # The line is read first: for the newest id the planner would read the primary key from its end.
 NEWEST = """

@@ -66,6 +66,16 @@ def test_a_step_may_wait_for_several_with_a_condition_for_each(workflow: Declare
     assert second.after == {}
 
 
+def test_an_optional_step_is_in_the_graph_and_cannot_fail(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(noop, "first", optional=True)
+    flow.step(noop, "second", optional=False)
+    assert [step.get("optional") for step in flow.graph["steps"]] == [True, None]
+    assert "optional" not in flow.graph["steps"][1]
+    with pytest.raises(WorkflowError, match="'first' is optional, so it never counts as failed"):
+        flow.step(noop, "sorry", after={"second": "failed", "first": "failed"})
+
+
 def test_start_takes_what_no_step_gives(fulfil: Workflow) -> None:
     assert str(fulfil.signature) == (
         "(*, order_id: 'int', warehouse: 'str' = 'main', express: 'bool' = False)"
