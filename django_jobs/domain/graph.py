@@ -126,18 +126,22 @@ def fingerprint(graph: Document) -> str:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """How a new graph differs from an old one, by the names of steps. ``changed`` has the keys
-    that differ."""
+    that differ, and ``options`` those of the whole graph."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.changed)
+        return bool(self.added or self.removed or self.changed or self.options)
 
     def __str__(self) -> str:
         changed = [f"{name} ({', '.join(keys)})" for name, keys in self.changed.items()]
-        parts = (("added", self.added), ("removed", self.removed), ("changed", changed))
+        parts = (
+            *(("added", self.added), ("removed", self.removed)),
+            ("changed", [*changed, *self.options]),
+        )
         return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
 
 
@@ -154,6 +158,9 @@ def difference(old: Document, new: Document) -> Difference:
         added=tuple(name for name in after if name not in before),
         removed=tuple(name for name in before if name not in after),
         changed=changed,
+        options=tuple(
+            key for key in sorted((old | new).keys() - {"steps"}) if _differ(key, old, new)
+        ),
     )
 
 

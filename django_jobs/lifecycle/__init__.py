@@ -15,6 +15,7 @@ pausing        ready -> blocked: jobs that nobody claims give up the slots of th
 known_types    the job types that running workers can run, for gates/, settling and pausing
 settling       running -> what follows, with a run; gives back jobs that never started
 settling_statements  the statements of settling
+cancelling     cancels jobs that have not begun, and asks the others to stop
 opening        waiting -> ready or cancelled: the steps after those that ended; ends runs
 compensating   inserts the jobs that undo what succeeded of a failed run
 step_insert    inserts the steps of a run by COPY; the columns that an opening step changes

@@ -21,7 +21,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..domain.workflows import Fate, Skipped
-from ..models.database import REFUSALS, ChangedMeanwhile, fetch, fetch_last, jobs_connection
+from ..models.database import (
+    REFUSALS,
+    ChangedMeanwhile,
+    execute,
+    fetch,
+    fetch_last,
+    jobs_connection,
+)
 from ..signals import worker_event, workflow_finished
 from .compensating import compensate, note_failed, note_refused
 from .job_columns import as_array
@@ -94,6 +101,15 @@ SELECT 'last', run, NULL, NULL, count(*) FILTER (WHERE id NOT IN (SELECT parent 
 FROM ended
 WHERE id NOT IN (SELECT parent FROM edge WHERE child IN (SELECT id FROM locked))
 GROUP BY run
+UNION ALL
+SELECT 'stops', run.id, dead.step, NULL, NULL
+FROM django_jobs_workflowrun AS run, LATERAL (
+    SELECT min(job.step) AS step FROM django_jobs_job_live AS job
+    WHERE job.id = ANY(ARRAY(SELECT id FROM ended WHERE ended.run = run.id AND fate = 'failed'))
+      AND job.status = 'dead') AS dead
+WHERE run.id = ANY(ARRAY(SELECT run FROM ended WHERE fate = 'failed'))
+  AND run.on_failure = 'cancel' AND run.cancel_requested_at IS NULL
+  AND run.compensations ->> 'begun' IS NULL AND dead.step IS NOT NULL
 """
 
 # The same in half the time, for steps that succeeded. Changes nothing if one that comes after them
@@ -145,13 +161,23 @@ SELECT id FROM django_jobs_workflowrun WHERE id = ANY(%(runs)s::bigint[]) ORDER 
 FOR NO KEY UPDATE
 """
 
+# As after the cancel of a person, no step starts again until all have ended, and maintenance
+# cancels those that were locked. Unlike then the run fails, and undoes what succeeded. A cancel
+# that a person has requested meanwhile stays.
+STOP = """
+UPDATE django_jobs_workflowrun
+SET on_failure = 'stopping', cancel_requested_at = clock_timestamp(), reason = %(reason)s
+WHERE id = %(run)s AND on_failure = 'cancel' AND cancel_requested_at IS NULL
+"""
+
 # After the lock, so that of two settles that end the last steps the second sees the first. The
 # count says when to look whether a step is live. One that is too low ends no run too early. It is
 # reported, and counts as 0: with the check of the column, all endings of the settle would be lost.
 # One that is too high looks like that of a run with live steps, without a look at them at each end;
 # ``stuck`` finds it. Dead steps are in the partition of the live ones. Three are
 # named, failed compensations first: what these should have undone stays done. What a person cancels
-# is neither failed nor undone. The ids are named three times, or the planner may read all runs.
+# is neither failed nor undone. One that was stopping has stopped: what undoes its steps may run.
+# The ids are named three times, or the planner may read all runs.
 COUNT_ENDS = """
 WITH input AS MATERIALIZED (
     SELECT id, ends, cancelled FROM unnest(
@@ -161,7 +187,8 @@ WITH input AS MATERIALIZED (
     SELECT run.id, greatest(run.ends_left - input.ends, 0) AS ends_left,
         CASE WHEN run.reason = '' AND input.cancelled THEN 'a step was cancelled'
              ELSE run.reason END AS reason,
-        run.cancel_requested_at IS NOT NULL AS stopped,
+        run.on_failure = 'stopping' AS stopping,
+        run.cancel_requested_at IS NOT NULL AND run.on_failure <> 'stopping' AS stopped,
         CASE WHEN %(undo)s THEN run.compensations END AS compensations,
         (run.compensations ->> 'begun')::bigint AS begun, run.ends_left < input.ends AS is_too_low,
         run.status = 'running' AND (run.ends_left <= input.ends OR %(look)s) AND NOT EXISTS (
@@ -183,9 +210,12 @@ WITH input AS MATERIALIZED (
 UPDATE django_jobs_workflowrun AS run
 SET ends_left = ended.ends_left, reason = ended.reason,
     status = coalesce(ended.status, run.status),
-    finished_at = CASE WHEN ended.status IS NULL THEN run.finished_at ELSE clock_timestamp() END
+    finished_at = CASE WHEN ended.status IS NULL THEN run.finished_at ELSE clock_timestamp() END,
+    on_failure = CASE WHEN ended.has_stopped THEN 'cancel' ELSE run.on_failure END,
+    cancel_requested_at = CASE WHEN NOT ended.has_stopped THEN run.cancel_requested_at END
 FROM (
     SELECT counted.id, counted.ends_left, failed.compensations,
+        counted.is_over AND counted.stopping AS has_stopped,
         counted.begun IS NOT NULL AS undoing, counted.is_too_low,
         CASE WHEN failed.compensations IS NULL THEN coalesce(failed.reason, counted.reason)
              ELSE counted.reason END AS reason,
@@ -239,6 +269,7 @@ def open_next(ended: Sequence[EndedStep]) -> Opened:
     opened = Opened()
     ends: Counter[int] = Counter()
     cancelled = {step.run for step in ended if step.cancelled}
+    stops: dict[int, str] = {}
     levels: deque[Sequence[EndedStep]] = deque([ended] if ended else [])
     absent: set[int] = set()
     while levels:
@@ -259,10 +290,26 @@ def open_next(ended: Sequence[EndedStep]) -> Opened:
                     ends[number] += 0  # locks the run
                 case "last":
                     ends[id_] += number
+                case "stops":
+                    stops[id_] = f"cancelled: {queue} failed"
         levels.extend(_skip(broken[at : at + PAGE]) for at in range(0, len(broken), PAGE))
+    if stops:
+        _stop(stops, ends, cancelled)
     if ends or cancelled:
         count_ends(ends, cancelled, absent)
     return opened
+
+
+def _stop(stops: Mapping[int, str], ends: Counter[int], cancelled: Set[int]) -> None:
+    """Cancel what is left of these runs, each with the reason. They end as failed with the last
+    step that is asked to stop."""
+    from .cancelling import cancel_free_steps  # a process that enqueues stops no run
+
+    for run, why in stops.items():
+        ends[run] += cancel_free_steps(run, why, PAGE)
+    fetch(LOCK_RUNS, {"runs": as_array(sorted(ends.keys() | cancelled))})
+    for run, why in stops.items():
+        execute(STOP, {"run": run, "reason": why})
 
 
 def _count_down_met(

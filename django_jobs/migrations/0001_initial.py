@@ -593,6 +593,17 @@ class Migration(migrations.Migration):
                         blank=True, editable=False, help_text="The jobs that undo steps if the run fails.", null=True, verbose_name="compensations"
                     ),
                 ),
+                (
+                    "on_failure",
+                    models.CharField(
+                        db_default="continue",
+                        default="continue",
+                        editable=False,
+                        help_text="Whether a dead step cancels the others.",
+                        max_length=8,
+                        verbose_name="on failure",
+                    ),
+                ),
                 ("reason", models.TextField(blank=True, db_default="", default="", verbose_name="reason")),
                 ("cancel_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at")),
                 ("started_at", models.DateTimeField(verbose_name="started at")),

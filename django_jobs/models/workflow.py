@@ -107,6 +107,14 @@ class WorkflowRun(models.Model):
         editable=False,
         help_text=_("The jobs that undo steps if the run fails."),
     )
+    on_failure = models.CharField(
+        _("on failure"),
+        max_length=8,
+        default="continue",
+        db_default="continue",
+        editable=False,
+        help_text=_("Whether a dead step cancels the others."),
+    )
     reason = models.TextField(_("reason"), blank=True, default="", db_default="")
     cancel_requested_at = TimestampField(_("cancel requested at"), null=True, blank=True)
     started_at = TimestampField(_("started at"))

@@ -524,6 +524,7 @@ enqueue("shop.audit", {"text": "night"})
 enqueue("shop.refunds", {"order_id": 7})
 enqueue("shop.prices", {"url": "https://example.com/prices"})
 enqueue("shop.quote", {"order_id": 7})
+enqueue("shop.images", {"image_id": 7})
 # As if it had begun long ago, and the run that it started had ended.
 job = fulfil_as_step.enqueue(1)
 ended = WorkflowRun.objects.create(

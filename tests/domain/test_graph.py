@@ -123,6 +123,8 @@ def test_a_difference_names_the_steps_and_what_changed() -> None:
     assert found == Difference(("ship",), ("pay",), {"charge": ("after", "timeout")})
     assert str(found) == "added: ship; removed: pay; changed: charge (after, timeout)"
     assert not str(Difference())
+    found = difference(old, {**old, "on_failure": "cancel"})
+    assert (found, str(found)) == (Difference(options=("on_failure",)), "changed: on_failure")
 
 
 def test_a_graph_is_json_in_order() -> None:

@@ -17,7 +17,7 @@ from ...domain.workflows import When
 from ...models import StepCondition
 from ...separators import number_text
 from ..base.formatting import NOTHING, badge
-from ..base.json_display import masked, object_of
+from ..base.json_display import masked
 from .drawing import Drawing, Line, Node, draw
 
 CONDITIONS = dict(StepCondition.choices)
@@ -74,9 +74,9 @@ class DeclaredPicture:
     problem: str = ""
 
 
-def declared_steps(text: str | None) -> dict[str, DeclaredStep]:
-    """The steps by name in the JSON of a graph. What is not a step is left out."""
-    stored = object_of(text).get("steps")
+def declared_steps(graph: Mapping[str, Any]) -> dict[str, DeclaredStep]:
+    """The steps by name in a graph. What is not a step is left out."""
+    stored = graph.get("steps")
     steps = [
         _step(one)
         for one in (stored if isinstance(stored, list) else ())
@@ -99,12 +99,13 @@ def _step(document: Mapping[str, Any]) -> DeclaredStep:
 
 
 def difference_of(
-    old: Mapping[str, DeclaredStep], new: Mapping[str, DeclaredStep]
+    before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> tuple[Difference, list[Change]]:
-    """How one version differs from another, and the values that changed, without secrets."""
+    """How one graph differs from another, and the values that changed, without secrets."""
+    old, new = declared_steps(before), declared_steps(after)
     found = difference(
-        {"steps": [dict(step.document) for step in old.values()]},
-        {"steps": [dict(step.document) for step in new.values()]},
+        {**before, "steps": [dict(step.document) for step in old.values()]},
+        {**after, "steps": [dict(step.document) for step in new.values()]},
     )
     changes = [
         Change(
@@ -115,6 +116,10 @@ def difference_of(
         )
         for name, keys in found.changed.items()
         for key in keys
+    ]
+    changes += [
+        Change(name=NOTHING, key=key, before=_value(before, key), after=_value(after, key))
+        for key in found.options
     ]
     return found, changes
 

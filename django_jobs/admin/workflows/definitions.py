@@ -15,7 +15,7 @@ from ...conf import conf
 from ...models import WorkflowDefinition, WorkflowRun
 from ..access.visible import LinksVisible
 from ..base.formatting import NOTHING, change_url, moment_column, text_column
-from ..base.json_display import texts
+from ..base.json_display import object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import CappedCount
 from ..lists.filters import WorkflowFilter
@@ -45,15 +45,15 @@ class WorkflowDefinitionAdmin(LinksVisible, ConsoleAdmin):
         return {"runs_": CappedCount(runs)}
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        from .declared_steps import declared_picture, difference_of
+        from .declared_steps import declared_picture, declared_steps, difference_of
 
-        steps = _steps(obj)
+        graph = _graph(obj)
+        steps = declared_steps(graph)
         other = _compared(obj, request.GET.get(COMPARED, ""))
         context = {**super().page_context(request, obj), "start_url": self._start_url(request, obj)}
         if other is None:
             return {**context, "picture": declared_picture(steps, None)}
-        before = _steps(other)
-        changed, changes = difference_of(before, steps)
+        changed, changes = difference_of(_graph(other), graph)
         return {
             **context,
             "picture": declared_picture(steps, changed),
@@ -118,7 +118,5 @@ def _compared(definition: Any, chosen: str) -> Any:
     return _versions(definition).filter(version__lt=definition.version).first()
 
 
-def _steps(definition: Any) -> Any:
-    from .declared_steps import declared_steps
-
-    return declared_steps(texts(definition, ["graph"])["graph"][0])
+def _graph(definition: Any) -> dict[str, Any]:
+    return object_of(texts(definition, ["graph"])["graph"][0])

@@ -36,8 +36,9 @@ class DeclaredSteps:
     """The steps of one workflow by name. A step names steps that were declared before it, so that
     there is no circle, and a wrong name is refused at its own line."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, options: Document) -> None:
         self._where = where
+        self._options = options
         self._by_name: dict[str, Step] = {}
         self._compensations: set[str] = set()
         self._children: Counter[str] = Counter()
@@ -61,7 +62,7 @@ class DeclaredSteps:
         """The graph as JSON, and its fingerprint. Computed once: for 10,000 steps that takes half a
         second, a third of a start."""
         if self._stored is None:
-            graph = document_of(step.graph_step() for step in self)
+            graph = document_of(step.graph_step() for step in self) | self._options
             self._stored = graph, fingerprint(graph)
         return self._stored
 

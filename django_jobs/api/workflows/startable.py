@@ -34,6 +34,7 @@ class Startable(ABC):
     """A graph of steps that can be started."""
 
     _options = RunOptions()
+    _on_failure = "continue"
 
     @property
     @abstractmethod
@@ -140,6 +141,7 @@ class Startable(ABC):
                 idempotency_key=options.idempotency_key,
                 tenant=options.tenant,
                 compensations=compensations_of(self.steps, arguments, options, str(self)),
+                on_failure=self._on_failure,
             )
             return start(new, steps, self._definition)
 

@@ -40,6 +40,9 @@ class Workflow(Startable):
     A job type of the same name starts a run, for schedules and :func:`enqueue`. ``schedulable``:
     schedules created in the admin may use it. ``tenant`` is that of all steps, as ``@job`` takes
     it: a text with arguments of :meth:`start` in braces, or a function of them.
+
+    With ``on_failure="cancel"`` the first dead step cancels those that have not begun and asks the
+    running ones to stop; then the run fails.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Workflow(Startable):
         version: int = 1,
         schedulable: bool = False,
         tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
+        on_failure: Literal["continue", "cancel"] = "continue",
     ) -> None:
         if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
             raise WorkflowError(
@@ -56,9 +60,16 @@ class Workflow(Startable):
             )
         if not (is_whole(version) and 1 <= version <= HIGHEST_VERSION):
             raise WorkflowError(f"workflow {name}: version is a whole number from 1")
+        if on_failure not in ("continue", "cancel"):
+            raise WorkflowError(
+                f"workflow {name}: on_failure is 'continue' or 'cancel', not {on_failure!r}"
+            )
         self._name = name
         self.version = version
-        self._steps = DeclaredSteps(str(self))
+        self._on_failure = on_failure
+        # Not in the graph by default, so that stored fingerprints stay.
+        options = {} if on_failure == "continue" else {"on_failure": on_failure}
+        self._steps = DeclaredSteps(str(self), options)
         self._start_arguments = StartArguments()
         self._schedulable = schedulable
         self._tenant_rule = name_rule(tenant, "tenant", str(self))

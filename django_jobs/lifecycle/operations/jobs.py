@@ -40,24 +40,6 @@ SELECT id FROM django_jobs_job_live WHERE id = ANY(%(ids)s::bigint[])
 ORDER BY id
 FOR NO KEY UPDATE
 """
-CANCEL_PENDING = """
-UPDATE django_jobs_job SET status = 'cancelled', finished_at = clock_timestamp(),
-    cancel_requested_at = clock_timestamp(), reason = %(reason)s, awaits = NULL
-WHERE id = ANY(%(ids)s::bigint[]) AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
-RETURNING id, workflow_run_id, gates IS NOT NULL
-"""
-# The first reason is kept, and that of a stop by force replaces it. The settle keeps it too.
-ASK_TO_CANCEL = """
-UPDATE django_jobs_job_live
-SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()),
-    force_requested_at = coalesce(
-        force_requested_at, CASE WHEN %(force)s::boolean THEN clock_timestamp() END),
-    reason = CASE WHEN cancel_requested_at IS NULL
-                       OR (%(force)s::boolean AND force_requested_at IS NULL)
-                  THEN %(reason)s ELSE reason END
-WHERE id = ANY(%(ids)s::bigint[]) AND status = 'running'
-RETURNING id
-"""
 REPRIORITIZE = """
 UPDATE django_jobs_job_live AS job SET priority = %(priority)s,
     rank = extract(epoch FROM job.available_at)::float8 - %(priority)s * queue.priority_weight
@@ -164,6 +146,8 @@ def _cancel(
     wanted: list[int], why: str, wait: bool, *, asked: str, force: bool = False
 ) -> OperationResult:
     """Cancel those that do not run with the reason ``why``, and ask the others for ``asked``."""
+    from ..cancelling import ASK_TO_CANCEL, CANCEL_PENDING
+
     request = {"reason": asked[:MAX_MESSAGE], "force": force}
     with transaction.atomic(using=jobs_connection().alias):
         locking = LOCK_JOBS if wait else f"{LOCK_JOBS} SKIP LOCKED"

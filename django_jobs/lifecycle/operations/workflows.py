@@ -23,7 +23,6 @@ from ...domain.workflows import WorkflowState
 from ...exceptions import OperationRefused
 from ...models import Job, WorkflowRun
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
-from ..notifying import CANCELLED, notify_after_commit
 from ..opening import count_ends
 from ..workflows.restarting import (
     SeenRun,
@@ -34,8 +33,6 @@ from ..workflows.restarting import (
     see_run,
 )
 from .jobs import (
-    ASK_TO_CANCEL,
-    CANCEL_PENDING,
     LOCK_JOBS,
     NEEDED,
     Actor,
@@ -87,19 +84,20 @@ LIMIT %(most)s
 ANY_CANCEL = """EXISTS (
     SELECT FROM django_jobs_workflowrun
     WHERE status = 'running' AND cancel_requested_at IS NOT NULL)"""
-LOCK_FREE_RUN = """
-SELECT id FROM django_jobs_workflowrun WHERE id = %(run)s FOR NO KEY UPDATE SKIP LOCKED
+# Unless its last step has ended since: what undoes the others is not cancelled.
+LOCK_CANCELLED_RUN = """
+SELECT id FROM django_jobs_workflowrun
+WHERE id = %(run)s AND status = 'running' AND cancel_requested_at IS NOT NULL
+FOR NO KEY UPDATE SKIP LOCKED
 """
+# Of one that stops because a step is dead too: then it ends as cancelled, and undoes nothing.
 REQUEST_CANCEL = """
 UPDATE django_jobs_workflowrun
 SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()),
-    reason = CASE WHEN cancel_requested_at IS NULL THEN %(reason)s ELSE reason END
+    reason = CASE WHEN cancel_requested_at IS NULL OR on_failure = 'stopping' THEN %(reason)s
+                  ELSE reason END,
+    on_failure = CASE on_failure WHEN 'stopping' THEN 'cancel' ELSE on_failure END
 WHERE id = %(run)s AND status = 'running'
-"""
-ENDS_AMONG = """
-SELECT count(*) FROM unnest(%(ids)s::bigint[]) AS step (id)
-WHERE NOT EXISTS (
-    SELECT 1 FROM django_jobs_dependency AS edge WHERE edge.parent_id = step.id OFFSET 0)
 """
 
 
@@ -258,30 +256,27 @@ def _walk(run: int, statuses: Sequence[str]) -> Iterator[list[int]]:
 @repeat_conflicts
 def _cancel_steps(run: int, ids: list[int], why: str) -> bool:
     """Cancel some steps of a run, and the run with them. False if it has ended."""
+    from ..cancelling import cancel_steps
+
     with transaction.atomic(using=jobs_connection().alias):
         locked = [id_ for (id_,) in fetch(LOCK_JOBS, {"ids": ids})]
-        return _cancel_locked(run, locked, why, look=not ids)  # no step is left to cancel
+        ends = cancel_steps(locked, why)
+        requested = execute(REQUEST_CANCEL, {"run": run, "reason": why}) > 0
+        count_ends({run: ends}, look=not ids)  # no step is left to cancel
+    return requested
 
 
 @repeat_conflicts
 def _cancel_free_steps(run: int, ids: list[int], why: str) -> int:
     """The same without waiting for a lock; returns how many of the steps were free."""
+    from ..cancelling import cancel_steps
+
     with transaction.atomic(using=jobs_connection().alias):
         locked = [id_ for (id_,) in fetch(f"{LOCK_JOBS} SKIP LOCKED", {"ids": ids})]
-        if (ids and not locked) or not fetch(LOCK_FREE_RUN, {"run": run}):
+        if (ids and not locked) or not fetch(LOCK_CANCELLED_RUN, {"run": run}):
             return 0
-        _cancel_locked(run, locked, why, look=not ids)
+        count_ends({run: cancel_steps(locked, why)}, look=not ids)
         return len(locked)
-
-
-def _cancel_locked(run: int, ids: list[int], why: str, *, look: bool) -> bool:
-    cancelled = [id_ for id_, *_ in fetch(CANCEL_PENDING, {"ids": ids, "reason": why})]
-    if fetch(ASK_TO_CANCEL, {"ids": ids, "reason": why, "force": False}):
-        notify_after_commit(CANCELLED)
-    ((ends,),) = fetch(ENDS_AMONG, {"ids": cancelled})
-    requested = execute(REQUEST_CANCEL, {"run": run, "reason": why}) > 0
-    count_ends({run: ends}, look=look)
-    return requested
 
 
 @repeat_conflicts

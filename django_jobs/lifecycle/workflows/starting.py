@@ -21,10 +21,10 @@ RUN_TABLE = "django_jobs_workflowrun"
 INSERT_RUN = f"""
 INSERT INTO {RUN_TABLE} (
     definition_id, name, status, payload, idempotency_key, tenant, ends_left, compensations,
-    started_at)
+    on_failure, started_at)
 VALUES (
     %(definition)s, %(name)s, 'running', %(payload)s::jsonb, %(key)s, %(tenant)s, %(ends)s,
-    %(compensations)s::jsonb, {NOW})
+    %(compensations)s::jsonb, %(on_failure)s, {NOW})
 ON CONFLICT (name, idempotency_key) WHERE idempotency_key IS NOT NULL AND status = 'running'
     DO NOTHING
 RETURNING id
@@ -34,7 +34,8 @@ RETURNING id
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
     """A run to start. ``payload`` and ``compensations`` are JSON text; the latter is made by
-    :func:`~django_jobs.lifecycle.compensating.as_json`."""
+    :func:`~django_jobs.lifecycle.compensating.as_json`. With ``on_failure="cancel"`` the first dead
+    step cancels the others."""
 
     name: str
     definition: int | None = None
@@ -42,6 +43,7 @@ class NewRun:
     idempotency_key: str | None = None
     tenant: str | None = None
     compensations: str | None = None
+    on_failure: str = "continue"
 
 
 def start(
@@ -64,6 +66,7 @@ def start(
         "tenant": new.tenant,
         "ends": ends_among(steps),
         "compensations": new.compensations,
+        "on_failure": new.on_failure,
     }
     runs = WorkflowRun.objects.using(conf().database)
     with transaction.atomic(using=jobs_connection().alias):

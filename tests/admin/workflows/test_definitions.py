@@ -118,6 +118,18 @@ def test_a_version_is_compared_with_the_one_before(page: Page) -> None:
     assert "Changes from" not in read(page, first)
 
 
+def test_a_change_of_the_whole_graph_is_named(page: Page) -> None:
+    definition_of("orders", declared("reserve"))
+    row = definition_of("orders", declared("reserve"), version=2)
+    row.graph["on_failure"] = "cancel"
+    row.save()
+    text = read(page, row)
+    assert "The graphs are equal" not in text
+    assert re.findall(r"<td>on_failure</td> <td.*?>(.*?)</td> <td.*?>(.*?)</td>", text) == [
+        ("-", '"cancel"')
+    ]
+
+
 def test_any_two_versions_are_compared(page: Page) -> None:
     first, _second, third = three_versions()
     text = read(page, third, "?compare=1")

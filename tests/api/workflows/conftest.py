@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,9 @@ def workflow() -> Iterator[Callable[..., Workflow]]:
     """Declares a workflow that is forgotten after the test."""
     names = set()
 
-    def declare(name: str = "test.flow", version: int = 1, tenant: str | None = None) -> Workflow:
+    def declare(name: str = "test.flow", **options: Any) -> Workflow:
         names.add(name)
-        return Workflow(name, version=version, tenant=tenant)
+        return Workflow(name, **options)
 
     yield declare
     for name in names:

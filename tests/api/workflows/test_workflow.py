@@ -276,6 +276,21 @@ def test_a_step_is_a_job_type(workflow: Declare, given: Any) -> None:
         flow.step(noop, compensate=given or "app.noop")
 
 
+@pytest.mark.django_db
+def test_the_graph_has_what_a_failure_does_only_if_it_is_not_the_default(
+    workflow: Declare,
+) -> None:
+    plain, strict = workflow("plain"), workflow("strict", on_failure="cancel")
+    assert (plain.graph, strict.graph) == ({"steps": []}, {"steps": [], "on_failure": "cancel"})
+    assert plain.fingerprint != strict.fingerprint
+    for flow in (plain, strict):
+        flow.step(noop)
+    runs = [flow.using(tenant="acme").start() for flow in (plain, strict)]
+    assert [run.on_failure for run in runs] == ["continue", "cancel"]
+    with pytest.raises(WorkflowError, match="on_failure is 'continue' or 'cancel', not 'stop'"):
+        workflow("wrong", on_failure="stop")
+
+
 @pytest.mark.parametrize(
     ("name", "version"), [("", 1), (7, 1), ("a" * 201, 1), ("a", 0), ("a", True), ("a", "1")]
 )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_jobs.lifecycle import compensating, opening, waits
+from django_jobs.lifecycle import cancelling, compensating, opening, waits
 from django_jobs.lifecycle.operations import dead_letters, signals
 from django_jobs.lifecycle.operations import workflows as operations
 from django_jobs.lifecycle.workflows import restarting, results, spawning, stuck
@@ -93,6 +93,8 @@ def rows(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[
 
 STATEMENTS: dict[str, str] = {
     "opening.COUNT_DOWN": opening.COUNT_DOWN,
+    "opening.COUNT_DOWN after failures": opening.COUNT_DOWN,
+    "opening.STOP": opening.STOP,
     "opening.COUNT_DOWN_MET": opening.COUNT_DOWN_MET,
     "opening.BACK": opening.BACK,
     "opening.SKIP": opening.SKIP,
@@ -126,7 +128,8 @@ STATEMENTS: dict[str, str] = {
     "dead_letters.DISMISS": dead_letters.DISMISS,
     "dead_letters.FORGET_FAILED": dead_letters.FORGET_FAILED,
     "operations.TO_CANCEL": operations.TO_CANCEL,
-    "operations.ENDS_AMONG": operations.ENDS_AMONG,
+    "cancelling.ENDS_AMONG": cancelling.ENDS_AMONG,
+    "cancelling.LOCK_FREE_STEPS": cancelling.LOCK_FREE_STEPS,
     "operations.REQUEST_CANCEL": operations.REQUEST_CANCEL,
     "operations.UNFINISHED_CANCELS": operations.UNFINISHED_CANCELS,
     "signals.LOCK": signals.LOCK,
@@ -146,7 +149,7 @@ def parameters(name: str, rows: Rows) -> dict[str, Any]:
         "runs": [rows.run],
         "ids": rows.waiting if name in OF_WAITING else rows.steps,
         "id": rows.waiting[0],
-        "fates": ["succeeded"] * many,
+        "fates": ["failed" if "failures" in name else "succeeded"] * many,
         "failed": [True] * len(rows.waiting),
         "parents": rows.steps[: len(rows.waiting)],
         "ends": 1 if name == "spawning.ADD_ENDS" else [1],
