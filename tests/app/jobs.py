@@ -12,7 +12,7 @@ from pathlib import Path
 
 from django.db import connection, transaction
 
-from django_jobs import Backoff, Cancel, Concurrency, Discard, Retry, Snooze, current_run, job
+from django_jobs import Backoff, Cancel, Concurrency, Discard, Retry, Skip, Snooze, current_run, job
 
 from . import async_jobs as async_jobs
 from . import cost_jobs as cost_jobs
@@ -195,6 +195,8 @@ def ask_for(fate: str, seconds: float = 0) -> str:
             raise Snooze(seconds)
         case "discard":
             raise Discard("hopeless")
+        case "skip":
+            raise Skip("no rows")
         case _:
             raise Cancel("not needed any more")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +14,22 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_jobs.domain.outcomes import Cancelled, Succeeded
+from django_jobs.domain.workflows import When
 from django_jobs.lifecycle import cancelling, opening
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.operations import workflows
 from django_jobs.lifecycle.settling import Ending, settle
+from django_jobs.lifecycle.step_insert import NewStep
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.lifecycle.workflows.stuck import stuck
 from django_jobs.models import Job, WorkflowRun
+from tests.app.jobs import ask_for, hold
+from tests.app.workflow_jobs import fail_at_once
 from tests.factories import claim_ready, failure, in_threads, register_worker, run_sql, settle_one
 from tests.lifecycle.test_opening import finish, reread
 from tests.lifecycle.workflows.test_restarting_races import retry
 from tests.patience import PATIENCE
+from tests.worker.processes import JobWorker, until
 from tests.workflow_account import contradictions
 from tests.workflows import states, step, steps_of
 
@@ -206,3 +213,35 @@ def test_what_another_session_opens_meanwhile_is_cancelled_by_maintenance() -> N
     settle([Ending(one, Cancelled(), cancel_requested=True) for one in (c, e)])
     assert over(run) == ("failed", "a failed", "cancel", False)
     assert contradictions(run_sql) == []
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_skips_passes_over_and_stops(
+    start_worker: Callable[..., JobWorker], tmp_path: Path
+) -> None:
+    """``held`` runs until it is asked to stop, which the end of ``fails`` does."""
+    skips, fails = ask_for.request(), fail_at_once.request()
+    held = json.dumps({"path": str(tmp_path / "held")})
+    steps = [
+        NewStep(name="held", new=hold.request(), payload=held),
+        NewStep(name="skips", new=skips, payload='{"fate": "skip"}'),
+        NewStep(name="unneeded", new=skips, payload="{}", after={1: When.SUCCEEDED}),
+        NewStep(name="optional", new=fails, payload="{}", optional=True, after={1: When.FINISHED}),
+        NewStep(name="fails", new=fails, payload="{}", after={3: When.SUCCEEDED}),
+        NewStep(name="never", new=fails, payload="{}", after={0: When.SUCCEEDED}),
+    ]
+    run = start(NewRun(name="strict", on_failure="cancel"), steps)
+    start_worker("--threads", "2", "-v", "0")
+    until(lambda: reread(run).status != "running")
+    assert states(run) == {
+        "held": "succeeded",
+        "skips": "cancelled (unneeded)",
+        "unneeded": "cancelled (unneeded)",
+        "optional": "cancelled (passed)",
+        "fails": "dead",
+        "never": "cancelled",
+    }
+    assert step(run, "held").result == "stopped"
+    assert step(run, "optional").reason == "skipped: it is optional; failed 1 of 1 times"
+    assert over(run) == ("failed", "fails failed", "cancel", False)
