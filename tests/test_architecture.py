@@ -48,19 +48,19 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 972,
-    "admin": 15_629,
+    "admin": 15_867,
     "api": 4_608,
     "backend": 1_127,
     "checks": 986,
     "contrib": 4_593,
     "doctor": 2_695,
     "domain": 5_128,
-    "lifecycle": 12_652,
+    "lifecycle": 12_653,
     "logs": 443,
     "maintenance": 1_605,
     "management": 3_855,
     "metrics": 3_309,
-    "models": 3_441,
+    "models": 3_442,
     "templatetags": 33,
     "testing": 1_691,
     "why": 1_835,
@@ -278,6 +278,7 @@ SAVES = re.compile(
     r"a?(?:save|create|delete|update|bulk_create|bulk_update|get_or_create|update_or_create)"
 )
 SAVES_ELSEWHERE = {
+    "admin.access.export": {"LogEntry.objects.create"},
     "admin.base.actions": {"LogEntry.objects.create"},
     "admin.limits.limit_admin": {"obj.save"},
     "admin.operations.background": {"LogEntry.objects.create"},

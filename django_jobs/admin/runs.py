@@ -17,7 +17,7 @@ from ..lifecycle.history import RUNS
 from ..lifecycle.scope import scope_of
 from ..models import Job, Run, Worker
 from .access.errors import HidesErrors, hidden_error, hide_in_run, may_see_errors
-from .access.visible import LinksVisible
+from .access.visible import Exported, LinksVisible
 from .base.formatting import (
     ago,
     badge,
@@ -53,7 +53,7 @@ class RunWorkerFilter(IdFilter):
 
 
 @admin.register(Run)
-class RunAdmin(LinksVisible, HidesErrors, HistoryAdmin):
+class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
     """The record of each attempt that has ended. Read-only."""
 
     change_list_template = "admin/django_jobs/run/change_list.html"
@@ -61,6 +61,11 @@ class RunAdmin(LinksVisible, HidesErrors, HistoryAdmin):
     scoped_by: ClassVar[Any] = {"queue": "job__queue", "job_type": "job__job_type"}
     history = RUNS
     outside_history = Q(pk__in=())
+    exported = (
+        *("id", "job_id", "job_type", "attempt", "outcome", "worker_id", "available_at"),
+        *("claimed_at", "started_at", "finished_at", "cpu_seconds", "max_rss_kb"),
+        *("error_type", "error_code", "fingerprint", "error_message"),
+    )
 
     list_display = ("id", "result", "job_number", "job_name", "number", "ended", "ran", "error")
     list_filter = (OutcomeFilter, FinishedSinceFilter, RunWorkerFilter, RunPartitionFilter)

@@ -22,6 +22,7 @@ LIMITED = frozenset(
     for verb in (
         *("cancel_job", "reprioritize_job", "run_job", "inspect_job", "replay_job", "dismiss_job"),
         *("edit_job", "view_job_payload", "reveal_job", "enqueue_job", "pause_queue", "stop_job"),
+        "export_job",
     )
 )
 """The permissions whose operations look at the queue and the type. A user with a scope has no

@@ -12,6 +12,7 @@ JOB_PERMISSIONS = {
     "inspect_job": "Can see what running jobs are doing",
     "replay_job": "Can replay dead jobs",
     "dismiss_job": "Can dismiss dead jobs",
+    "export_job": "Can export lists of jobs, failures, runs and ticks",
     "view_job_payload": "Can see payloads and results in full",
     "view_job_error": "Can see error messages and tracebacks",
     "reveal_job": "Can reveal hidden payloads and errors, which the history notes",

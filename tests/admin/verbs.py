@@ -32,6 +32,7 @@ from .schedules.scheduling import add_url, backfill_url, filled_in, new_schedule
 from .test_safety import queue_form
 from .walking import change_url, list_url
 
+FAILURES = reverse("admin:django_jobs_failures")
 START = reverse("admin:django_jobs_workflowrun_start")
 Sent = tuple[str, dict[str, Any]]
 
@@ -187,6 +188,14 @@ def stripe(**fields: Any) -> Callable[[], int]:
     return row_of(Resource, name="stripe", **fields)
 
 
+def exported(url: str) -> Callable[[], Sent]:
+    def make() -> Sent:
+        make_dead()
+        return url, {"export": "csv"}
+
+    return make
+
+
 LISTED = {
     name: of_rows(model, action, permission, make, **given)
     for name, (model, action, permission, make, given, _becomes) in ACTIONS.items()
@@ -239,6 +248,8 @@ OTHERS = {
         make=lambda: (reverse("admin:django_jobs_job_reveal", args=[make_dead().pk]), {}),
         lacking=frozenset({"view_job_payload", "view_job_error"}),
     ),
+    "export jobs": Verb(permission="export_job", make=exported(list_url(DeadLetter))),
+    "export failures": Verb(permission="export_job", make=exported(FAILURES)),
     "enqueue": Verb(permission="enqueue_job", make=enqueue),
     "start a run": Verb(
         permission="start_workflow",

@@ -97,17 +97,18 @@ class HidesErrors:
         row = super().get_object(request, object_id, from_field)  # type: ignore[misc]
         if row is not None:
             row.errors_hidden = False
-            self._limit_errors(row, request.user)
+            self.limit_errors(row, request.user)
         return row
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)  # type: ignore[misc]
         changes.result_list = list(changes.result_list)
         for row in changes.result_list:
-            self._limit_errors(row, request.user)
+            self.limit_errors(row, request.user)
         return changes
 
-    def _limit_errors(self, row: Any, user: Any) -> None:
+    def limit_errors(self, row: Any, user: Any) -> None:
+        """Hide from ``user`` what the errors in ``row`` say, or the secrets in them."""
         if not may_see_errors(user):
             type(self).hide(row)
         mask(row)

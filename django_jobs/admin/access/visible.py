@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib.admin.sites import AdminSite
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ...models import Job, Worker
 from ..base.formatting import NOTHING, change_url, list_url
+from ..base.model_admin import allowed_by
 from ..base.paginator import counted
 
 
@@ -90,3 +92,26 @@ class LinksVisible:
         for row in changes.result_list:
             row.visible = visible
         return changes
+
+
+class Exported:
+    """A page whose list can be exported."""
+
+    exported: ClassVar[tuple[str, ...]]
+    """The columns. Those of them that are ``unread`` are JSON with arguments or results."""
+    has_export_permission = allowed_by("export_job")
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        may_export = self.has_export_permission(request)
+        context = {**(extra_context or {}), "may_export": may_export}
+        response: HttpResponse = super().changelist_view(request, context)  # type: ignore[misc]
+        changes = (getattr(response, "context_data", None) or {}).get("cl")
+        if "export" not in request.POST or changes is None:
+            return response
+        if not may_export:
+            raise PermissionDenied
+        from .export import export_list
+
+        return export_list(self, request, changes)  # type: ignore[return-value]

@@ -105,7 +105,7 @@ class HistoryList(ConsoleList):
         }
         page = self.model_admin
         parts = page.parts(chosen, self.query)
-        if not parts or request.method == "GET":
+        if not parts or request.method == "GET" or "export" in request.POST:
             return self._found(request, rows, parts) if parts else rows
         (end,) = ends_of_newest([page.history.name], NEWEST)
         return rows if end is None else rows.filter(page.outside_history | Q(pk__gt=end))
@@ -120,7 +120,7 @@ class HistoryList(ConsoleList):
             rows.filter(part.rows, pk__gt=end).order_by("-pk").values_list("pk", flat=True)
             for part, end in zip(parts, ends, strict=True)
         ]
-        most = CappedPaginator.cap + 1
+        most = (NEWEST if "export" in request.POST else CappedPaginator.cap) + 1
         found = sorted(all_of([one[:most] for one in newest]), reverse=True)[:most]
         request.found = found  # type: ignore[attr-defined]
         # More come by the pages of their ids.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.forms import Media
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -17,6 +19,7 @@ from ...metrics.failures import FailureGroup, Failures, take_failures
 from ...models import Job, JobStatus, Queue
 from ..access.errors import may_see_errors
 from ..base.actions import ModelAdmin
+from ..base.model_admin import unlimited
 from ..layout.console_page import console_page
 from ..lists.filters import MOST_CHOICES
 from .group_rows import SPANS, Narrowing, groups_url, number, rows, shown
@@ -64,7 +67,14 @@ MOST_RETRIED = 10_000
 ANY_TIME = _("At any time")
 
 
-def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+EXPORTED = (
+    *("job_type", "error", "fingerprint", "queues", "dead", "dead_capped", "retried"),
+    *("retried_capped", "first", "last"),
+)
+may_export = unlimited("export_job")
+
+
+def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
     """The groups, the largest first."""
     chosen = Narrowing.of(request)
     queue = chosen.queue or None
@@ -73,6 +83,8 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     failures = take_failures(queue=queue, span=chosen.length, retried=retried)
     search = GroupSearch.of(text)
     found = search.matches(shown(failures.groups, request.user))
+    if "export" in request.POST:
+        return _export(page, request, found, is_cut=failures.more)
     pages = Paginator(found, PER_PAGE).get_page(request.GET.get("p"))
     names = list(Queue.objects.names()[:MOST_CHOICES])
     return console_page(
@@ -96,8 +108,20 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         spans=[("", ANY_TIME), *((key, label) for key, (_length, label) in SPANS.items())],
         address=groups_url(page.admin_site),
         query=_query(request),
+        may_export=may_export(page, request),
         may_replay=page.has_replay_permission(request),  # type: ignore[attr-defined]
     )
+
+
+def _export(
+    page: ModelAdmin, request: HttpRequest, groups: list[FailureGroup], *, is_cut: bool
+) -> HttpResponseBase:
+    from ..access.export import export, plain
+
+    if not may_export(page, request):
+        raise PermissionDenied
+    rows = ({name: plain(getattr(group, name)) for name in EXPORTED} for group in groups)
+    return export(page, request, "failures", EXPORTED, [rows], len(groups), is_cut=is_cut)
 
 
 def _retried(queue: str | None) -> int:

@@ -16,7 +16,7 @@ from ..base.formatting import ago, moment_column, one_line
 from ..base.search import Search, search_jobs
 from ..failures import GROUP, GROUPS
 from ..failures.filters import FingerprintFilter, failure_links
-from ..layout.console_page import console_path
+from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import FinishedSinceFilter, JobTypeFilter, QueueFilter
 from ..operator_actions import DISMISS, REPLAY
 from .detail import JobPage
@@ -42,9 +42,9 @@ class DeadLetterAdmin(JobPage):
     operator_actions = (REPLAY, DISMISS)
 
     def get_urls(self) -> list[Any]:
-        allowed = self.has_view_permission
+        allowed, groups = self.has_view_permission, "failures.groups_page.groups_view"
         pages = [
-            console_path(self, "failures/", "failures.groups_page.groups_view", GROUPS, allowed),
+            console_path(self, "failures/", groups, GROUPS, allowed, is_unconfirmed),
             console_path(self, "failures/one/", "failures.group_page.group_view", GROUP, allowed),
         ]
         return [*pages, *super().get_urls()]

@@ -16,7 +16,7 @@ from ...domain.payload import key_parts
 from ...models import JobStatus, Queue, Resource, Tenant
 from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
-from ..access.visible import LinksVisible
+from ..access.visible import Exported, LinksVisible
 from ..base.actions import ceiling_of
 from ..base.formatting import NOTHING, badge, moment_column, one_line, text_column
 from ..base.json_display import coding_of, document, hidden, object_of, texts
@@ -46,13 +46,18 @@ EMPTY = (None, "{}", "null")
 INTERNALS = ("attempt", "crashes_of", "claimed", "rank_text", "payload_version", "worker_text")
 
 
-class JobPage(LinksVisible, HidesErrors, ConsoleAdmin):
+class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
     """Shows a whole job. Reads JSON columns separately, because they may be large or invalid."""
 
     change_form_template = "admin/django_jobs/job/change_form.html"
     hide = staticmethod(hide_in_job)
     scoped_by: ClassVar[Any] = {"queue": "queue", "job_type": "job_type"}
     unread = COLUMNS
+    exported = (
+        *("id", "job_type", "queue", "status", "priority", "tags", "tenant", "idempotency_key"),
+        *("created_at", "available_at", "started_at", "finished_at", "attempt", "failures"),
+        *("reason", "last_error", "fingerprint", "workflow_run_id", "payload", "result"),
+    )
     fieldsets = (section(None, *FACTS, *INTERNALS),)
     titles: ClassVar[dict[str, Any]] = {
         "payload": _("Payload"),

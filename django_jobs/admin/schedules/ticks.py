@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...models import Backfill, Schedule, ScheduleException, Tick
+from ..access.visible import Exported
 from ..base.formatting import NOTHING, badge, duration, moment, one_line, text_column
 from ..base.model_admin import section
 from ..base.paginator import CappedCount, counted
@@ -39,13 +40,17 @@ class TickList(NewestList):
 
 
 @admin.register(Tick)
-class TickAdmin(OfSchedule):
+class TickAdmin(Exported, OfSchedule):
     """Due times and their outcomes. Read-only."""
 
     list_display = (
         *("due_line", "result_line", "schedule_name", "reason_line", "late", "job_number", "part"),
     )
     list_filter = (OutcomeFilter, CreatedSinceFilter)
+    exported = (
+        *("id", "schedule_id", "schedule__name", "due_at", "outcome", "reason", "late_seconds"),
+        *("job_id", "backfill_id", "created_at"),
+    )
     empty = _("No ticks yet. A worker writes one for each due time of a schedule.")
     lookups_allowed = OfSchedule.lookups_allowed | OF_BACKFILL
     fieldsets = (
