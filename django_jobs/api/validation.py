@@ -80,10 +80,8 @@ def contradictions(declared: JobType[..., Any]) -> Iterator[str]:
             "first: give a shorter silence_timeout"
         )
     if declared.max_rss is not None and declared.max_rss < SMALLEST_RSS:
-        yield (
-            f"max_rss={declared.max_rss} megabytes is less than Django alone needs: "
-            f"give {SMALLEST_RSS} or more"
-        )
+        few = f"max_rss={declared.max_rss} megabytes is less than Django alone needs"
+        yield f"{few}: give {SMALLEST_RSS} or more"
     soonest = 0.0 if backoff is None else backoff.delay(1, spread=lambda: 1.0)
     for option in ("max_age", "retry_for"):
         limit = getattr(declared, option)
@@ -366,10 +364,10 @@ def check_due(run_at: datetime | None, seconds: float, where: str) -> None:
 
 def check_key(key: str, where: str) -> None:
     """Raise :class:`EnqueueError` unless ``key`` can be an idempotency key."""
-    problem = key_problem(key, "an idempotency key", "idempotency_key")
-    if problem is None and KEY_SEPARATOR in key:
+    if problem := key_problem(key, "an idempotency key", "idempotency_key"):
+        raise EnqueueError(f"{where}: {problem}")
+    if KEY_SEPARATOR in key:
         problem = f"an idempotency key has no {KEY_SEPARATOR!r}, which key_scope='tenant' writes"
-    if problem:
         raise EnqueueError(f"{where}: {problem}")
 
 
