@@ -74,6 +74,7 @@ class Conf:
     run_logs: Mapping[str, Any] | None = None
     metrics_token: str = ""
     alerts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    http: Mapping[str, Any] = field(default_factory=dict)
     admin_statement_timeout: float | None = 3.0
     issue_url: str = ""
     links: Any = ()

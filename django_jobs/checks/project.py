@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django.apps import apps
@@ -19,6 +19,7 @@ from ..api.workflows.definitions import changed_definitions
 from ..conf import conf
 from ..domain.errors import ErrorReport
 from ..domain.graph import difference
+from ..domain.hints import did_you_mean
 from ..domain.payload import a_kind
 from ..models import WorkflowDefinition
 from ..models.database import has_todays_columns
@@ -27,13 +28,30 @@ from .settings import check_settings, temporary_cursor
 
 
 def check_console(**kwargs: Any) -> list[CheckMessage]:
-    """Check that the functions in ``LINKS`` and ``ADMIN_SCOPE`` can be called."""
+    """Check that the functions in ``LINKS``, ``ADMIN_SCOPE`` and ``HTTP`` can be called, and that
+    ``HTTP`` names job types."""
     if any(message.is_serious() for message in check_settings()):
         return []
-    return [*_of("LINKS", conf().links, "job"), *_of("ADMIN_SCOPE", conf().admin_scope, "user")]
+    return [
+        *_of("LINKS", conf().links, "job"),
+        *_of("ADMIN_SCOPE", conf().admin_scope, "user"),
+        *_of("HTTP", conf().http.get("authorize"), "request", "action", "job_type", "job"),
+        *_unknown_types(conf().http.get("job_types", ())),
+    ]
 
 
-def _of(key: str, path: Any, argument: str) -> Iterator[CheckMessage]:
+def _unknown_types(names: Iterable[str]) -> Iterator[CheckMessage]:
+    for name in names:
+        if registry.find(name) is None:
+            yield Error(
+                f'DJANGO_JOBS["HTTP"] allows the job type {name!r}, which does not exist.',
+                hint=did_you_mean(name, registry.names()).replace("did", "Did", 1)
+                or "Declare it with @job in the jobs.py of an app, or leave it out.",
+                id="django_jobs.E022",
+            )
+
+
+def _of(key: str, path: Any, *arguments: str) -> Iterator[CheckMessage]:
     if not (isinstance(path, str) and path):
         return
     try:
@@ -41,24 +59,30 @@ def _of(key: str, path: Any, argument: str) -> Iterator[CheckMessage]:
     except Exception as error:  # of the module that is imported
         problem = f"cannot be imported: {ErrorReport.of(error).summary}"
     else:
-        problem = _why_not(function, argument)
+        problem = _why_not(function, arguments)
     if problem:
         yield Error(
             f'{path!r} in DJANGO_JOBS["{key}"] {problem}.',
-            hint=f"Write the dotted path of a function of one argument, the {argument}.",
+            hint=f"Write the dotted path of a function of {_named(arguments)}.",
             id="django_jobs.E021",
         )
 
 
-def _why_not(function: Any, argument: str) -> str:
+def _named(arguments: Sequence[str]) -> str:
+    if len(arguments) == 1:
+        return f"one argument, the {arguments[0]}"
+    return f"{len(arguments)} arguments: {', '.join(arguments)}"
+
+
+def _why_not(function: Any, arguments: Sequence[str]) -> str:
     if not callable(function):
         return f"is {a_kind(function)}, which cannot be called"
     if inspect.iscoroutinefunction(function):
         return "is async; write a plain function"
     try:
-        inspect.signature(function).bind(object())
+        inspect.signature(function).bind(*arguments)
     except TypeError:
-        return f"does not take one argument, the {argument}"
+        return f"does not take {_named(arguments)}"
     except ValueError:  # a function of C has no signature
         pass
     return ""

@@ -137,6 +137,17 @@ def _run_logs(value: Any) -> Problem:
     return None
 
 
+def _http(value: Any) -> Problem:
+    if not isinstance(value, Mapping):
+        return "not a dict"
+    if unknown := value.keys() - {"job_types", "authorize"}:
+        names = ", ".join(sorted(map(repr, unknown)))
+        return f'wrong (its keys may be "job_types" and "authorize", not {names})'
+    if problem := _texts(value.get("job_types", ())):
+        return f'wrong ("job_types" is {problem})'
+    return 'wrong ("authorize" is not text)' if _text(value.get("authorize") or "") else None
+
+
 def _links(value: Any) -> Problem:
     if isinstance(value, str):
         return None
@@ -232,6 +243,7 @@ RULES: dict[str, Rule] = {
     ),
     "QUARANTINE": _quarantine,
     "RUN_LOGS": _run_logs,
+    "HTTP": _http,
     **dict.fromkeys(
         (
             *("SCHEDULES", "TOTALS", "RUNSERVER", "IMMEDIATE", "CHECK_ANNOTATIONS"),
@@ -305,6 +317,7 @@ EXAMPLES = {
     "RUN_COST": "True, or False",
     "COUNT_QUERIES": "True, or False",
     "RUN_LOGS": '"INFO", or {"level": "INFO", "lines": 200, "bytes": 65_536}',
+    "HTTP": '{"job_types": ["shop.send_report"]}',
     "REDACT_KEYS": '["password", "token"]',
     "ADMIN_SCOPE": '"mysite.jobs.scope"',
     "LINKS": '[{"label": "Logs", "url": "https://logs.example.com/?job={job_id}"}]',

@@ -93,6 +93,23 @@ class RunLog:
         return without_assigned(message, self._words)
 
 
+def masked(value: Any, words: Iterable[str], levels: int, too_deep: str) -> Any:
+    """JSON with the values under secret names masked, and ``too_deep`` for what is nested deeper
+    than so many levels."""
+    if isinstance(value, dict | list) and not levels:
+        return too_deep
+    if isinstance(value, dict):
+        return {
+            key: MASK
+            if any(word.lower() in key.lower() for word in words)
+            else masked(item, words, levels - 1, too_deep)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [masked(item, words, levels - 1, too_deep) for item in value]
+    return value
+
+
 def readable(text: str) -> str:
     """A record as a line. What follows a line break is indented, so that no message looks like
     another record; other control characters are escaped."""

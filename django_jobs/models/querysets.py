@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # ruff does not see the names in the base classes
     from .job import DeadLetter, Job  # noqa: F401
     from .schedule import Schedule  # noqa: F401
 
+MOST_OF_A_RARE_TAG = 1_000
+
 
 class JobQuerySet(models.QuerySet["Job"]):
     """Queries jobs. Only ``django_jobs.lifecycle`` writes them."""
@@ -27,6 +29,14 @@ class JobQuerySet(models.QuerySet["Job"]):
     def tagged(self, *tags: str) -> JobQuerySet:
         """Jobs of any status that have all of these tags."""
         return self.filter(tags__contains=tags)
+
+    def listed_by_tag(self, tag: str) -> JobQuerySet:
+        """Those with this tag, to be sorted by their ids. Of a rare tag, PostgreSQL would read the
+        jobs backwards by their ids: 250 ms among a million. All its ids come from the index."""
+        tagged = self.model.objects.using(self.db).tagged(tag).values_list("pk", flat=True)
+        ids = list(tagged[: MOST_OF_A_RARE_TAG + 1])
+        rare = len(ids) <= MOST_OF_A_RARE_TAG
+        return self.filter(pk__in=ids) if rare else self.tagged(tag)
 
     def holding_key(self, queue: str, key: str) -> JobQuerySet:
         """The live job in ``queue`` with this idempotency key, if any."""

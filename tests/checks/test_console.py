@@ -40,3 +40,15 @@ def test_functions_that_can_be_called_pass(settings: Any) -> None:
 def test_other_functions_are_named(settings: Any, path: str, problem: str) -> None:
     (message,) = problems(settings, LINKS=path)
     assert message.startswith(f'django_jobs.E021 {path!r} in DJANGO_JOBS["LINKS"] {problem}')
+
+
+def test_the_function_and_the_job_types_of_http_are_looked_at(settings: Any) -> None:
+    good = {"job_types": ["app.add"], "authorize": "tests.http.test_views.by_token"}
+    assert problems(settings, HTTP=good) == []
+    bad = {"job_types": ["app.ad"], "authorize": FUNCTION}
+    called, named = problems(settings, HTTP=bad)
+    assert called.startswith(
+        f'django_jobs.E021 {FUNCTION!r} in DJANGO_JOBS["HTTP"] does not take 4'
+    )
+    assert named.startswith("django_jobs.E022 ")
+    assert "'app.ad'" in named

@@ -317,6 +317,10 @@ BAD_VALUES: dict[str, list[Any]] = {
         *("LOUD", True, [], {"lines": 0}, {"lines": "5"}, {"bytes": 2**30}, {"size": 5}),
         *({"level": None}, {"level": "loud"}, 1.5),
     ],
+    "HTTP": [
+        *([], "app.add", {"types": []}, {"job_types": "app.add"}, {"job_types": [1]}),
+        {"authorize": 1},
+    ],
     "HOOKS": ["mysite.hooks.locale", None, [print], {"mysite.hooks.locale"}],
     "ADMIN_SCOPE": [None, 7, ["mysite.jobs.scope"]],
     "LINKS": [None, 7, {}, ["x"], [{"label": "x"}], [{"label": "x", "url": "javascript:x"}]],

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from ... import registry
 from ...conf import conf
+from ...domain import run_log
 from ...domain.payload import Coding
 from ...separators import number_text
 
@@ -22,7 +23,7 @@ LONGEST = 100_000
 """Characters to show."""
 DEEPEST = 100
 """Levels to show. Enqueue allows 64: a row with more was written by SQL."""
-MASK = "••••••"
+MASK = run_log.MASK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,23 +102,8 @@ def hidden(label: str) -> Document:
 
 def masked(value: Any) -> Any:
     """``value`` with the values under secret names replaced, and what is nested too deep."""
-    words = tuple(word.lower() for word in conf().redact_keys)
-    return _masked(value, words, DEEPEST)
-
-
-def _masked(value: Any, words: tuple[str, ...], levels: int) -> Any:
-    if isinstance(value, dict | list) and not levels:
-        return _("not shown: nested deeper than %(levels)s levels") % {"levels": DEEPEST}
-    if isinstance(value, dict):
-        return {
-            key: MASK
-            if any(word in key.lower() for word in words)
-            else _masked(item, words, levels - 1)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_masked(item, words, levels - 1) for item in value]
-    return value
+    too_deep = _("not shown: nested deeper than %(levels)s levels") % {"levels": DEEPEST}
+    return run_log.masked(value, conf().redact_keys, DEEPEST, too_deep)
 
 
 def object_of(text: str | None) -> dict[str, Any]:

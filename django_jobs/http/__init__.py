@@ -1,0 +1,1 @@
+"""Jobs over HTTP: enqueue, ask, cancel and list. Loaded where a project includes its URLs."""

@@ -1,0 +1,259 @@
+"""The views: JSON in, JSON out, and problems as RFC 9457 has them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from functools import wraps
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NoReturn
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+
+from .. import registry
+from ..conf import conf
+from ..domain.errors import cut
+from ..domain.run_log import masked, without_assigned
+from ..domain.states import JobState
+from ..domain.tags import tag_problem
+from ..exceptions import (
+    EnqueueError,
+    QueueFull,
+    UnknownQueue,
+    UnknownResource,
+)
+from ..lifecycle.operations import jobs as job_operations
+from ..logs.receivers import log_event
+from ..models import Job
+from ..models.database import needing_tables
+from .access import actor_of, allowed_types, forged, may
+
+PAGE = 100
+"""Jobs of one answer."""
+KEY_SECONDS = 86_400
+"""For this time a repeated ``Idempotency-Key`` returns the same job, also when it has ended."""
+RETRY_AFTER_SECONDS = 10
+"""After the refusal of a full queue."""
+LONGEST_ERROR = 300
+DEEPEST = 100
+JSON_TYPE = "application/json"
+LARGEST_ID = 2**63 - 1
+
+View = Callable[..., HttpResponse]
+
+
+class Refused(Exception):
+    """The answer is a problem with this status."""
+
+    def __init__(self, status: int, detail: str, **headers: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def answers(*methods: str) -> Callable[[View], View]:
+    """A view of these methods, whose refusals are problems and are logged."""
+
+    def decorate(view: View) -> View:
+        @csrf_exempt  # a session's token is looked at here, and its lack is a problem like others
+        @never_cache
+        @wraps(view)
+        def respond(request: HttpRequest, **captured: Any) -> HttpResponse:
+            try:
+                if request.method not in methods:
+                    allow = ", ".join(methods)
+                    raise Refused(405, f"The methods here are {allow}.", Allow=allow)
+                if forged(request):
+                    raise Refused(403, "Send the CSRF token of the session as X-CSRFToken.")
+                return view(request, **captured)
+            except Refused as refused:
+                return _problem(request, refused)
+
+        return respond
+
+    return decorate
+
+
+def _problem(request: HttpRequest, refused: Refused) -> HttpResponse:
+    fields = {"status": refused.status, "method": request.method, "reason": str(refused)}
+    log_event("http_refused", logging.INFO, fields)
+    title = HTTPStatus(refused.status).phrase
+    body = {"title": title, "status": refused.status, "detail": str(refused)}
+    return JsonResponse(
+        body,
+        status=refused.status,
+        content_type="application/problem+json",
+        headers=refused.headers,
+    )
+
+
+@answers("GET", "HEAD", "POST")
+def jobs(request: HttpRequest, **captured: Any) -> HttpResponse:
+    """Enqueue a job, or list those with a tag."""
+    return _enqueue(request) if request.method == "POST" else _list(request)
+
+
+@answers("GET", "HEAD")
+def job(request: HttpRequest, job_id: str, **captured: Any) -> HttpResponse:
+    """One job, with its progress and its result."""
+    return JsonResponse(_shown(request, _visible(request, job_id), whole=True))
+
+
+@answers("POST")
+def cancel(request: HttpRequest, job_id: str, **captured: Any) -> HttpResponse:
+    """Cancel a job that has not begun, or ask a running one to stop."""
+    found = _visible(request, job_id)
+    if not may(request, "cancel", found.job_type, found):
+        raise Refused(403, "You may not cancel this job.")
+    with needing_tables:
+        done = job_operations.cancel([found.pk], actor=actor_of(request)).done
+    found = _visible(request, job_id)
+    if not done:
+        raise Refused(409, f"The job has ended: {found.status}.")
+    status = 200 if found.is_final else 202
+    return JsonResponse(_shown(request, found, whole=True), status=status)
+
+
+@answers("GET", "HEAD")
+def openapi(request: HttpRequest, **captured: Any) -> HttpResponse:
+    """The description of this interface."""
+    described = json.loads((Path(__file__).parent / "openapi.json").read_text())
+    described["servers"] = [{"url": _url(request, "jobs").rstrip("/")}]
+    return JsonResponse(described)
+
+
+def _enqueue(request: HttpRequest) -> HttpResponse:
+    asked = _body(request)
+    name = asked["job_type"]
+    declared = registry.find(name) if name in allowed_types() else None
+    if declared is None or not may(request, "enqueue", name):
+        raise Refused(403, "You may not enqueue this job type, or there is none of this name.")
+    key = request.headers.get("Idempotency-Key")
+    try:
+        chosen = declared.using(
+            tags=asked.get("tags"), idempotency_key=key, unique_for=KEY_SECONDS if key else None
+        )
+        payload = chosen.bind(**asked.get("payload", {}))
+        made = chosen.insert(payload)
+    except QueueFull as error:
+        raise Refused(429, str(error), Retry_After=str(RETRY_AFTER_SECONDS)) from None
+    except (UnknownQueue, UnknownResource):  # the project's mistake
+        raise
+    except EnqueueError as error:
+        raise Refused(422, str(error)) from None
+    if made.deduplicated and not (
+        made.status
+        and made.job_type in registry.family(name)
+        and made.payload == payload
+        and may(request, "enqueue", name, made)
+    ):
+        raise Refused(409, "This Idempotency-Key belongs to another request.")
+    url = _url(request, "job", job_id=made.pk)
+    headers = {"Location": url, "Idempotency-Replayed": str(made.deduplicated).lower()}
+    return JsonResponse(_brief(made, url), status=202, headers=headers)
+
+
+def _body(request: HttpRequest) -> dict[str, Any]:
+    if request.content_type != JSON_TYPE:
+        raise Refused(415, f"Send {JSON_TYPE}.", Accept_Post=JSON_TYPE)
+    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    try:  # Django looks at the Content-Length alone, which a body in chunks lacks
+        too_large = most is not None and len(request.body) > most
+    except RequestDataTooBig:
+        too_large = True
+    if too_large:
+        raise Refused(413, f"The body has more than {most:,} bytes.")
+    try:
+        asked = json.loads(request.body, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise Refused(400, "The body is no JSON.") from None
+    if not isinstance(asked, dict) or not isinstance(asked.get("job_type"), str):
+        raise Refused(400, 'The body is an object with a "job_type".')
+    if unknown := asked.keys() - {"job_type", "payload", "tags"}:
+        raise Refused(400, f"The body has the unknown key {cut(repr(min(unknown)), 100)}.")
+    if not isinstance(asked.get("payload", {}), dict):
+        raise Refused(400, '"payload" is an object: the arguments by name.')
+    if not isinstance(asked.get("tags", []), list):
+        raise Refused(400, '"tags" is a list of texts.')
+    return asked
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _list(request: HttpRequest) -> HttpResponse:
+    types = [name for name in allowed_types() if may(request, "view", name)]
+    if not types:
+        raise Refused(403, "You may not see jobs.")
+    tag, before = request.GET.get("tag", ""), request.GET.get("before", str(LARGEST_ID))
+    if problem := tag_problem(tag):
+        raise Refused(400, f"The parameter tag {problem}.")
+    if (end := _id(before)) is None:
+        raise Refused(400, "The parameter before is the id of a job.")
+    rows = Job.objects.using(conf().database).listed_by_tag(tag).filter(pk__lt=end)
+    rows = rows.filter(job_type__in=types).select_related("progress").order_by("-pk")
+    found = list(rows.defer("payload", "result", "headers", "signals")[:PAGE])
+    following = None
+    if len(found) == PAGE:
+        query = request.GET.copy()
+        query["before"] = str(found[-1].pk)
+        following = f"{_url(request, 'jobs')}?{query.urlencode()}"
+    seen = (row for row in found if may(request, "view", row.job_type, row))
+    shown = [_shown(request, row, whole=False) for row in seen]
+    return JsonResponse({"jobs": shown, "next": following})
+
+
+def _id(text: str) -> int | None:
+    is_short = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_ID))
+    return int(text) if is_short and int(text) <= LARGEST_ID else None
+
+
+def _visible(request: HttpRequest, job_id: str) -> Job:
+    rows = Job.objects.using(conf().database).select_related("progress")
+    found = rows.filter(pk=_id(job_id) or 0, job_type__in=allowed_types()).first()
+    if found is None or not may(request, "view", found.job_type, found):
+        raise Refused(404, "There is no such job, or you may not see it.")
+    return found
+
+
+def _url(request: HttpRequest, name: str, **more: Any) -> str:
+    match: Any = request.resolver_match
+    kwargs = {key: value for key, value in match.kwargs.items() if key != "job_id"}
+    return reverse(f"{match.namespace}:{name}", kwargs=kwargs | more)
+
+
+def _brief(job: Job, url: str) -> dict[str, Any]:
+    links = {"self": url, "cancel": f"{url}cancel/"}
+    return {"id": job.pk, "job_type": job.job_type, "status": job.status, "links": links}
+
+
+def _shown(request: HttpRequest, job: Job, *, whole: bool) -> dict[str, Any]:
+    words = conf().redact_keys
+    progress = getattr(job, "progress", None)
+    shown: dict[str, Any] = {
+        **_brief(job, _url(request, "job", job_id=job.pk)),
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "tags": job.tags or [],
+        "progress": progress and {"fraction": progress.fraction, "note": progress.note},
+        "error": None,
+        "created_at": job.created_at,
+        "due_at": job.available_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+    }
+    error = "" if job.status == JobState.SUCCEEDED else job.last_error
+    if error and may(request, "error", job.job_type, job):
+        shown["error"] = cut(without_assigned(error, words), LONGEST_ERROR)
+    if whole:
+        may_see = job.result is not None and may(request, "result", job.job_type, job)
+        shown["result"] = masked(job.result, words, DEEPEST, "…") if may_see else None
+    return shown
