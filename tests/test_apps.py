@@ -83,11 +83,11 @@ CONSOLE = ("django.contrib.admin", "django.contrib.sessions", "django.contrib.me
 @pytest.mark.parametrize(
     "apps, most, unused",
     [
-        ((), 87, ("admin", "checks.", "contrib.", "metrics", "worker.context", "croniter")),
+        ((), 87, ("admin", "checks.", "contrib.", "http", "metrics", "worker.context", "croniter")),
         (
             CONSOLE,
             195,
-            ("checks.", "doctor", "metrics.gauges", "why", "worker.context", "croniter"),
+            ("checks.", "doctor", "http", "metrics.gauges", "why", "worker.context", "croniter"),
         ),
     ],
 )
