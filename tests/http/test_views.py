@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import httpx
 import pytest
 from django.db import transaction
 from django.http import HttpRequest
@@ -324,9 +325,7 @@ def test_refusals_are_logged(client: JsonClient, caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.django_db(transaction=True)
 def test_a_real_client_is_served(client: JsonClient, live_server: LiveServer) -> None:
-    import requests
-
-    with requests.Session() as session:
+    with httpx.Client() as session:
         session.cookies.update({name: one.value for name, one in client.cookies.items()})
         session.headers["X-CSRFToken"] = client.cookies["csrftoken"].value
         body = {"job_type": "app.add", "payload": {"first": 1}, "tags": ["vip"]}
