@@ -19,13 +19,18 @@ if TYPE_CHECKING:
         restore_occurrence,
         skip_occurrence,
     )
-    from .api.pressure import aqueue_pressure, queue_pressure
+    from .api.pressure import (
+        aqueue_pressure,
+        aresource_pressure,
+        queue_pressure,
+        resource_pressure,
+    )
     from .api.schedules import schedule
     from .api.workflows.compositions import chain, group
     from .api.workflows.workflow import Workflow
     from .domain.backoff import Backoff
     from .domain.concurrency import Concurrency
-    from .domain.pressure import Pressure
+    from .domain.pressure import Pressure, ResourcePressure
     from .exceptions import (
         Cancel,
         Cancelled,
@@ -74,6 +79,7 @@ __all__ = [
     "PayloadError",
     "Pressure",
     "QueueFull",
+    "ResourcePressure",
     "ResultNotStored",
     "Retry",
     "RunContext",
@@ -88,6 +94,7 @@ __all__ = [
     "Workflow",
     "WorkflowError",
     "aqueue_pressure",
+    "aresource_pressure",
     "cancel",
     "chain",
     "change_occurrence",
@@ -99,6 +106,7 @@ __all__ = [
     "move_occurrence",
     "pause",
     "queue_pressure",
+    "resource_pressure",
     "restore_occurrence",
     "resume",
     "schedule",
@@ -108,7 +116,7 @@ __all__ = [
 _HOMES = {
     "Backoff": "domain.backoff",
     "Concurrency": "domain.concurrency",
-    "Pressure": "domain.pressure",
+    **dict.fromkeys(("Pressure", "ResourcePressure"), "domain.pressure"),
     "JobStatus": "models",
     "RunOutcome": "models",
     "RunContext": "worker.context.run_context",
@@ -116,7 +124,10 @@ _HOMES = {
     "HookEvent": "api.hooks",
     "JobType": "api.job_type",
     **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
-    **dict.fromkeys(("aqueue_pressure", "queue_pressure"), "api.pressure"),
+    **dict.fromkeys(
+        ("aqueue_pressure", "aresource_pressure", "queue_pressure", "resource_pressure"),
+        "api.pressure",
+    ),
     **dict.fromkeys(("pause", "resume"), "api.closing"),
     "schedule": "api.schedules",
     **dict.fromkeys(

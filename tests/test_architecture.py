@@ -48,16 +48,16 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 973,
+    ".": 984,
     "admin": 15_845,
-    "api": 4_606,
+    "api": 4_657,
     "backend": 1_127,
     "checks": 1_023,
     "contrib": 4_593,
     "doctor": 2_695,
-    "domain": 5_145,
+    "domain": 5_161,
     "http": 347,
-    "lifecycle": 12_653,
+    "lifecycle": 12_669,
     "logs": 444,
     "maintenance": 1_605,
     "management": 3_855,

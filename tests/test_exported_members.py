@@ -27,6 +27,7 @@ PUBLIC = {
     "OperationRefused",
     "PayloadError",
     "Pressure",
+    "ResourcePressure",
     "QueueFull",
     "ResultNotStored",
     "Retry",
@@ -45,6 +46,7 @@ PUBLIC = {
     "resume",
     "skip_occurrence",
     "aqueue_pressure",
+    "aresource_pressure",
     "UnknownResource",
     "Workflow",
     "WorkflowError",
@@ -56,6 +58,7 @@ PUBLIC = {
     "group",
     "job",
     "queue_pressure",
+    "resource_pressure",
     "schedule",
 }
 

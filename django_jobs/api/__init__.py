@@ -13,7 +13,7 @@ after_commit       enqueues after the commit of data elsewhere
 editing            edits a job that has not started, or a dead one
 gating             finds the gates of a job
 generations        counts the handlers that led to a job
-pressure           queue_pressure
+pressure           queue_pressure, resource_pressure
 payload_versions   upgrades stored payloads to the current version
 schedules          schedule(), their jobs, and writing the declared ones after migrate
 occurrences        exceptions of single due times of schedules

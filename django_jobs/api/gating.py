@@ -132,13 +132,18 @@ def check_resources(names: Iterable[str], where: str) -> None:
     """Raise :class:`UnknownResource` unless each resource has a row."""
     for name in names:
         if Resource.objects.recent(name, conf().database) is None:
-            known = list(Resource.objects.names())
-            listed = f"known are: {', '.join(known) or 'none (run migrate)'}"
-            hint = " ".join(filter(None, (did_you_mean(name, known), listed)))
-            raise UnknownResource(
-                f"{where}: no resource is named {name!r}; {hint}. "
-                'Resources come from DJANGO_JOBS["RESOURCES"] after migrate, or from the admin'
-            )
+            raise unknown_resource(name, where)
+
+
+def unknown_resource(name: object, where: str) -> UnknownResource:
+    """The error for a resource without a row, with the names of the others."""
+    known = list(Resource.objects.names())
+    listed = f"known are: {', '.join(known) or 'none (run migrate)'}"
+    hint = " ".join(filter(None, (did_you_mean(str(name), known), listed)))
+    return UnknownResource(
+        f"{where}: no resource is named {name!r}; {hint}. "
+        'Resources come from DJANGO_JOBS["RESOURCES"] after migrate, or from the admin'
+    )
 
 
 def gates_of(job_type: JobType[..., Any], payload: dict[str, Any]) -> Gates | None:

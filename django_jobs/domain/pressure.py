@@ -30,6 +30,22 @@ class Pressure:
     gated: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ResourcePressure(Pressure):
+    """What uses a resource, and what waits for it.
+
+    ``gated`` counts the jobs that wait and name it, up to its ``max_waiting``, or up to 100,000
+    without one, and ``level`` follows from both as for a queue. ``ready`` counts those that have
+    its slot and start next, and ``oldest_seconds`` is of these. ``drain_seconds`` is the time in
+    which its rate lets all of them start; None without a rate, in a pause, and until its breaker is
+    closed. ``breaker`` is ``"closed"``, ``"open"`` or ``"half_open"``, and ``tokens`` is how many
+    jobs the rate lets start now; None without one.
+    """
+
+    breaker: str = "closed"
+    tokens: float | None = None
+
+
 def level_of(held: int, max_backlog: int | None) -> Level:
     """The level of a queue with this many jobs that are ready or wait at their gates."""
     if max_backlog is None:

@@ -8,7 +8,7 @@ one queue and set to the next, and of each what waits for the gate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..domain.gates import QUEUE_AND_RESOURCES, Gates, within
@@ -195,15 +195,18 @@ def count_waiting(
             known[1] += not new.is_delayed
     if not added:
         return []
-    resources, lows, highs = zip(*(gate.ends for gate in added), strict=True)
+    numbers = waiting_at({gate: most + beyond for gate, (most, _) in added.items()})
+    return [Waiting(gate, most, new, numbers[gate]) for gate, (most, new) in added.items()]
+
+
+def waiting_at(mosts: Mapping[Gate, int]) -> dict[Gate, int]:
+    """How many jobs wait at these gates, each counted up to its number."""
+    resources, lows, highs = zip(*(gate.ends for gate in mosts), strict=True)
     parameters = {
         "resources": text_array(resources),
         "lows": text_array(lows),
         "highs": text_array(highs),
-        "mosts": as_array(most + beyond for most, _ in added.values()),
+        "mosts": as_array(mosts.values()),
     }
     rows = fetch(COUNT_WAITING, parameters)
-    return [
-        Waiting(gate, most, count, counted)
-        for (gate, (most, count)), (counted,) in zip(added.items(), rows, strict=True)
-    ]
+    return {gate: counted for gate, (counted,) in zip(mosts, rows, strict=True)}

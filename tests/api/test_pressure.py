@@ -9,11 +9,21 @@ from asgiref.sync import async_to_sync
 from django.db.models.functions import Now
 from pytest_django import DjangoAssertNumQueries
 
-from django_jobs import Pressure, UnknownQueue, aqueue_pressure, queue_pressure
+from django_jobs import (
+    Pressure,
+    ResourcePressure,
+    UnknownQueue,
+    UnknownResource,
+    aqueue_pressure,
+    aresource_pressure,
+    queue_pressure,
+    resource_pressure,
+)
 from django_jobs.api import pressure as api_pressure
 from django_jobs.domain.outcomes import Snoozed, Succeeded
 from django_jobs.lifecycle.settling import Ending, give_back, settle
-from django_jobs.models import Queue
+from django_jobs.models import Queue, Resource
+from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import noop
 from tests.factories import claim_ready, failure, register_worker, run_sql
 from tests.moments import moment
@@ -187,3 +197,67 @@ def test_a_sample_of_many_runs_knows_the_rate_of_each_queue() -> None:
     # Of the last 81 s at least, 61 were of the default queue and 20 of the other one.
     assert fresh().drain_seconds == pytest.approx(100 / 75, rel=0.3)
     assert fresh("bulk").drain_seconds == pytest.approx(100 / 24, rel=0.3)
+
+
+def of_resource(**fields: Any) -> ResourcePressure:
+    """The pressure of a resource that two jobs wait for, and one that is ready."""
+    Resource.objects.bulk_create([Resource(name="ledger"), Resource(name="stripe", **fields)])
+    refund_payment.enqueue_many([{"payment_id": number} for number in range(3)])
+    run_sql(
+        "UPDATE django_jobs_job SET status = 'ready', available_at = now() - interval '1 min'"
+        " WHERE id = (SELECT max(id) FROM django_jobs_job)"
+    )
+    api_pressure.forget_recent()
+    return resource_pressure("stripe")
+
+
+@pytest.mark.django_db
+def test_a_resource_without_limits_has_no_level_and_is_drained_at_an_unknown_time() -> None:
+    found = of_resource()
+    assert found.oldest_seconds is not None
+    assert 60 <= found.oldest_seconds < 3_600
+    assert found == ResourcePressure("ok", 1, found.oldest_seconds, None, 2, "closed", None)
+    run_sql("DELETE FROM django_jobs_job")
+    api_pressure.forget_recent()
+    assert resource_pressure("stripe") == ResourcePressure("ok", 0, None, 0.0)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("most, level, gated", [(3, "ok", 2), (2, "full", 2), (1, "full", 1)])
+def test_the_level_of_a_resource_is_that_of_what_waits(most: int, level: str, gated: int) -> None:
+    of_resource()
+    Resource.objects.filter(name="stripe").update(max_waiting=most)
+    api_pressure.forget_recent()
+    found = resource_pressure("stripe")
+    assert (found.level, found.gated) == (level, gated)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "fields, drain", [({}, 6.0), ({"breaker_state": "open"}, None), ({"paused_at": Now()}, None)]
+)
+def test_a_rate_drains_a_resource_unless_it_is_held(
+    fields: dict[str, Any], drain: float | None
+) -> None:
+    found = of_resource(rate=5.0, rate_seconds=10.0, burst=7, **fields)
+    assert (found.drain_seconds, found.tokens) == (drain, 7.0)
+    assert found.breaker == fields.get("breaker_state", "closed")
+
+
+@pytest.mark.django_db
+def test_the_answer_on_a_resource_is_kept_and_costs_two_statements(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    of_resource()
+    api_pressure.forget_recent()
+    with django_assert_num_queries(2):
+        found = resource_pressure("stripe")
+        assert async_to_sync(aresource_pressure)("stripe") is found
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["nowhere", "", "a b", "a\0b", 7, None])
+def test_an_unknown_resource_is_refused_with_the_names(name: Any) -> None:
+    Resource.objects.create(name="stripe")
+    with pytest.raises(UnknownResource, match=r"no resource is named .*known are: stripe"):
+        resource_pressure(name)

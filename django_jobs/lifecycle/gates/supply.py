@@ -76,6 +76,19 @@ TOKENS = """least(
         coalesce(tokens, burst, ceil(rate))
         + rate / rate_seconds * greatest(
             date_part('epoch', statement_timestamp() - refilled_at), 0))"""
+# Of one resource, for who enqueues. Jobs that have a slot and did not start yet are ready.
+HELD = f"""
+SELECT max_waiting, breaker_state, {TOKENS}, rate / rate_seconds, paused_at IS NOT NULL,
+    held.jobs, held.oldest
+FROM django_jobs_resource, LATERAL (
+    SELECT count(*) AS jobs, max(least(greatest(date_part('epoch', clock_timestamp())
+        - date_part('epoch', job.available_at), 0), 1e9)) AS oldest
+    FROM (SELECT available_at FROM django_jobs_job_live
+          WHERE resources IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
+            AND resources ? %(name)s
+          ORDER BY id LIMIT %(most)s) AS job) AS held
+WHERE name = %(name)s
+"""
 # Each with the jobs that use it: what was written by hand and is no array uses none. A ready job
 # has its token, and may start at any time: with it and the tokens that are left, no more than the
 # burst may. The second column tells whether the clock went back.

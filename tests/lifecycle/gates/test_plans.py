@@ -22,6 +22,7 @@ from django_jobs.lifecycle import (
 )
 from django_jobs.lifecycle.gates import admission, arrivals, conflicts, supply
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
+from django_jobs.models import Resource
 from tests.factories import analyze, explain, register_worker, run_sql
 
 LINES, DEEP = 500, 20_000
@@ -114,6 +115,14 @@ def test_what_waits_is_counted_in_the_index_of_the_lines_up_to_the_limit() -> No
     counted = 100 + 50 + 10 + 200
     rows = (node["Actual Rows"] * node["Actual Loops"] for node in jobs)
     assert heads + counted <= sum(rows) <= heads + counted + 4
+
+
+@pytest.mark.django_db
+def test_what_has_a_slot_of_a_resource_is_found_among_those_that_have_any() -> None:
+    Resource.objects.create(name="stripe")
+    plan = explain(supply.HELD, {"name": "stripe", "most": 100})
+    assert "django_jobs_taken_resource" in indexes(plan)
+    assert read(plan) <= 100
 
 
 @pytest.mark.django_db
