@@ -13,6 +13,8 @@ MOST_LATE = 10_000
 
 BURNING = 1.0
 """A burn rate at which the error budget does not last."""
+FEWEST_RUNS = 20
+"""Runs below which no alert is sent of it: one late job of a few burns any budget."""
 
 # The jobs that are late stand at the head of the queue, unless priorities differ. Scheduled ones
 # are late too, if no worker has made them ready.

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from django_jobs.domain.alerts import HOLD_SECONDS
+from django_jobs.metrics.slo import FEWEST_RUNS
 from tests.test_docs import page
 
 from .promtool import BOARD, RULES, alerts, labels_by_name, needs_promtool, promtool, rules
@@ -50,6 +52,26 @@ def test_each_summary_names_labels_of_its_alert() -> None:
         named = set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"]))
         grouped = " ".join(WORDS.findall(expanded(alert["expr"])))
         assert named <= set(re.findall(r"\w+", grouped)), alert
+
+
+RULE_OF = {
+    "dead_jobs": "DjangoJobsDeadGrowth",
+    "late_schedule": "DjangoJobsScheduleLate",
+    "unserved_queue": "DjangoJobsQueueUnserved",
+    "open_breaker": "DjangoJobsBreakerOpen",
+    "burning_objective": "DjangoJobsSloBurnFast",
+}
+"""What ``ALERTS`` sends, but for a failed compensation, of which there is no metric."""
+
+
+def test_an_alert_without_prometheus_is_sent_when_its_rule_fires() -> None:
+    rules = {str(alert["alert"]): alert for alert in alerts()}
+    assert RULE_OF.keys() == HOLD_SECONDS.keys() - {"failed_compensation"}
+    for situation, name in RULE_OF.items():
+        minutes = float(str(rules[name].get("for", "0m")).removesuffix("m"))
+        assert HOLD_SECONDS[situation] == 60 * minutes, name
+    for name in ("DjangoJobsSloBurnFast", "DjangoJobsSloBurnSlow"):
+        assert f" >= {FEWEST_RUNS} unless" in rules[name]["expr"], name
 
 
 @needs_promtool

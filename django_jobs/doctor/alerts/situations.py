@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ...metrics.gauges import BOUNDS, read_gauges
 from ...metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
-from ...metrics.slo import BURNING, take_objectives
+from ...metrics.slo import BURNING, FEWEST_RUNS, take_objectives
 from ...metrics.stored import NoMetrics
 from ..examination import EXAMINATIONS, diagnose
 from ..findings import CannotExamine, Finding, jobs
@@ -48,7 +48,7 @@ def _open_breaker() -> Iterator[Situation]:
 
 def _burning_objective() -> Iterator[Situation]:
     for one in take_objectives():
-        if (one.hour.burn_rate or 0) > BURNING:
+        if one.hour.runs >= FEWEST_RUNS and (one.hour.burn_rate or 0) > BURNING:
             yield (
                 one.queue,
                 f"{one.hour.ratio:.1%} of the last hour's jobs of the queue {one.queue!r} started "
