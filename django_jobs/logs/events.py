@@ -54,6 +54,7 @@ EVENTS = {
     "isolated_job_died": _event(WARNING, "job_id attempt reason"),
     "heartbeat_died": _event(ERROR, "reason"),
     "heartbeat_hangs": _event(ERROR, "pid"),
+    "health_metrics_refused": _event(WARNING, "host port"),
     "health_server_listens": _event(INFO, "host port"),
     "health_server_died": _event(ERROR, "reason"),
     "fenced": _event(ERROR, "worker reason"),

@@ -43,10 +43,13 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def respond(headers: Mapping[str, str]) -> Answer:
-    """All metrics, or why there are none. If ``METRICS_TOKEN`` is set, they need it. ``headers``
-    are those of the request, with names as ``Accept``."""
+def respond(headers: Mapping[str, str], *, is_local: bool = True) -> Answer:
+    """All metrics, or why there are none. If ``METRICS_TOKEN`` is set, they need it; without it
+    only those get them who ask on this machine. ``headers`` are those of the request, with names as
+    ``Accept``."""
     token = conf().metrics_token
+    if not token and not is_local:
+        return _text('DJANGO_JOBS["METRICS_TOKEN"] is not set.', 403)
     # Servers decode each byte of a header to one character.
     sent = headers.get("Authorization", "").encode("latin-1", "replace")
     if token and not hmac.compare_digest(sent, f"Bearer {token}".encode()):

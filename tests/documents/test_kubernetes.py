@@ -55,7 +55,7 @@ def changed(command: list[str]) -> list[str]:
     """The arguments of ``jobworker``, with a free port."""
     arguments = command[command.index("jobworker") + 1 :]
     arguments[arguments.index("--health-port") + 1] = "0"
-    return [*arguments, "--health-host", "127.0.0.1"]
+    return [*arguments, "--health-host", "127.0.0.1"]  # the last one counts
 
 
 @pytest.mark.processes

@@ -15,9 +15,12 @@ import psutil
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
+from pytest_django import Settings
 
+from django_jobs.management.worker.health import open_port
+from django_jobs.signals import worker_event
 from tests.app import jobs
-from tests.factories import run_sql
+from tests.factories import heard, run_sql
 from tests.faults.proxy import Proxy
 from tests.worker.processes import (
     PATIENCE,
@@ -336,6 +339,26 @@ def test_a_port_in_use_is_an_error_at_the_start() -> None:
         arguments = ("--health-port", str(other.getsockname()[1]), "--health-host", "127.0.0.1")
         with pytest.raises(CommandError, match=r"cannot listen at 127\.0\.0\.1 port .* in use"):
             call_command("jobworker", *arguments)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "host, is_local", [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False)]
+)
+def test_metrics_beyond_this_machine_need_a_token(
+    host: str, is_local: bool, settings: Settings
+) -> None:
+    for token, refusal in (None, 403), ("secret", 401):
+        settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "METRICS_TOKEN": token}
+        with heard(worker_event) as events:
+            port = open_port(health_port=0, health_host=host)
+        assert port is not None
+        assert port.scrape is not None
+        port.listener.close()
+        status = 200 if is_local and token is None else refusal
+        assert port.scrape({})[0] == status
+        warned = "health_metrics_refused" in {one["sender"] for one in events}
+        assert warned is (status == 403)
 
 
 @pytest.mark.django_db(transaction=True)

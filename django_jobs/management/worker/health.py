@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import logging
 import socket
+from functools import partial
+from ipaddress import ip_address
 
 from django.core.management.base import CommandError
 
+from ...conf import conf
 from ...metrics.views import respond
 from ...worker.events import emit
 from ...worker.options import HealthPort
@@ -23,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--health-host",
-        default="0.0.0.0",  # noqa: S104 — probes come from outside the container
+        default="127.0.0.1",
         metavar="HOST",
-        help="The address to listen at. Default: 0.0.0.0.",
+        help="The address to listen at, such as 0.0.0.0 for all. Default: 127.0.0.1.",
     )
 
 
@@ -46,7 +49,10 @@ def open_port(*, health_port: int | None, health_host: str, **others: object) ->
         ) from None
     host, port = listener.getsockname()[:2]
     emit("health_server_listens", logging.INFO, host=host, port=port)
-    return HealthPort(listener, respond)
+    is_local = ip_address(host).is_loopback
+    if not is_local and not conf().metrics_token:
+        emit("health_metrics_refused", logging.WARNING, host=host, port=port)
+    return HealthPort(listener, partial(respond, is_local=is_local))
 
 
 def port_number(text: str) -> int:
