@@ -185,6 +185,23 @@ def analyze(*tables: str) -> None:
         run_sql(f"ANALYZE {name}")
 
 
+OLDER_SNAPSHOTS = """
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL
+"""
+
+
+def vacuum(command: str) -> None:
+    """Run this VACUUM, after which no row is left of those that were deleted before.
+
+    It leaves what an older snapshot of the database may see, such as that of an ANALYZE by
+    autovacuum. A younger one sees none of it."""
+    from tests.worker.processes import until
+
+    until(lambda: not run_sql(OLDER_SNAPSHOTS), what="the end of older snapshots")
+    run_sql(command)
+
+
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for child in node.get("Plans", ()):

@@ -13,7 +13,7 @@ from django_jobs.doctor.tables import declared_indexes, examine_indexes
 from django_jobs.lifecycle.history import RUNS, partitions
 from django_jobs.maintenance.history import make_due_partitions
 from tests.app.jobs import noop
-from tests.factories import run_sql
+from tests.factories import run_sql, vacuum
 
 from .finding import findings
 
@@ -103,10 +103,10 @@ def test_what_an_interrupted_reindex_leaves_is_found_until_it_is_dropped(
 
 def test_a_bloated_index_is_found_until_it_is_built_again(transactional_db: None) -> None:
     run_sql(FILL)
-    run_sql("VACUUM ANALYZE django_jobs_uniquekey")
+    vacuum("VACUUM ANALYZE django_jobs_uniquekey")
     assert not findings(examine_indexes, "D124")
     run_sql("DELETE FROM django_jobs_uniquekey WHERE job_id % 20 <> 0")
-    run_sql("VACUUM ANALYZE django_jobs_uniquekey")
+    vacuum("VACUUM ANALYZE django_jobs_uniquekey")
     bloated = findings(examine_indexes, "D124")
     assert bloated
     assert {one.facts["table"] for one in bloated} == {"django_jobs_uniquekey"}

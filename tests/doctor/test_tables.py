@@ -10,7 +10,7 @@ from django_jobs.doctor import tables
 from django_jobs.doctor.findings import Finding
 from django_jobs.doctor.tables import PARAMETERS, examine_tables
 from django_jobs.models.database import fetch
-from tests.factories import run_sql
+from tests.factories import run_sql, vacuum
 
 from .finding import findings
 
@@ -25,7 +25,7 @@ def unvacuumed(transactional_db: None) -> Iterator[None]:
     """A table that autovacuum leaves alone, so that it cannot end the test's dead rows first. It
     has none of tests before."""
     run_sql("ALTER TABLE django_jobs_uniquekey SET (autovacuum_enabled = off)")
-    run_sql("VACUUM django_jobs_uniquekey")
+    vacuum("VACUUM django_jobs_uniquekey")
     yield
     run_sql("ALTER TABLE django_jobs_uniquekey RESET (autovacuum_enabled)")
 
@@ -48,7 +48,7 @@ def test_dead_rows_far_beyond_the_threshold_are_found_until_a_vacuum(unvacuumed:
     assert dead.facts["dead"] == 30_000
     assert "30,000 dead rows" in dead.problem
     (command,) = dead.commands
-    run_sql(command)
+    vacuum(command)
     assert not found()
 
 

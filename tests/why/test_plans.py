@@ -12,7 +12,7 @@ from django_jobs.domain.gates import Gates
 from django_jobs.models import Job, Queue, Resource, Tenant
 from django_jobs.why.evaluation import explain, parameters_of, parts_of
 from django_jobs.why.facts import MOST_BEFORE, MOST_IN_LINE, statement
-from tests.factories import analyze, register_worker, run_sql
+from tests.factories import analyze, register_worker, run_sql, vacuum
 from tests.factories import explain as plan_of
 from tests.lifecycle.test_plans import fill, rows_of, whole_tables
 
@@ -47,7 +47,7 @@ def _large_table(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> I
         analyze(*(f"django_jobs_{table}" for table in TABLES))
         # As autovacuum does. Otherwise an index of the live jobs cannot be read alone, and the
         # planner sorts a long line instead of reading its first thousand jobs.
-        run_sql("VACUUM ANALYZE django_jobs_job_live")
+        vacuum("VACUUM ANALYZE django_jobs_job_live")
         run_sql("RESET default_statistics_target")
         Queue.objects.filter(name="default").update(max_concurrency=3)
         try:
