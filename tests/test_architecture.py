@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_695,
     "domain": 5_161,
     "http": 347,
-    "lifecycle": 12_669,
+    "lifecycle": 12_670,
     "logs": 445,
     "maintenance": 1_605,
     "management": 3_861,

@@ -51,6 +51,10 @@ def test_what_comes_after_a_step_is_counted_down(steps: list[Job], name: str, en
         "fates": as_array(["failed" if name == "opening.COUNT_DOWN" else "succeeded"] * len(ids)),
     }
     assert most_rows(DOWN[name], parameters) <= MOST
+    # Whether the planner takes nested loops may depend on the pages that deleted rows left.
+    run_sql("SET LOCAL enable_hashjoin = off")
+    run_sql("SET LOCAL enable_mergejoin = off")
+    assert most_rows(DOWN[name], parameters) <= MOST
 
 
 def test_what_can_no_longer_start_is_skipped(steps: list[Job]) -> None:
