@@ -57,16 +57,16 @@ BUDGETS = {
     "doctor": 2_695,
     "domain": 5_161,
     "http": 347,
-    "lifecycle": 12_670,
+    "lifecycle": 12_683,
     "logs": 445,
-    "maintenance": 1_605,
+    "maintenance": 1_609,
     "management": 3_861,
     "metrics": 3_314,
     "models": 3_452,
     "templatetags": 33,
     "testing": 1_691,
     "why": 1_835,
-    "worker": 11_092,
+    "worker": 11_112,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

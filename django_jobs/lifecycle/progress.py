@@ -290,10 +290,11 @@ RETURNING id, job_id
 """
 
 # After a minute nobody waits for the answer any more.
-ASKED = """
-SELECT id, job_id, attempt, worker_id FROM django_jobs_inspection
-WHERE answered_at IS NULL AND worker_id = ANY(%(workers)s::bigint[])
-  AND asked_at > clock_timestamp() - interval '1 minute'
+UNANSWERED = """FROM django_jobs_inspection
+WHERE answered_at IS NULL AND asked_at > clock_timestamp() - interval '1 minute'"""
+ASKED = f"""
+SELECT id, job_id, attempt, worker_id {UNANSWERED}
+  AND worker_id = ANY(%(workers)s::bigint[])
 ORDER BY id
 """
 

@@ -7,7 +7,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import cast
 
 from django.db import OperationalError, transaction
 
@@ -26,9 +25,16 @@ BATCH = 500
 BLOCKED_SECONDS = 1.0
 """How long one call may wait for the locks of other sessions, all in all."""
 
+# Also finds the jobs of a worker whose row was deleted, and a claim that committed at the moment
+# its worker was declared lost.
+_ABANDONED = """FROM django_jobs_job_live AS job
+LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
+WHERE job.status = 'running' AND (worker.id IS NULL OR worker.status IN ('lost', 'stopped'))"""
+
 # Compares leases by the database's clock. A worker that is marked as lost cannot renew. The latest
-# time is for a server that reads this long after it was sent: its client cannot take it back.
-DECLARE_LOST = """
+# time is for a server that reads this long after it was sent: its client cannot take it back. Those
+# who are lost by it are not yet so for the second EXISTS.
+DECLARE_LOST = f"""
 WITH expired AS MATERIALIZED (
     SELECT id FROM django_jobs_worker
     WHERE status IN ('running', 'draining') AND lease_expires_at < statement_timestamp()
@@ -41,16 +47,13 @@ WITH expired AS MATERIALIZED (
     SET status = 'lost', stopped_at = clock_timestamp(), stop_reason = 'its lease ran out'
     FROM expired WHERE worker.id = expired.id
 )
-SELECT statement_timestamp()
+SELECT statement_timestamp(),
+    EXISTS (SELECT FROM expired) OR EXISTS (SELECT {_ABANDONED})
 """
 
-# Also finds the jobs of a worker whose row was deleted, and a claim that committed at the moment
-# its worker was declared lost. In any order, or 500 that are blocked would hide the others each
-# time.
-ABANDONED = """
-SELECT job.worker_id, job.id FROM django_jobs_job_live AS job
-LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
-WHERE job.status = 'running' AND (worker.id IS NULL OR worker.status IN ('lost', 'stopped'))
+# In any order, or 500 that are blocked would hide the others each time.
+ABANDONED = f"""
+SELECT job.worker_id, job.id {_ABANDONED}
 ORDER BY random()
 LIMIT %(limit)s
 FOR NO KEY UPDATE OF job SKIP LOCKED
@@ -64,15 +67,16 @@ def reap() -> list[Settled]:
     Each of these jobs counts as lost, because it is unknown which had started. Skips locked jobs,
     and steps whose run another session has locked, or a step after them. Notifies the queues.
     """
-    declare_lost()
-    return settle_abandoned()
+    _, abandoned = declare_lost()
+    return settle_abandoned() if abandoned else []
 
 
-def declare_lost(latest: datetime | None = None) -> datetime:
+def declare_lost(latest: datetime | None = None) -> tuple[datetime, bool]:
     """Mark up to 100 workers whose lease ran out as lost; none if it is later than ``latest`` when
-    the database reads this. Return the time by which the leases were compared."""
-    ((now,),) = fetch(DECLARE_LOST, {"latest": latest})
-    return cast(datetime, now)
+    the database reads this. Return the time by which the leases were compared, and whether there
+    may be jobs for :func:`settle_abandoned`."""
+    ((now, abandoned),) = fetch(DECLARE_LOST, {"latest": latest})
+    return now, abandoned
 
 
 def settle_abandoned() -> list[Settled]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..models.database import execute, fetch
+from .progress import UNANSWERED
 
 FIRST_ID, LAST_ID = 10**15, 2**53 - 1
 """A worker's id is random. A sequence that starts again (``flush``, ``TRUNCATE ... RESTART
@@ -29,12 +30,15 @@ ON CONFLICT (id) DO NOTHING
 RETURNING id
 """
 
+_CANCELLED = """FROM django_jobs_job_live
+WHERE status = 'running' AND cancel_requested_at IS NOT NULL"""
+
 # Does not renew a worker that was declared lost: others are taking over its jobs. Does not renew a
 # row whose last heartbeat is older than the one its process knows: a backup was restored, or a
 # standby promoted, that lacks what the worker has done since. The heartbeat of the row may be
 # newer, because the answer to a renewal may have been lost. Skips a locked row, so that its lock
 # does not keep the other workers of the tree from being renewed.
-RENEW = """
+RENEW = f"""
 WITH known AS MATERIALIZED (
     SELECT worker.id, asked.claim_failures, asked.rss_mb, asked.started_jobs
     FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[], %(failures)s::bigint[],
@@ -60,14 +64,15 @@ WITH known AS MATERIALIZED (
     FROM free JOIN known USING (id) WHERE worker.id = free.id
     RETURNING worker.id, worker.drain_requested_at IS NOT NULL AS drains, worker.heartbeat_at
 )
-SELECT known.id, coalesce(renewed.drains, false), renewed.heartbeat_at
+SELECT known.id, coalesce(renewed.drains, false), renewed.heartbeat_at,
+    EXISTS (SELECT {_CANCELLED} AND worker_id = known.id),
+    EXISTS (SELECT {UNANSWERED} AND worker_id = known.id)
 FROM known LEFT JOIN renewed ON renewed.id = known.id
 """
 
-CANCELS = """
-SELECT worker_id, id, force_requested_at IS NOT NULL FROM django_jobs_job_live
-WHERE status = 'running' AND worker_id = ANY(%(workers)s::bigint[])
-  AND cancel_requested_at IS NOT NULL
+CANCELS = f"""
+SELECT worker_id, id, force_requested_at IS NOT NULL {_CANCELLED}
+  AND worker_id = ANY(%(workers)s::bigint[])
 """
 
 # Like a renewal, these wait for no lock. A row that could not be closed is declared lost when its
@@ -138,10 +143,13 @@ NO_LOADS: Mapping[int, Load] = {}
 
 class Renewal(NamedTuple):
     """A worker that is alive by its row. ``heartbeat_at`` is None if the row was locked and so was
-    not renewed."""
+    not renewed. ``cancel_asked`` and ``inspection_asked``: :func:`cancels_asked` and
+    :func:`progress.asked` have something for it."""
 
     drain_requested: bool
     heartbeat_at: datetime | None
+    cancel_asked: bool
+    inspection_asked: bool
 
 
 def register(info: WorkerInfo) -> int:

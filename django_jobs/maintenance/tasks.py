@@ -141,10 +141,10 @@ class Reaping:
         then, passed_since = self._last
         asked_at = time.monotonic()
         expected = then + timedelta(seconds=asked_at - passed_since)
-        now = reaping.declare_lost(latest=expected + CLOCK_GRACE)
+        now, abandoned = reaping.declare_lost(latest=expected + CLOCK_GRACE)
         self._last = now, asked_at
         if now > expected + CLOCK_GRACE:
             raise LeasesInDoubt((now - expected).total_seconds())
-        settled = reaping.settle_abandoned()
+        settled = reaping.settle_abandoned() if abandoned else []
         send_job_signals(settled)
         return len(settled)

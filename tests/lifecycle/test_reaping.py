@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.db import transaction
+from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import enqueue_many, registry
 from django_jobs.domain.graph import SLEEP, WAIT
@@ -34,6 +35,15 @@ def expire(worker: int) -> None:
 
 
 def fragile() -> None: ...
+
+
+@pytest.mark.django_db
+def test_a_sweep_with_nothing_to_do_is_one_statement(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    enqueue_and_claim()
+    with django_assert_num_queries(1):
+        assert reaping.reap() == []
 
 
 @pytest.mark.django_db

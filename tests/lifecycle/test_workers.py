@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from django.db import transaction
 
-from django_jobs.lifecycle import reaping
+from django_jobs.lifecycle import progress, reaping
 from django_jobs.lifecycle import workers as lifecycle_workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Worker
@@ -155,7 +155,8 @@ def test_a_worker_that_was_declared_lost_is_not_renewed() -> None:
 def beat(worker: int, beats: dict[int, datetime]) -> dict[int, datetime]:
     """The heartbeat that is known after a renewal; empty if the lease is lost."""
     renewed = lifecycle_workers.renew([worker], 30, None, beats)
-    return {worker: at for worker, (_, at) in renewed.items() if at is not None}
+    beats = {worker: renewal.heartbeat_at for worker, renewal in renewed.items()}
+    return {worker: at for worker, at in beats.items() if at is not None}
 
 
 def shift_heartbeat(interval: str) -> None:
@@ -214,6 +215,20 @@ def test_cancels_are_found_only_for_running_jobs_of_these_workers() -> None:
     job_operations.cancel([one.id, other.id])
     assert lifecycle_workers.cancels_asked([one.worker]) == [(one.worker, one.id, False)]
     assert lifecycle_workers.cancels_asked([]) == []
+
+
+@pytest.mark.django_db
+def test_a_renewal_says_which_workers_are_asked_something() -> None:
+    cancelled, inspected, left = (enqueue_and_claim() for _ in range(3))
+    job_operations.cancel([cancelled.id])
+    progress.ask([inspected.id], "admin")
+    renewed = lifecycle_workers.renew([held.worker for held in (cancelled, inspected, left)], 30)
+    asked = {worker: renewal[2:] for worker, renewal in renewed.items()}
+    assert asked == {
+        cancelled.worker: (True, False),
+        inspected.worker: (False, True),
+        left.worker: (False, False),
+    }
 
 
 @pytest.mark.django_db

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from ...domain.durations import clock_skew
 from ...domain.maintenance import MaintenanceTask
-from ...lifecycle import progress, workers
+from ...lifecycle import workers
 from ...models.database import DATABASE_ERRORS
 from ..connections import drop_connection, make_room_by, own_connection, ping
 from ..events import emit_throttled
@@ -133,10 +133,12 @@ class Leases:
             )
             self._compare_clocks(before, alive, time.time())
             blocked = self._note(slots, alive, asked_at)
-            for worker, job, force in workers.cancels_asked(list(slots)):
-                slots[worker].ask_cancel(job, force)
-            for question in progress.asked(list(slots)):
-                slots[question.worker].ask_inspection()
+            if cancelled := [worker for worker, renewal in alive.items() if renewal.cancel_asked]:
+                for worker, job, force in workers.cancels_asked(cancelled):
+                    slots[worker].ask_cancel(job, force)
+            for worker, renewal in alive.items():
+                if renewal.inspection_asked:
+                    slots[worker].ask_inspection()
         except DATABASE_ERRORS as error:
             drop_connection()
             status.is_connected = False  # a process that starts now could not keep its lease
