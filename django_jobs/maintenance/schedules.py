@@ -41,6 +41,8 @@ COMPARE_SECONDS = 3600.0
 """How often the next due times are compared with the time zone tables of this process: another one
 with other tables may have computed them since."""
 
+WAITING_PAUSE = 1.0
+"""Seconds between looks while jobs wait for the one before them: its end sends no hint."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
 """Seconds between looks while due schedules are locked by another session: a worker's or an
 editor's."""
@@ -81,6 +83,8 @@ class Scheduling:
             take = partial(due_schedules.take_stale, BATCH, shuffled=self._shuffled)
             done += work_on(take, arm, left)
         next_due_in = NEVER if horizon.next_due_in is None else horizon.next_due_in
+        if horizon.waiting and next_due_in > 0:
+            next_due_in = min(next_due_in, WAITING_PAUSE)
         if next_due_in <= 0:
             take = partial(due_schedules.take_due, versions, BATCH, shuffled=self._shuffled)
             done += work_on(take, fire, left)

@@ -20,6 +20,7 @@ from ..lifecycle.settling import Settled
 from ..models.database import DATABASE_ERRORS
 from .connections import drop_connection, is_out_of_connections, own_connection, with_session
 from .events import emit
+from .ipc.scoreboard import TreeStatus
 
 
 class WakeEvent:
@@ -55,14 +56,16 @@ been suspended."""
 class Wakeup:
     """A thread with its own connection that calls ``on_notify`` for each hint, and with None if
     hints may have been missed. Any session may send a NOTIFY, so ``on_notify`` ignores unknown
-    ones."""
+    ones. ``status`` is told whether test notifications arrive."""
 
     def __init__(
         self,
         on_notify: Callable[[str | None], None],
         after: threading.Event | None = None,
         makes_way: Callable[[], bool] = lambda: False,
+        status: TreeStatus | None = None,
     ) -> None:
+        self._status = status or TreeStatus()
         self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
         self._worked = self._has_warned = False
         self._on_notify = on_notify
@@ -87,7 +90,11 @@ class Wakeup:
                     continue
                 pause = 0.1
                 self._on_notify(None)  # notifications may have been missed
-                self._receive(raw)
+                self._status.hears = self._worked
+                try:
+                    self._receive(raw)
+                finally:
+                    self._status.hears = False
             except DATABASE_ERRORS:
                 drop_connection()
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 — jitter

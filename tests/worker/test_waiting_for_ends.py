@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from django.db import connection
 
 from django_jobs.api.waiting import waiter
 from django_jobs.models import Job, JobStatus
+from django_jobs.worker.connections import drop_connection
+from django_jobs.worker.ipc.scoreboard import TreeStatus
+from django_jobs.worker.wakeup import Wakeup
 from tests.app.jobs import add, add_async, fail, hold, hold_in_transaction
 from tests.patience import PATIENCE
 
@@ -80,3 +84,23 @@ def test_many_coroutines_wait_with_one_connection(start_worker: Callable[..., Jo
     assert [job.result for job in jobs] == list(range(1, 41))
     until(thread_is_gone)
     assert not Job.objects.live().exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_listener_says_while_it_hears() -> None:
+    status, ends = TreeStatus(), threading.Event()
+
+    def makes_way() -> bool:
+        if ends.is_set():
+            drop_connection()
+            raise InterruptedError
+        return False
+
+    with ThreadPoolExecutor(1) as threads:
+        listens = Wakeup(lambda hint: None, makes_way=makes_way, status=status)._run
+        listener = threads.submit(listens)
+        until(lambda: status.hears)
+        ends.set()
+        with pytest.raises(InterruptedError):
+            listener.result()
+    assert not status.hears

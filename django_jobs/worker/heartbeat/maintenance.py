@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+from ...conf import conf
 from ...domain.maintenance import LeasesInDoubt, MaintenanceTask
 from ...models.database import DATABASE_ERRORS, fetch
 from ..events import emit_throttled
@@ -106,13 +107,15 @@ Look = Callable[[], float]
 
 class Scheduler:
     """Looks at the next known due time, after a hint that a schedule was changed, and at every
-    poll. Without ``look`` it does nothing."""
+    poll; every ``SWEEP_SECONDS`` where notifications arrive. Without ``look`` it does nothing."""
 
     def __init__(self, look: Look | None, scoreboard: Scoreboard, poll: float) -> None:
         self.enabled = look is not None
         self._look = look
         self._scoreboard = scoreboard
-        self._poll = self._longest = poll
+        self._poll = poll
+        self._quiet = max(poll, conf().sweep_seconds)
+        self._hinted = False
         self._next = 0.0
 
     def next_in(self) -> float:
@@ -121,16 +124,18 @@ class Scheduler:
 
     def hint(self) -> None:
         """A schedule was changed. One hint may stand for several, because NOTIFY is throttled."""
-        self._next, self._longest = 0.0, LINGER_SECONDS
+        self._next, self._hinted = 0.0, True
 
     def look_if_due(self) -> None:
         """Look if it is due. Raises the database's errors, and is then due in a poll."""
         if self._look is None or self.next_in() > 0:
             return
-        longest, self._longest = self._longest, self._poll
-        pause = self._poll
+        status, pause = self._scoreboard.status, self._poll
+        longest = self._quiet if status.hears else self._poll
+        if self._hinted:
+            self._hinted, longest = False, LINGER_SECONDS
         try:
             pause = min(self._look(), longest)
-            self._scoreboard.status.schedules_seen_at = time.monotonic()
+            status.schedules_seen_at = time.monotonic()
         finally:
             self._next = time.monotonic() + pause

@@ -116,8 +116,8 @@ ALL_AT_ONCE = Struct("".join(kind._type_ for _, kind in StartedJob._fields_[:-1]
 
 class TreeStatus(Structure):
     """The status that all processes of the tree share. Any of them writes ``room_asked_at`` and
-    ``idle_asked_at``, the supervisor ``turned_at`` and ``draining``, and the heartbeat process the
-    rest."""
+    ``idle_asked_at``, the worker processes ``hears``, the supervisor ``turned_at`` and
+    ``draining``, and the heartbeat process the rest."""
 
     _fields_ = (
         ("beat_at", c_double),
@@ -128,6 +128,7 @@ class TreeStatus(Structure):
         ("is_connected", c_bool),
         ("is_renewing", c_bool),
         ("draining", c_bool),
+        ("hears", c_bool),
     )
     __slots__ = ()
     beat_at: float
@@ -144,6 +145,8 @@ class TreeStatus(Structure):
     """Whether the heartbeat process waits for the database."""
     draining: bool
     """Whether the command drains."""
+    hears: bool
+    """Whether the last test notification of a worker process arrived."""
     is_connected: bool
     """Whether the last try of the heartbeat process to connect succeeded. Without a connection no
     lease is renewed."""

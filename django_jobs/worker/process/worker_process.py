@@ -98,7 +98,10 @@ class WorkerProcess:
             options, slot, self._claimed, self._pools, self._settler, self._executor
         )
         self._wakeup = Wakeup(
-            self._claimer.on_notify, after=self._claimer.registered, makes_way=lambda: slot.is_short
+            self._claimer.on_notify,
+            after=self._claimer.registered,
+            makes_way=lambda: slot.is_short,
+            status=slot.status,
         )
 
     def _make_pools(self) -> tuple[list[Pool], list[Pool]]:

@@ -8,13 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import DataError, ProgrammingError, connection
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from django_jobs.domain.maintenance import MaintenanceTask
 from django_jobs.worker.connections import drop_connection, own_connection
-from django_jobs.worker.heartbeat.maintenance import TaskRunner
+from django_jobs.worker.heartbeat.maintenance import Scheduler, TaskRunner
 from django_jobs.worker.heartbeat.upkeep import Upkeep
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
+from django_jobs.worker.poller import LINGER_SECONDS
 from tests.factories import end_own_session, run_sql
 from tests.worker.processes import until
 
@@ -158,3 +160,18 @@ def test_a_turn_rests_at_its_end_only_if_something_failed(
     upkeep = Upkeep([], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
     turns(upkeep, lambda: True)
     assert rested == [(0.2, 0.5)] * rests
+
+
+@pytest.mark.parametrize("hears, longest", [(False, 2.0), (True, 3_000.0)])
+def test_schedules_are_looked_at_every_sweep_only_where_notifications_arrive(
+    settings: Settings, hears: bool, longest: float
+) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SWEEP_SECONDS": 3_000.0}
+    scoreboard = Scoreboard(1)
+    scoreboard.status.hears = hears
+    scheduler = Scheduler(lambda: 3_600.0, scoreboard, poll=2.0)
+    scheduler.look_if_due()
+    assert longest / 2 < scheduler.next_in() <= longest
+    scheduler.hint()
+    scheduler.look_if_due()
+    assert scheduler.next_in() <= LINGER_SECONDS  # a hint may stand for a change that comes later
