@@ -20,8 +20,7 @@ class JobsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import registry
-        from .backend import discovery
+        from . import backend, registry
         from .checks import register_checks
         from .contrib import celery
         from .management.worker import beside_runserver
@@ -33,7 +32,7 @@ class JobsConfig(AppConfig):
         beside_runserver.start_worker_if_asked()
         registry.autodiscover()
         celery.autodiscover()
-        discovery.discover()
+        backend.discover()
         post_migrate.connect(seed, sender=self, dispatch_uid="django_jobs.seed")
         post_migrate.connect(make_ahead, sender=self, dispatch_uid="django_jobs.make_ahead")
         post_migrate.connect(take_over, sender=self, dispatch_uid="django_jobs.take_over")

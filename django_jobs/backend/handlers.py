@@ -15,11 +15,10 @@ from ..conf import conf
 from ..domain.payload import encode
 from ..lifecycle.signalling import receive_ends_of
 from ..worker.context.run_context import RunContext, current_run
-from .announcing import announce_end, announce_start, reads_result
-from .arguments import Arguments
+from .declared import Arguments
 from .interface import Task, TaskContext, normalize_json, task_started
 from .job_task import OF_JOB_TYPES
-from .results import result_of_run
+from .results import announce_end, announce_start, reads_result, result_of_run
 
 
 def job_type_of(

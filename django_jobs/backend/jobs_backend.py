@@ -1,16 +1,30 @@
-"""The backend of Django's Tasks."""
+"""The backend of Django's Tasks: from a call to a job, and what is wrong with it in ``TASKS``.
+
+E016 app not installed   E018 unknown option
+E017 not PostgreSQL      W003 queue not configured
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from django.core.checks import CheckMessage
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
 
-from .interface import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist
-from .job_task import JobTask
+from ..conf import conf
+from ..domain.hints import did_you_mean
+from .declared import POSITIONAL, Declared
+from .interface import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json
+from .job_task import OF_JOB_TYPES, OF_REQUESTS, JobTask
 from .registration import declare
+
+if TYPE_CHECKING:
+    from ..models import Job
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,9 +72,7 @@ class JobsBackend(BaseTaskBackend):
     def _enqueue(
         self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> TaskResult[P, R]:
-        from .announcing import announce_enqueue
-        from .enqueueing import insert
-        from .results import bare_result, result_of_holder
+        from .results import announce_enqueue, bare_result, result_of_holder
 
         super().validate_task(task)
         known = declare(task, self.options)
@@ -86,6 +98,93 @@ class JobsBackend(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """What is wrong with the settings of this backend."""
-        from .backend_checks import problems
 
         return list(problems(self))
+
+
+def insert(
+    declared: Declared,
+    task: Task[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    **more: Any,
+) -> Job:
+    """Write the job of a call of ``task``, a declared Task or its copy for one request. ``more``
+    are further options, as :meth:`JobType.using` takes them."""
+    args, kwargs = _normal(args, kwargs)
+    count = declared.arguments.count(args)
+    job_type = declared.request(count)
+    options = more if task is declared.task else _changes(declared.task, task) | more
+    if options:
+        if count and "headers" in options:
+            options["headers"] = {**options["headers"], POSITIONAL: count}
+        job_type = job_type.using(**options)
+    named = declared.arguments.named(args, kwargs, job_type.name)
+    if named is None:
+        return job_type.enqueue(*args, **kwargs)
+    return job_type.enqueue(**named)
+
+
+def _changes(declared: Task[..., Any], task: Task[..., Any]) -> dict[str, Any]:
+    """The options of ``task`` that differ from the declared ones, as ``using()`` takes them."""
+    options = {
+        name: value
+        for name in OF_REQUESTS
+        if (value := getattr(task, name, None)) is not None
+        and value != getattr(declared, name, None)
+    }
+    if task.queue_name != declared.queue_name:
+        options["queue"] = task.queue_name
+    if task.priority != declared.priority:
+        options["priority"] = int(task.priority)
+    if task.run_after is not None:
+        options["run_at"] = task.run_after
+    return options
+
+
+def _normal(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments as JSON has them. Raises ``TypeError`` or ``ValueError`` with the path of one
+    that JSON does not have."""
+    for name, value in (*((f"args[{at}]", one) for at, one in enumerate(args)), *kwargs.items()):
+        try:
+            normalize_json(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{error}, in {name}") from None
+    normal: tuple[Any, Any] = normalize_json(args), normalize_json(kwargs)
+    return normal
+
+
+def problems(backend: JobsBackend) -> Iterator[CheckMessage]:
+    """Each problem of a backend: no app, no PostgreSQL, unknown options, queues that are not
+    configured."""
+    where = f"TASKS[{backend.alias!r}]"
+    if not apps.is_installed("django_jobs"):
+        yield Error(
+            f"{where} is a JobsBackend, but django_jobs is not installed.",
+            hint='Add "django_jobs" to INSTALLED_APPS.',
+            id="django_jobs.E016",
+        )
+    try:
+        vendor = connections[conf().database].vendor
+    except ConnectionDoesNotExist:
+        vendor = "postgresql"  # E008 reports the alias
+    if vendor != "postgresql":
+        yield Error(
+            f"{where} is a JobsBackend, and the database {conf().database!r} is {vendor}.",
+            hint='Point DJANGO_JOBS["DATABASE"] to a PostgreSQL database.',
+            id="django_jobs.E017",
+        )
+    for option in backend.options:
+        if option not in OF_JOB_TYPES:
+            similar = did_you_mean(option, OF_JOB_TYPES)
+            yield Error(
+                f'{where}["OPTIONS"] has the unknown option {option!r}.',
+                hint=" ".join(filter(None, (similar, f"Known are: {', '.join(OF_JOB_TYPES)}."))),
+                id="django_jobs.E018",
+            )
+    for queue in sorted(backend.queues - set(conf().queues)):
+        yield Warning(
+            f'{where}["QUEUES"] names {queue!r}, which is not in DJANGO_JOBS["QUEUES"].',
+            hint="Add it there and run migrate, unless it was made in the admin.",
+            id="django_jobs.W003",
+        )

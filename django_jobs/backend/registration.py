@@ -12,8 +12,7 @@ from typing import Any
 from django.apps import apps
 
 from . import declared
-from .arguments import Arguments
-from .declared import Declared
+from .declared import Arguments, Declared
 from .interface import InvalidTask, Task
 from .job_task import OF_A_REQUEST, OF_THE_DECLARATION, JobTask
 

@@ -1,4 +1,4 @@
-"""From a job and its runs to a TaskResult."""
+"""From a job and its runs to a TaskResult, and the signals that carry it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,24 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
+from django.dispatch import Signal
+
 from .. import exceptions
 from ..conf import conf
-from ..domain.states import JobState, RunState
+from ..domain.states import FINAL, JobState, RunState
 from ..models import Job, Run
 from ..worker.context.run_context import RunContext
 from .declared import POSITIONAL, Declared, find
-from .interface import Task, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from .interface import (
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -167,3 +178,33 @@ def _path_of(run: Run) -> str:
         name = exceptions.TimeLimitExceeded.__name__
     home = builtins if hasattr(builtins, name) else exceptions
     return f"{home.__name__}.{name if hasattr(home, name) else exceptions.JobsError.__name__}"
+
+
+def announce_enqueue(result: TaskResult[..., Any]) -> None:
+    """Send ``task_enqueued``, in the caller's transaction."""
+    task_enqueued.send_robust(type(result.task.get_backend()), task_result=result)
+
+
+def announce_start(task: Task[..., Any], run: RunContext) -> None:
+    """Send ``task_started``, before the function is called."""
+    _send(task_started, task, run.job_id, JobState.RUNNING)
+
+
+def announce_end(sender: str, *, job_id: int, status: str, **kwargs: Any) -> None:
+    """Send ``task_finished``, after the last attempt has been settled and committed."""
+    if status in FINAL and (declared := find(sender)) is not None:
+        _send(task_finished, declared.task, job_id, status)
+
+
+def reads_result(signal: Signal) -> bool:
+    """Whether to read the result for a signal. Django's own receiver writes a log line with the id,
+    the path and the status, which are known."""
+    return len(signal.receivers) > 1
+
+
+def _send(signal: Signal, task: Task[..., Any], job_id: int, status: str) -> None:
+    if reads_result(signal):
+        result = find_result(job_id, task.backend)
+    else:
+        result = bare_result(task, job_id, status)
+    signal.send_robust(type(task.get_backend()), task_result=result)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_jobs import PayloadError
-from django_jobs.backend.arguments import Arguments
+from django_jobs.backend.declared import Arguments
 
 
 def by_position(first: int, second: int = 2, /, third: int = 3, *, fourth: int = 4) -> Any:

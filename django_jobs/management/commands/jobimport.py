@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 
-from ...contrib.sources import sources
+from ...contrib import sources
 from ..arguments import add_subcommand
 from ..base import ActionCommand
 

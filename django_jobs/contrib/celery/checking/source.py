@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from ....management.base import counted
-from ...sources import Source
+from ... import Source
 from ..beat.importing import BROKERS, import_beat
 
 

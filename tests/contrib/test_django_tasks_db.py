@@ -17,7 +17,7 @@ from django.db import DataError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
-from django_jobs.contrib.django_tasks_db import waiting_tasks
+from django_jobs.contrib import django_tasks_db
 from django_jobs.models import Job
 from django_jobs.testing import run_jobs
 from tests.app import tasks
@@ -60,7 +60,7 @@ def add(
     values = {"task_path": path, "args_kwargs": arguments, **columns}
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {waiting_tasks.TABLE} ({', '.join(values)}) "
+            f"INSERT INTO {django_tasks_db.TABLE} ({', '.join(values)}) "
             f"VALUES ({', '.join(['%s'] * len(values))}) RETURNING id::text",
             list(values.values()),
         )
@@ -69,7 +69,7 @@ def add(
 
 def left() -> set[str]:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id::text FROM {waiting_tasks.TABLE}")
+        cursor.execute(f"SELECT id::text FROM {django_tasks_db.TABLE}")
         return {row[0] for row in cursor.fetchall()}
 
 
@@ -89,8 +89,8 @@ def test_the_table_is_that_of_the_package() -> None:
     printed = subprocess.run(program, check=True, capture_output=True, text=True).stdout
     table, columns = json.loads(printed)
     with connection.cursor() as cursor:
-        described = connection.introspection.get_table_description(cursor, waiting_tasks.TABLE)
-    assert (table, columns) == (waiting_tasks.TABLE, [column.name for column in described])
+        described = connection.introspection.get_table_description(cursor, django_tasks_db.TABLE)
+    assert (table, columns) == (django_tasks_db.TABLE, [column.name for column in described])
 
 
 def take(*arguments: str) -> str:
@@ -140,7 +140,7 @@ def test_a_dry_run_writes_nothing() -> None:
 
 
 def test_batches_go_to_the_end_past_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_tasks, "BATCH", 2)
+    monkeypatch.setattr(django_tasks_db, "BATCH", 2)
     refused = {
         add("os.system"),
         add("tests.app.tasks.gone"),
@@ -167,7 +167,7 @@ def test_running_tasks_are_left_to_their_workers() -> None:
 
 
 def test_a_database_without_the_table_is_named() -> None:
-    run_sql(f"DROP TABLE {waiting_tasks.TABLE}")
+    run_sql(f"DROP TABLE {django_tasks_db.TABLE}")
     with pytest.raises(CommandError, match="has no table of django-tasks-db"):
         take()
 
@@ -175,7 +175,7 @@ def test_a_database_without_the_table_is_named() -> None:
 @pytest.fixture
 def other(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The alias of a database of its own, which has the table. That of the jobs has none."""
-    run_sql(f"DROP TABLE {waiting_tasks.TABLE}")
+    run_sql(f"DROP TABLE {django_tasks_db.TABLE}")
 
     def connect(wrapper: BaseDatabaseWrapper) -> None:
         if wrapper.connection is None:
@@ -203,12 +203,12 @@ def test_rows_of_another_database_are_taken_once_if_it_is_cut_short(
     """The jobs are committed, and the end of their rows is not."""
     with connections[other].cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {waiting_tasks.TABLE} (task_path, args_kwargs)"
+            f"INSERT INTO {django_tasks_db.TABLE} (task_path, args_kwargs)"
             " SELECT 'tests.app.tasks.total', '{\"args\": [1], \"kwargs\": {}}'"
             " FROM generate_series(1, 3)"
         )
     with monkeypatch.context() as patch:
-        patch.setattr(waiting_tasks, "TAKEN", "SELECT 1 / 0 FROM (SELECT %s) AS ids")
+        patch.setattr(django_tasks_db, "TAKEN", "SELECT 1 / 0 FROM (SELECT %s) AS ids")
         with pytest.raises(DataError):
             take("--database", other)
     made = set(Job.objects.values_list("pk", flat=True))

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
-from ...backend import discovery
-from ...conf import conf
-from ...management.base import counted
-from ..sources import Source
+from .. import backend
+from ..conf import conf
+from ..management.base import counted
+from . import Source
 
 TABLE = "django_tasks_database_dbtaskresult"
 BATCH = 500
@@ -82,7 +82,7 @@ def run(options: dict[str, Any]) -> Iterator[str]:
     """
     alias, dry_run = options["database"], options["dry_run"]
     running = _running(alias)
-    if not discovery.is_configured():
+    if not backend.is_configured():
         raise CommandError(
             'no backend in TASKS is "django_jobs.backend.JobsBackend": change the settings first'
         )
@@ -141,14 +141,14 @@ def _take(
 
 def _make_job(row: Waiting, alias: str, report: Takeover) -> bool:
     """Whether a job was made of the row. Otherwise the report has the reason."""
-    from ...backend import declared, enqueueing
+    from ..backend import declared, jobs_backend
 
     known = declared.find(row.task_path)
     try:
         if known is None:
             raise ValueError("this code declares no such Task for a JobsBackend")
         arguments = json.loads(row.arguments)
-        enqueueing.insert(
+        jobs_backend.insert(
             known,
             known.task,
             arguments["args"],

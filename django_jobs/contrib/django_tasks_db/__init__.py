@@ -1,1 +1,0 @@
-"""The waiting tasks of django-tasks-db, for ``jobimport``."""
