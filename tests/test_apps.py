@@ -15,7 +15,6 @@ from django.utils.module_loading import import_string
 import django_jobs
 from django_jobs import checks
 from django_jobs.checks import project as check_project
-from django_jobs.checks import schedules as check_schedules
 from django_jobs.checks import settings as check_settings
 from tests.factories import run_sql
 from tests.throwaway import Project, fresh_database
@@ -115,7 +114,7 @@ def test_each_page_that_is_given_by_its_path_is_there() -> None:
 
 def test_each_check_is_registered_by_its_name() -> None:
     """Their modules are imported when they run, so a decorator there would come too late."""
-    modules = {"settings": check_settings, "schedules": check_schedules, "project": check_project}
+    modules = {"settings": check_settings, "project": check_project}
     assert set(checks.CHECKS) == {
         f"{module}.{name}"
         for module, of in modules.items()

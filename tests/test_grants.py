@@ -25,10 +25,10 @@ from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import bulk, quarantines, workflows
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.workflows.spawning import new_run_id
-from django_jobs.maintenance.backlog_samples import sample_backlogs
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.maintenance.history import Partitions
 from django_jobs.maintenance.retention import Retention
+from django_jobs.maintenance.tasks import sample_backlogs
 from django_jobs.metrics.exposition import render
 from django_jobs.models import (
     Backfill,

@@ -60,8 +60,7 @@ def _view(page: Any, request: HttpRequest) -> HttpResponse:
 
 def _send_test(page: Any, request: HttpRequest) -> HttpResponse:
     """Send a test of the alert that the form names, and show how it ended."""
-    from ..doctor.alerts.sending import why_not_sent
-    from ..doctor.alerts.watching import send_test
+    from ..doctor.alerts import send_test, why_not_sent
 
     rule = conf().alerts.get(name := request.POST.get("alert", ""))
     if rule is None or not request.user.has_perm(TEST):

@@ -1,9 +1,9 @@
-"""What of a project cannot work: its console, deliveries, metrics and workflows."""
+"""What of a project cannot work: its console, schedules, deliveries, metrics and workflows."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.apps import apps
@@ -21,6 +21,7 @@ from ..domain.errors import ErrorReport
 from ..domain.graph import difference
 from ..domain.hints import did_you_mean
 from ..domain.payload import a_kind
+from ..exceptions import JobsError
 from ..models import WorkflowDefinition
 from ..models.database import has_todays_columns
 from . import TAG
@@ -182,3 +183,30 @@ def check_definitions(databases: Sequence[str] | None = None, **kwargs: Any) -> 
             )
             for problem in changed_definitions()
         ]
+
+
+def check_schedules(**kwargs: Any) -> list[CheckMessage]:
+    """Check that each declared schedule names a known job type and arguments that it takes."""
+    messages: list[CheckMessage] = [
+        Error(
+            f"The schedule {name!r} is declared twice with different options.",
+            hint="Rename one of them, or remove it.",
+            id=f"{TAG}.E010",
+        )
+        for name in registry.schedule_clashes()
+    ]
+    for name, fields in sorted(registry.schedules().items()):
+        messages += _problems(name, fields)
+    return messages
+
+
+def _problems(name: str, fields: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    try:
+        job_type = registry.get(fields["job_type"])
+        job_type.gates_of(job_type.bind(**fields["payload"]))
+    except JobsError as error:
+        yield Error(
+            f"The schedule {name!r} cannot be fired: {error}.",
+            hint="Correct its job type or its payload in the call of schedule() in jobs.py.",
+            id=f"{TAG}.E010",
+        )

@@ -18,8 +18,7 @@ from ..models.database import fetch, jobs_connection, migrate_command
 from ..models.named_row import NamedRow
 from ..models.worker import IS_ALIVE
 from ..worker.connections import IDLE_SECONDS, TRANSPORT
-from .findings import Finding, Severity, found
-from .reading import Reader, Statement
+from .findings import Finding, Reader, Severity, Statement, found
 from .work import MOST_LISTED
 
 SILENCE_SECONDS = TRANSPORT["keepalives_idle"] + (

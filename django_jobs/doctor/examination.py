@@ -21,8 +21,7 @@ from ..models.database import (
     needing_tables,
 )
 from . import configuration, history, incidents, schedules, server, snapshots, tables, work, zones
-from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Severity
-from .reading import Reader, Statement
+from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Reader, Severity, Statement
 
 STATEMENT_SECONDS = 2.0
 LOCK_SECONDS = 0.5

@@ -16,8 +16,7 @@ from ..maintenance.history import expired_among
 from ..maintenance.retention import rules_in_force
 from ..models.database import migrate_command
 from ..models.worker import IS_ALIVE
-from .findings import CannotExamine, Finding, age, at_least, found
-from .reading import Reader, Statement
+from .findings import CannotExamine, Finding, Reader, Statement, age, at_least, found
 
 BEHIND_SECONDS = 600.0
 """Workers count new runs every few seconds."""

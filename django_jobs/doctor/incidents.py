@@ -9,8 +9,7 @@ from typing import Any
 from ..lifecycle.backlog import MOST_COUNTED as MOST_BLOCKED
 from ..metrics.limits import Usage, read_usages
 from ..metrics.unclaimable import FIRST_AT_GATES, QUARANTINES, QuarantineSnapshot
-from .findings import Finding, age, found, jobs_wait
-from .reading import Reader, Statement
+from .findings import Finding, Reader, Statement, age, found, jobs_wait
 from .work import MOST_COUNTED, read_queues
 
 FORGOTTEN_SECONDS = 3_600.0

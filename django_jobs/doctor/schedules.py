@@ -16,8 +16,7 @@ from ..domain.schedules import Rule
 from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
 from ..models.database import migrate_command
 from ..models.worker import IS_ALIVE
-from .findings import Finding, found
-from .reading import Reader, Statement
+from .findings import Finding, Reader, Statement, found
 from .work import MOST_LISTED
 
 # Where workers live, they decide what is known; the code of this process may be another. One that

@@ -18,8 +18,7 @@ from ..models.database import fetch, fetch_named, jobs_connection
 from ..models.worker import IS_ALIVE
 from ..worker.connections import NO_SESSION, unpooled, with_session
 from ..worker.options import HEARTBEAT_CONNECTIONS, connections_of
-from .findings import CannotExamine, Finding, found
-from .reading import Reader, Rows, Statement
+from .findings import CannotExamine, Finding, Reader, Rows, Statement, found
 
 CHANNEL = "django_jobs_doctor"
 LISTEN_SECONDS = 2.0

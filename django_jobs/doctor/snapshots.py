@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .findings import CannotExamine, Finding, age, found
-from .reading import Reader, Statement
+from .findings import CannotExamine, Finding, Reader, Statement, age, found
 
 OLD_SECONDS = 600.0
 """A transaction that is open for longer keeps the dead rows of that time."""

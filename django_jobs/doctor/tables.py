@@ -11,9 +11,8 @@ from django.db.models import Model
 
 from ..lifecycle.history import PartitionedTable
 from ..models.database import database_option
-from .findings import Finding, age, found
+from .findings import Finding, Reader, Statement, age, found
 from .history import PARTITIONS
-from .reading import Reader, Statement
 
 MOST_DEAD_PER_START = 10
 """How often autovacuum could have started by now, by the number of dead rows."""

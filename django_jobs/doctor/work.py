@@ -15,8 +15,7 @@ from ..lifecycle.workflows.stuck import stuck_runs
 from ..metrics import snapshot, unclaimable
 from ..models import Queue
 from ..models.database import migrate_command
-from .findings import Finding, found, jobs, jobs_wait
-from .reading import Reader, Statement
+from .findings import Finding, Reader, Statement, found, jobs, jobs_wait
 from .server import FLEET
 
 MOST_COUNTED = 1_000

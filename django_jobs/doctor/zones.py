@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..domain.cron import check_timezone
-from .findings import Finding, found
-from .reading import Reader, Statement
+from .findings import Finding, Reader, Statement, found
 
 MOST_ZONES = 100
 """Zones that are compared."""

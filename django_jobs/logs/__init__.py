@@ -8,8 +8,7 @@ output      standard error
 """
 
 from .context import JobContextFilter
-from .formats import JsonFormatter, line, printable
-from .output import PatientHandler, to_stderr
+from .formats import JsonFormatter, PatientHandler, line, printable, to_stderr
 from .receivers import CONNECTED, connect, disconnect, level_of, log_event, logger
 
 __all__ = [

@@ -1,8 +1,10 @@
-"""Deletes succeeded and cancelled jobs after their retention."""
+"""Deletes succeeded and cancelled jobs after their retention, and dead ones beyond their limits."""
 
 from __future__ import annotations
 
 import json
+import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,12 +14,14 @@ from functools import partial
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
+from .. import registry
 from ..conf import conf
 from ..domain.durations import seconds_of
 from ..domain.maintenance import TaskParts
 from ..domain.retention import ALL, NOT_OF_JOBS, Kept, Period, end_of, kept_by_status
 from ..domain.states import FINAL, JobState
 from ..lifecycle import history
+from ..lifecycle.dead_letters import DeadLimit, PruningRefused, prune_dead, queues_with_dead
 from ..lifecycle.operations import bulk
 from ..lifecycle.progress import prune_effects
 from ..lifecycle.pruning import (
@@ -39,6 +43,7 @@ from ..lifecycle.pruning import (
 )
 from ..lifecycle.run_totals import prune_run_totals
 from ..models import Queue
+from ..signals import worker_event
 
 EVERY_SECONDS = 60.0
 BUDGET_SECONDS = 0.25
@@ -205,3 +210,36 @@ def _readable(text: str) -> dict[str, Kept]:
         if isinstance(own, Mapping):
             return kept_by_status(own)
     return dict.fromkeys(FINAL, ALL)
+
+
+def prune_dead_letters(*, page: int = PAGE, budget: float = BUDGET_SECONDS) -> int:
+    """Delete a page of what is beyond each limit, and more within the budget; return how many."""
+    deadline = time.monotonic() + budget
+    deleted = 0
+    limits = limits_in_force()
+    random.shuffle(limits)  # the jobs of one may not be deletable, and then the run ends there
+    for limit in limits:
+        while True:
+            try:
+                step = prune_dead(limit, page=page).total()
+            except PruningRefused as refusal:
+                fields = {limit.column: limit.name, "reason": str(refusal)}
+                worker_event.send_robust("dead_not_pruned", level=logging.ERROR, fields=fields)
+                break
+            deleted += step
+            if step < page or time.monotonic() >= deadline:
+                break
+    return deleted
+
+
+def limits_in_force() -> list[DeadLimit]:
+    """The limits of job types, then those of all queues that have dead jobs."""
+    known = {name: registry.get(name).retention for name in registry.versions()}
+    types = {name: kept_by_status(given)["dead"] for name, given in known.items() if given}
+    queues = kept_by_queue()
+    limits = [DeadLimit(column="job_type", name=name, kept=kept) for name, kept in types.items()]
+    if any(kept["dead"] != ALL for kept in queues.values()):
+        for name in queues_with_dead():
+            kept = queues.get(name, queues[EVERY_OTHER_QUEUE])["dead"]
+            limits.append(DeadLimit(column="queue", name=name, kept=kept, but=list(types)))
+    return [limit for limit in limits if limit.kept != ALL]

@@ -6,19 +6,22 @@ import logging
 import time
 from datetime import datetime, timedelta
 
+from django.db import transaction
+
 from ..api.closing import resume_ended
+from ..api.pressure import pressure_of
 from ..conf import conf
 from ..domain.maintenance import LeasesInDoubt, MaintenanceTask
 from ..lifecycle import backlog, pausing, pruning, reaping, run_totals
+from ..lifecycle.backlog import limited_queues, set_level
+from ..lifecycle.backlog_samples import Past, Sample, may_sample, past, ready_jobs, store
 from ..lifecycle.operations import bulk, quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
-from ..models.database import database_time
-from ..signals import worker_event
-from . import backlog_samples, bulk_operations, quarantine
-from .dead_letters import prune_dead_letters
+from ..models.database import database_time, jobs_connection
+from ..signals import queue_pressure_changed, worker_event
+from . import bulk_operations, quarantine
 from .history import Partitions
-from .pressure import watch_pressure
-from .retention import EVERY_SECONDS, Retention
+from .retention import EVERY_SECONDS, Retention, prune_dead_letters
 from .run_totals import EVERY_SECONDS as FOLD_SECONDS
 from .run_totals import Folding
 
@@ -97,9 +100,9 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             ),
             MaintenanceTask(
                 name="backlog_samples",
-                every=backlog_samples.EVERY_SECONDS,
+                every=SAMPLE_SECONDS,
                 batch=1_000_000,
-                run_once=backlog_samples.sample_backlogs,
+                run_once=sample_backlogs,
             ),
         ]
     return tasks
@@ -148,3 +151,55 @@ class Reaping:
         settled = reaping.settle_abandoned() if abandoned else []
         send_job_signals(settled)
         return len(settled)
+
+
+def watch_pressure() -> int:
+    """Compare the level of each queue that has a ``max_backlog`` with that of the last look, by any
+    worker, and send ``queue_pressure_changed`` for each other one; return how many."""
+    changed = 0
+    for queue, previous, found in limited_queues():
+        level = found.level
+        if level == previous or not set_level(queue, previous, level):
+            continue
+        changed += 1
+        pressure = pressure_of(queue, found)
+        fields = {
+            "queue": queue,
+            "pressure": level,
+            "previous": previous,
+            "ready": pressure.ready,
+            "gated": pressure.gated,
+            "oldest_seconds": pressure.oldest_seconds,
+            "drain_seconds": pressure.drain_seconds,
+        }
+        severity = logging.INFO if level == "ok" else logging.WARNING
+        worker_event.send_robust("queue_pressure_changed", level=severity, fields=fields)
+        queue_pressure_changed.send_robust(
+            queue, queue=queue, level=level, previous=previous, pressure=pressure
+        )
+    return changed
+
+
+SAMPLE_SECONDS = 60.0
+RECENT_SECONDS = 0.7 * SAMPLE_SECONDS
+
+
+def sample_backlogs() -> int:
+    """Store the ready jobs of each queue with the forecast for them, unless another worker has;
+    return how many."""
+    with transaction.atomic(using=jobs_connection().alias):
+        if not may_sample(RECENT_SECONDS):
+            return 0
+        known = past()
+        samples = [
+            Sample(queue, ready, one.running, one.runs, _forecast(one, ready))
+            for queue, ready in ready_jobs().items()
+            if (one := known.get(queue))
+        ]
+        if samples:
+            store(samples)
+        return len(samples)
+
+
+def _forecast(known: Past, ready: int | None) -> float | None:
+    return None if ready is None else known.drain_seconds(ready)

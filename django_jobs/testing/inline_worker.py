@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 
 from .. import registry
 from ..conf import conf
@@ -28,6 +30,8 @@ from ..lifecycle.settling_rows import note_triggers, settle_with_fallback
 from ..models import Job, Queue
 from ..models.database import jobs_connection
 from ..worker.context.attempt import Attempt
+from ..worker.context.background import BackgroundThread, Task
+from ..worker.context.progress import Reporter
 from ..worker.events import emit_settled
 from ..worker.execution import handler_call
 from ..worker.execution.event_loop import Asked, HandlerLoop
@@ -35,9 +39,76 @@ from ..worker.execution.interruption import bound
 from ..worker.ipc.scoreboard import Scoreboard, WorkerSlot
 from ..worker.timeouts.limits import never
 from ..worker.timeouts.threads import ThreadTimeouts
-from .background import InlineReporter, is_in_event_loop
-from .crash_points import AFTER_SETTLE, Observer, ProcessDied
-from .nested_transactions import committing
+from .crash_points import AFTER_CALL, AFTER_SETTLE, Observer, ProcessDied
+from .nested_transactions import Transactions, committing
+
+R = TypeVar("R")
+
+
+class InlineBackground(BackgroundThread):
+    """Makes the statements of a handler that are not part of its transactions (receipts, waits,
+    progress) at once, in the thread of the test and on its connection. The thread and connection
+    that a worker has for them would not see the test's rows."""
+
+    def __init__(self, transactions: Transactions, observer: Observer) -> None:
+        super().__init__()
+        self._transactions = transactions
+        self._observer = observer
+        self._later: list[Task[Any]] = []
+
+    def submit(self, work: Callable[[], R], *, after: float = 0.0) -> Future[R]:
+        self._observer.raise_if_dead()
+
+        def work_and_keep() -> R:
+            with self._observer.unobserved():
+                result = work()
+            self._transactions.keep(work)
+            return result
+
+        task = Task(work_and_keep)
+        if after > 0:
+            self._later.append(task)
+        elif is_in_event_loop():
+            self._later.append(task)  # if nobody waits for it, the loop may end first
+            loop = asyncio.get_running_loop()
+            asyncio.run_coroutine_threadsafe(sync_to_async(_run)(task), loop)
+        else:
+            task.run()
+        return task.result
+
+    def submit_for_attempt(self, attempt: Attempt, work: Callable[[], R]) -> Future[R]:
+        self._observer.reach(AFTER_CALL)
+        return super().submit_for_attempt(attempt, work)
+
+    def close(self) -> None:
+        """Run the tasks that were submitted for later: the attempt ends. A dead process does
+        not."""
+        later, self._later = self._later, []
+        for task in later if not self._observer.died_at else ():
+            _run(task)
+
+
+class InlineReporter(Reporter):
+    """The reports of one attempt."""
+
+    def __init__(self, transactions: Transactions, observer: Observer) -> None:
+        super().__init__()
+        self.background = InlineBackground(transactions, observer)
+
+
+def _run(task: Task[Any]) -> None:
+    if not task.result.done():
+        task.run()
+
+
+def is_in_event_loop() -> bool:
+    """Whether an event loop runs in this thread, which may not use the database then."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
 
 LEASE_SECONDS = 366 * 86_400.0
 """Nothing renews it."""

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from django_jobs.doctor.alerts import alerting
-from django_jobs.doctor.alerts.sending import why_not_sent
-from django_jobs.doctor.alerts.watching import (
+from django_jobs.doctor import alerting
+from django_jobs.doctor.alerts import (
     MOST_TRIES,
     Alerting,
     Message,
@@ -19,6 +18,7 @@ from django_jobs.doctor.alerts.watching import (
     of,
     send_test,
     take,
+    why_not_sent,
 )
 from django_jobs.domain.alerts import HOLD_SECONDS, shown_target
 from django_jobs.models import Alert, Resource

@@ -12,8 +12,7 @@ from pytest_django import Settings
 
 from django_jobs.doctor import examination
 from django_jobs.doctor.examination import EXAMINATIONS, Examination, diagnose
-from django_jobs.doctor.findings import KINDS, Diagnosis, Finding, found
-from django_jobs.doctor.reading import Reader, Statement
+from django_jobs.doctor.findings import KINDS, Diagnosis, Finding, Reader, Statement, found
 from django_jobs.models.database import fetch
 from tests.factories import another_connection, run_sql
 

@@ -317,7 +317,7 @@ assert Job.objects.filter(status="ready").count() == 4
 
 from contextlib import redirect_stdout
 from io import StringIO
-from django_jobs.maintenance.pressure import watch_pressure
+from django_jobs.maintenance.tasks import watch_pressure
 import shop.receivers
 
 send_receipt.enqueue(7)
@@ -557,7 +557,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from django.core.serializers import deserialize
 from django.utils import timezone
-from django_jobs.maintenance.dead_letters import prune_dead_letters
+from django_jobs.maintenance.retention import prune_dead_letters
 from django_jobs.models import Queue
 
 Queue.objects.filter(name="default").update(retention={"dead": {"number": 1}})

@@ -10,8 +10,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from django_jobs.domain.retention import Kept
 from django_jobs.lifecycle.dead_letters import DeadLimit
-from django_jobs.maintenance.dead_letters import limits_in_force, prune_dead_letters
-from django_jobs.maintenance.retention import Retention
+from django_jobs.maintenance.retention import Retention, limits_in_force, prune_dead_letters
 from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.models import Job, Queue
 from django_jobs.signals import pre_prune_dead, worker_event

@@ -10,7 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import Pressure, cancel
 from django_jobs.lifecycle.backlog import limited_queues, set_level
-from django_jobs.maintenance.pressure import watch_pressure
+from django_jobs.maintenance.tasks import watch_pressure
 from django_jobs.models import Job, Queue
 from django_jobs.signals import queue_pressure_changed, worker_event
 from tests.app.jobs import noop

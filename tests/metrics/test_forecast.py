@@ -19,7 +19,7 @@ from django_jobs.lifecycle import backlog_samples
 from django_jobs.lifecycle.backlog_samples import PAST, SECONDS_KEPT
 from django_jobs.lifecycle.operations.jobs import pause, resume
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.maintenance.backlog_samples import sample_backlogs
+from django_jobs.maintenance.tasks import sample_backlogs
 from django_jobs.management.status_text import age
 from django_jobs.metrics import forecast, snapshot
 from django_jobs.metrics.forecast import QueueForecast, take_forecast

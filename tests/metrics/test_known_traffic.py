@@ -23,7 +23,7 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.operations.limits import pause_resources, pause_tenants
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.workers import MOST_STARTED, Load, renew
-from django_jobs.maintenance.backlog_samples import sample_backlogs
+from django_jobs.maintenance.tasks import sample_backlogs
 from django_jobs.metrics import gauges
 from django_jobs.metrics.exposition import JobsCollector
 from django_jobs.metrics.overview import read_overview

@@ -11,7 +11,7 @@ from django.db.models import F, Max
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
-from django_jobs.doctor.reading import Reader, Statement
+from django_jobs.doctor.findings import Reader, Statement
 from django_jobs.models import Job
 from django_jobs.models.database import database_time, fetch_named
 from django_jobs.models.fields import DistantTime, TimestampNow

@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from django_jobs.management.worker.health import open_port
+from django_jobs.management.worker.startup import open_port
 from django_jobs.signals import worker_event
 from tests.app import jobs
 from tests.factories import heard, run_sql

@@ -21,8 +21,7 @@ from ...lifecycle.dead_letters import (
     queues_with_dead,
 )
 from ...lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune
-from ...maintenance.dead_letters import limits_in_force
-from ...maintenance.retention import rules_in_force
+from ...maintenance.retention import limits_in_force, rules_in_force
 from ..arguments import whole
 from ..base import OperatorCommand, counted, demand_queue
 

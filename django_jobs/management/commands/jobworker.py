@@ -9,12 +9,12 @@ from typing import Any
 
 from django_jobs.api import hooks
 from django_jobs.conf import conf
-from django_jobs.doctor.alerts import alerting
+from django_jobs.doctor import alerting
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
-from django_jobs.management.worker import health, terminal
+from django_jobs.management.worker import startup, terminal
 from django_jobs.management.worker.reloading import Reloader, code_watch, same_command
 from django_jobs.management.worker.startup import (
     check_processes,
@@ -87,7 +87,7 @@ class Command(OperatorCommand):
             "--reload", action="store_true", help="Start again when a file of the project changes."
         )
         parser.add_argument("--parent", type=int, help="With --reload: end with this parent.")
-        health.add_arguments(parser)
+        startup.add_arguments(parser)
         parser.add_argument("--name", default="", help="Name of this worker. Default: the host.")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -20,8 +20,18 @@ from ...lifecycle.editing import occurrences
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Job, Schedule
 from ..base import counted, operator
-from .lookup import backfill_of, moment, named
-from .table import as_rows, as_table, chosen, coming, reason, span, with_reason
+from .table import (
+    as_rows,
+    as_table,
+    backfill_of,
+    chosen,
+    coming,
+    moment,
+    named,
+    reason,
+    span,
+    with_reason,
+)
 
 MOST_LISTED = 1_000
 MOST_TIMES = 1_000

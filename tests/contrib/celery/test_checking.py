@@ -25,9 +25,10 @@ from django.db import connection
 from kombu import Queue
 
 from django_jobs import registry
-from django_jobs.contrib.celery.checking import findings
+from django_jobs.contrib.celery.checking import code
+from django_jobs.contrib.celery.checking.app import findings_of
 from django_jobs.contrib.celery.checking.code import findings_in_files, findings_in_source
-from django_jobs.contrib.celery.checking.findings import Level, findings_of
+from django_jobs.contrib.celery.checking.finding import Level
 from django_jobs.contrib.celery.checking.patterns import PATTERNS
 
 pytestmark = pytest.mark.django_db
@@ -433,7 +434,7 @@ def test_five_hundred_files_are_read_without_a_false_alarm(app: Celery) -> None:
 @pytest.mark.usefixtures("project")
 def test_the_command_exits_with_1_for_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the settings; the code of these tests, which it would read, sends in all ways."""
-    monkeypatch.setattr(findings, "files_of", lambda apps: [])
+    monkeypatch.setattr(code, "files_of", lambda apps: [])
     out = StringIO()
     path = "tests.contrib.celery.project.celery:app"
     call_command("jobimport", "celery", "--check", "--app", path, stdout=out)

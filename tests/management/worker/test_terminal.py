@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from django_jobs import logs
-from django_jobs.logs import output
+from django_jobs.logs import formats
 from django_jobs.management.worker import terminal
 from django_jobs.signals import attempt_failed, job_finished
 from tests.app.jobs import add, ask_for, fail, hold
@@ -140,7 +140,7 @@ def test_an_error_message_cannot_control_the_terminal(caplog: pytest.LogCaptureF
 def test_successes_have_a_receiver_only_if_shown(
     level: int, listens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "logger", logging.Logger("of this test"))
+    monkeypatch.setattr(formats, "logger", logging.Logger("of this test"))
     try:
         assert terminal.connect(level, "human")
         assert job_finished.has_listeners("app.noop") is listens

@@ -1,20 +1,25 @@
-"""What an app asks for that jobs do otherwise: in its settings, its tasks, its worker and beat."""
+"""What an app asks for that jobs do otherwise: in its settings, tasks, worker, beat and code."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from celery import Task, signals
+from celery import Task, _state, signals
+from celery.utils.imports import symbol_by_name
 from django.apps import apps
+from django.core.management.base import CommandError
 
 from ....api.validation import LONGEST_NAME
 from ....conf import conf
 from ....models import Queue
 from ..beat.declared import NotASchedule, schedule_of
+from ..hooks import import_without_checks
 from ..running.job_types import is_acked_on_timeout, job_type_of
-from .finding import Finding, error, note
+from .code import findings_in_files
+from .finding import Finding, Level, error, note
 
 JSON = "json"
 NOTES = {
@@ -206,3 +211,43 @@ def findings_in_worker(app: Any) -> Iterator[Finding]:
     for kind, steps in app.steps.items():
         for step in sorted(map(str, steps)):
             yield error(f"app.steps[{kind!r}]", f"{step} is not run: use worker_init")
+
+
+def apps_of(path: str | None) -> list[Any]:
+    """The app of this path, or else all that were imported. Their tasks are imported."""
+    if path is not None:
+        try:
+            apps = [symbol_by_name(path)]
+        except (ImportError, AttributeError) as error:
+            raise CommandError(f"--app {path}: {error}") from None
+    else:
+        apps = [app for app in _state._get_active_apps() if app.main not in (None, "default")]
+    if not apps:
+        raise CommandError("no Celery app was imported; name it, as in --app proj.celery:app")
+    for app in apps:
+        import_without_checks(app)
+        app.loader.import_default_modules()
+        app.finalize(auto=True)
+    return apps
+
+
+def findings_of(app: Any) -> Iterator[Finding]:
+    """The findings in the settings, the tasks and beat's schedule of an app, the errors of each
+    kind first."""
+    for find in (findings_in_settings, findings_in_worker, findings_in_tasks, findings_in_beat):
+        yield from _sorted(find(app))
+
+
+def findings_in_code(files: Iterable[Path], app: Any) -> Iterator[Finding]:
+    """The findings in the code of the project, the errors first."""
+    yield from _sorted(findings_in_files(files, app))
+
+
+def _sorted(findings: Iterable[Finding]) -> list[Finding]:
+    """By their level, and then by their place."""
+    return sorted(findings, key=lambda one: (one.level is not Level.ERROR, _place(one.where)))
+
+
+def _place(where: str) -> tuple[str, int]:
+    path, _, line = where.rpartition(":")
+    return (path, int(line)) if line.isdigit() else (where, 0)

@@ -48,7 +48,9 @@ def _check(options: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each finding, by app."""
     if find_spec("celery") is None:
         raise CommandError("Celery is not installed")
-    from .findings import Level, apps_of, files_of, findings_in_code, findings_of
+    from .app import apps_of, findings_in_code, findings_of
+    from .code import files_of
+    from .finding import Level
 
     apps = apps_of(options["app"])
     files = files_of(apps)

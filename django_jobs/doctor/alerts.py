@@ -1,22 +1,171 @@
-"""Looks for situations once a minute, by one worker of the fleet, and sends each once."""
+"""Alerts of what the doctor, the metrics and ``jobstatus`` find wrong.
+
+One worker of the fleet looks once a minute. Each situation is sent once: by mail, to a webhook or
+to a function of the project.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from threading import Thread
 from typing import Any
+from urllib import request
+from urllib.error import HTTPError, URLError
 
+from django.conf import settings
+from django.core.mail import send_mail
 from django.db import connections, transaction
+from django.utils.module_loading import import_string
 
-from ...conf import conf
-from ...domain.alerts import AT_MOST_PER_HOUR, HOLD_SECONDS
-from ...models.database import execute, fetch, fetch_named, jobs_connection
-from ...signals import worker_event
-from .sending import send, why_not_sent
-from .situations import look_for
+from ..conf import conf
+from ..domain.alerts import AT_MOST_PER_HOUR, HOLD_SECONDS, MAILTO, WEB
+from ..metrics.gauges import BOUNDS, read_gauges
+from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
+from ..metrics.slo import BURNING, FEWEST_RUNS, take_objectives
+from ..metrics.stored import NoMetrics
+from ..models.database import execute, fetch, fetch_named, jobs_connection
+from ..signals import worker_event
+from .examination import EXAMINATIONS, diagnose
+from .findings import CannotExamine, Finding, jobs
+
+Situation = tuple[str, str]
+"""The name of what it happens to, empty for all of them, and the problem in a sentence."""
+
+
+def _dead_jobs() -> Iterator[Situation]:
+    for row in read_gauges()["queues"]:
+        if number := row["recently_dead"]:
+            died = jobs(number, BOUNDS["recent"])
+            yield row["queue"], f"{died} of the queue {row['queue']!r} died in the last hour."
+
+
+def _late_schedule() -> Iterator[Situation]:
+    if problem := problem_of_schedules(take_schedules(), MAX_LAG):
+        yield "", f"{problem[0].upper()}{problem[1:]}."
+
+
+def _unserved_queue() -> Iterator[Situation]:
+    for finding in _findings("D301", "D302"):
+        names = finding.facts.get("queues") or [finding.facts["queue"]]
+        yield from ((name, finding.problem) for name in names)
+
+
+def _failed_compensation() -> Iterator[Situation]:
+    for finding in _findings("D309"):
+        yield str(finding.facts["run"]), finding.problem
+
+
+def _open_breaker() -> Iterator[Situation]:
+    """One that is half open was open, and is not closed yet."""
+    for row in read_gauges()["breakers"]:
+        if row["is_in"] and row["state"] != "closed":
+            state = row["state"].replace("_", " ")
+            yield row["resource"], f"The breaker of the resource {row['resource']!r} is {state}."
+
+
+def _burning_objective() -> Iterator[Situation]:
+    for one in take_objectives():
+        if one.hour.runs >= FEWEST_RUNS and (one.hour.burn_rate or 0) > BURNING:
+            yield (
+                one.queue,
+                f"{one.hour.ratio:.1%} of the last hour's jobs of the queue {one.queue!r} started "
+                f"within {one.seconds:g} s; the objective is {one.target * 100:.4g}%.",
+            )
+
+
+LOOKS: dict[str, Callable[[], Iterable[Situation]]] = {
+    "dead_jobs": _dead_jobs,
+    "late_schedule": _late_schedule,
+    "unserved_queue": _unserved_queue,
+    "failed_compensation": _failed_compensation,
+    "open_breaker": _open_breaker,
+    "burning_objective": _burning_objective,
+}
+"""By the names of :data:`~django_jobs.domain.alerts.HOLD_SECONDS`."""
+
+
+def look_for(names: Collection[str]) -> dict[str, dict[str, str]]:
+    """The problems of these situations, by what they happen to. One that could not be looked for is
+    left out. Raises the database's error."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = dict(LOOKS[name]())
+        except (CannotExamine, NoMetrics):
+            continue
+    return found
+
+
+def _findings(*numbers: str) -> Iterator[Finding]:
+    chosen = [one for one in EXAMINATIONS if numbers[0] in one.numbers]
+    diagnosis = diagnose(chosen)
+    if diagnosis.not_examined:
+        raise CannotExamine(diagnosis.not_examined[0].reason)
+    ids = {f"django_jobs.{number}" for number in numbers}
+    return (one for one in diagnosis.findings if one.id in ids)
+
+
+TIMEOUT_SECONDS = 10.0
+"""For each answer of a webhook."""
+
+
+class _NoRedirects(request.HTTPRedirectHandler):
+    """A redirected POST would become a GET, and another address is not the one of the settings."""
+
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+def send(to: str, message: Mapping[str, Any]) -> None:
+    """Send ``message``, which has ``rule``, ``test`` and ``situations``. Raises what the mail
+    server, the webhook or the function raises."""
+    if to.startswith(MAILTO):
+        _send_mail(to.removeprefix(MAILTO).split(","), message)
+    elif to.startswith(WEB):
+        body = json.dumps(message).encode()
+        headers = {"Content-Type": "application/json", "User-Agent": "django_jobs"}
+        posted = request.Request(to, body, headers, method="POST")  # noqa: S310 — http(s) alone
+        try:
+            request.build_opener(_NoRedirects).open(posted, timeout=TIMEOUT_SECONDS).close()
+        except HTTPError as error:
+            error.close()
+            raise
+    else:
+        import_string(to)(message)
+
+
+def why_not_sent(error: BaseException) -> str:
+    """The error without its text, which may name the address of the webhook."""
+    if isinstance(error, HTTPError):
+        return f"the webhook answered {error.code}"
+    cause = error.reason if isinstance(error, URLError) else error
+    name = type(cause).__name__
+    if isinstance(cause, OSError) and cause.errno and cause.strerror:
+        return f"{name}: {cause.strerror}"
+    return name
+
+
+def _send_mail(addresses: list[str], message: Mapping[str, Any]) -> None:
+    lines = [
+        f"{'Ended' if one['ended_at'] else 'Began'}: {one['problem']}"
+        for one in message["situations"]
+    ]
+    subject = "A test of django_jobs' alerts"
+    if lines:
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        subject = " ".join(f"{lines[0]}{more}".split())
+    body = []
+    for line, one in zip(lines, message["situations"], strict=True):
+        until = f", until {one['ended_at']}" if one["ended_at"] else ""
+        body.append(f"{line}\nSince {one['began_at']}{until}")
+    body = body or ["This message is a test. Nothing is wrong."]
+    body.append(f'Sent for {message["rule"]!r} in DJANGO_JOBS["ALERTS"].')
+    subject = f"{settings.EMAIL_SUBJECT_PREFIX}{subject}"[:200]
+    send_mail(subject, "\n\n".join(body), None, [address.strip() for address in addresses])
+
 
 LOOK_SECONDS = 60.0
 LONGEST_SECONDS = 60.0
