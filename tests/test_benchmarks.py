@@ -96,8 +96,8 @@ def test_an_unknown_section_is_refused_with_the_known_ones() -> None:
     assert "no section is named drian; known are: drain, drain_two," in done.stderr
 
 
-def test_operations_shows_the_dump_that_is_restored_here() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text().replace("'", "")
+def test_the_docs_show_the_dump_that_is_restored_here() -> None:
+    page = (ROOT / "docs" / "retention.md").read_text().replace("'", "")
     for option in month.WITHOUT_HISTORY:
         assert option in page
 

@@ -1,4 +1,4 @@
-"""The rights of docs/operations.md are enough, each role having those alone."""
+"""The rights of docs/connections.md are enough, each role having those alone."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ from tests.factories import (
 from tests.throwaway import Project, fresh_database
 from tests.workflows import start_graph
 
-OPERATIONS = (Path(__file__).resolve().parent.parent / "docs" / "operations.md").read_text()
-RIGHTS = OPERATIONS.split("## Rights in the database")[1].split("\n## ")[0]
+CONNECTIONS = (Path(__file__).resolve().parent.parent / "docs" / "connections.md").read_text()
+RIGHTS = CONNECTIONS.split("## Rights in the database")[1].split("\n## ")[0]
 GRANTS = "".join(re.findall(r"```sql\n(.*?)```", RIGHTS, re.DOTALL)).split(";")
 CONTRIB = (
     *("auth_user", "auth_user_groups", "auth_user_user_permissions", "auth_group"),

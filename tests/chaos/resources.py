@@ -25,8 +25,8 @@ FOR_HANDLERS = THREADS + THREADS + 1
 those that async handlers share."""
 
 LEAST, MOST = 2 + 3, 2 + 3 + 1 + FOR_HANDLERS
-"""Connections of a tree at rest, as docs/operations.md has it. A process opens one for reports with
-the first report."""
+"""Connections of a tree at rest, as docs/connections.md has it. A process opens one for reports
+with the first report."""
 
 BACKENDS = """
 SELECT count(*), count(*) FILTER (WHERE state LIKE 'idle in transaction%'

@@ -14,14 +14,14 @@ from .history import History
 from .resources import MOST, THREADS
 from .timing import GRACE, LEASE
 
-OPERATIONS = PROJECT / "docs" / "operations.md"
+CONNECTIONS = PROJECT / "docs" / "connections.md"
 PLENTY, ENOUGH, TOO_FEW = "plenty", "enough", "too_few"
 LIMITS = {PLENTY: -1, ENOUGH: MOST + 2 * THREADS, TOO_FEW: 2}
-"""Connections: any number; what docs/operations.md says that a tree needs, with an isolated child
+"""Connections: any number; what docs/connections.md says that a tree needs, with an isolated child
 for each thread; one less than what claims, settles and renews."""
 
-GRANTS = re.findall(r"^GRANT [^;]* TO worker;", OPERATIONS.read_text(), re.MULTILINE)
-"""Of docs/operations.md, for workers."""
+GRANTS = re.findall(r"^GRANT [^;]* TO worker;", CONNECTIONS.read_text(), re.MULTILINE)
+"""Of docs/connections.md, for workers."""
 
 # And what is the project's own: the table of its handlers, and the role that they take for a
 # tenant.

@@ -198,10 +198,12 @@ def send_receipt(order_id): ...
 
 BEFORE = {
     "docs/operations.md": """
+Queue.objects.bulk_create(Queue(name=name) for name in ("heavy", "mail", "web"))
+""",
+    "docs/retention.md": """
 from datetime import timedelta
 from django.db import connection
 
-Queue.objects.bulk_create(Queue(name=name) for name in ("heavy", "mail", "web"))
 with connection.cursor() as cursor:
     cursor.execute("SELECT date_trunc('day', now(), 'UTC') - interval '40 days'")
     (day,) = cursor.fetchone()
@@ -487,9 +489,9 @@ book_invoices.enqueue()
 book_unsent_invoices.enqueue()
 handle_pages.enqueue()
 """,
-    "docs/operations.md": "fetch_rates.enqueue()",
     "docs/playbook.md": "resize.enqueue()",
     "docs/quarantine.md": "resize.enqueue()",
+    "docs/retention.md": "fetch_rates.enqueue()",
     "docs/sql.md": """
 Order.objects.create()
 by_trigger = Job.objects.get(payload={"order_id": Order.objects.latest("pk").pk})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from django.core.management import CommandError, load_command_class
+from django.core.management import CommandError, get_commands, load_command_class
 
 from tests.documents import given
 from tests.documents.blocks import EXECUTED, PAGES, SHOWN, Block, blocks_of
@@ -60,6 +60,9 @@ def started_by(block: Block) -> Iterator[list[str]]:
             yield from map(shlex.split, re.findall(r"^ExecStart=(.+)$", block.body, re.MULTILINE))
         case "dockerfile":
             yield from map(json.loads, re.findall(r"^CMD (.+)$", block.body, re.MULTILINE))
+        case "text" if block.body.startswith("# Procfile"):
+            lines = block.body.splitlines()[1:]
+            yield from (shlex.split(line.split(":", 1)[1]) for line in lines)
         case "yaml":
             for document in yaml.safe_load_all(block.body):
                 yield from lists_named(document, {"command", "args"})
@@ -73,16 +76,17 @@ def test_the_unit_and_the_compose_file_start_options_that_exist() -> None:
             for line in started_by(block):
                 if "manage.py" in line:
                     name, *arguments = line[line.index("manage.py") + 1 :]
-                    parser = load_command_class("django_jobs", name).create_parser("", name)
+                    parser = load_command_class(get_commands()[name], name).create_parser("", name)
                     try:
                         parser.parse_args(arguments)
                     except CommandError as error:
                         raise AssertionError(f"{block}: {error}") from None
                     started.add((page, block.language, name))
     assert started >= {
-        *((page, "ini", "jobworker") for page in ("docs/operations.md", "docs/tutorial.md")),
-        *((page, "yaml", "jobworker") for page in ("docs/operations.md", "docs/tutorial.md")),
-        ("docs/operations.md", "dockerfile", "jobworker"),
+        *((page, "ini", "jobworker") for page in ("docs/containers.md", "docs/tutorial.md")),
+        *((page, "yaml", "jobworker") for page in ("docs/containers.md", "docs/tutorial.md")),
+        *(("docs/containers.md", language, "jobworker") for language in ("dockerfile", "text")),
+        *(("docs/containers.md", language, "migrate") for language in ("yaml", "text")),
         ("docs/kubernetes.md", "yaml", "jobworker"),
     }
 

@@ -201,7 +201,7 @@ def test_the_query_reads_a_thousand_of_a_million_jobs(million: None) -> None:
 
 @pytest.mark.processes
 def test_the_health_check_of_compose_asks_a_worker(start_worker: Start) -> None:
-    service = files("docs/operations.md")["compose.yaml"]["services"]["jobs"]
+    service = files("docs/containers.md")["compose.yaml"]["services"]["jobs"]
     worker = start_worker(*changed(service["command"]))
     port = port_of(worker)
     until_answer(port, "/healthz", 200)
