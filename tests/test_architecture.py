@@ -49,8 +49,8 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 983,
-    "admin": 15_844,
-    "api": 4_657,
+    "admin": 15_947,
+    "api": 4_659,
     "backend": 1_078,
     "checks": 1_009,
     "contrib": 4_583,

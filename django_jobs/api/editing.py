@@ -72,7 +72,7 @@ def edited(
     new = chosen.request()
     arguments = None if payload is None else _bound(chosen, payload, taken_of(stored))
     text = None if arguments is None else chosen.encoded_payload(arguments)
-    before = stored_arguments(chosen, stored)
+    before = stored_arguments(chosen, stored.payload, stored.payload_version)
     changed = {
         "payload": arguments is not None and _sorted(arguments) != _sorted(before),
         "queue": chosen.queue != stored.queue,
@@ -103,10 +103,12 @@ def taken_of(stored: StoredJob) -> list[str]:
     return [] if stored.workflow_run_id is None else taken_arguments([stored.id])[stored.id]
 
 
-def stored_arguments(job_type: JobType[..., Any], stored: StoredJob) -> dict[str, Any] | None:
-    """The stored payload for the handler of today; None if that cannot be made of it."""
+def stored_arguments(
+    job_type: JobType[..., Any], payload: str, version: int
+) -> dict[str, Any] | None:
+    """A stored payload for the handler of today; None if that cannot be made of it."""
     try:
-        return job_type.upgraded(json.loads(stored.payload), stored.payload_version)
+        return job_type.upgraded(json.loads(payload), version)
     except (ValueError, RecursionError, PayloadError):
         return None
 

@@ -79,7 +79,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         text = gettext("The job cannot be replayed: %(why)s.") % {"why": refusal_text(why)}
         page.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(back)
-    before = stored_arguments(job_type, stored)
+    before = stored_arguments(job_type, stored.payload, stored.payload_version)
     seen = request.user.has_perm("django_jobs.view_job_payload")
     sent = request.POST if request.method == "POST" else None
     form = JobForm(

@@ -1,8 +1,10 @@
-"""The view that enqueues a job by hand: choose the job type, enter its arguments."""
+"""The view that enqueues a job by hand: choose the job type, or a job to copy; enter the
+arguments."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass, field
 from typing import Any
 
 from django import forms
@@ -13,28 +15,56 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
-from ...api.editing import enqueue_by_hand
+from ...api.editing import enqueue_by_hand, stored_arguments
 from ...api.job_type import JobType
 from ...exceptions import JobsError
 from ...lifecycle.scope import Scope, scope_of
 from ...models import Job
 from ..base.actions import ModelAdmin
 from ..base.formatting import list_url, refusal_text
+from ..base.json_display import texts
+from ..base.search import SEE_PAYLOADS
+from ..forms.arguments import is_hidden
 from ..forms.edit_form import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from ..layout.console_page import console_page
 from .form import JobForm
 
-CHOSEN = "job_type"
-"""The parameter with the name of the job type."""
+CHOSEN, LIKE = "job_type", "like"
+"""The parameters with the name of the job type, and with the id of the job to copy."""
+NAMED = {
+    "tenant": _("tenant"),
+    "concurrency_key": _("concurrency key"),
+    "resources": _("resources"),
+    "tags": _("tags"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Like:
+    """What a new job takes of another one: ``stored`` are arguments, without those that the user
+    may not see, and ``options`` those of its request that the form does not have. ``notes`` say
+    so."""
+
+    stored: dict[str, Any] = field(default_factory=dict)
+    initial: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class EnqueueForm(JobForm):
     """The arguments and the options of a new job."""
 
     def __init__(
-        self, job_type: JobType[..., Any], data: Any = None, *, scope: Scope | None = None
+        self,
+        job_type: JobType[..., Any],
+        data: Any = None,
+        *,
+        like: Like | None = None,
+        scope: Scope | None = None,
     ) -> None:
-        super().__init__(job_type, data, stored={}, scope=scope)
+        like = like or Like()
+        super().__init__(job_type, data, stored=like.stored, scope=scope)
+        self.initial.update(like.initial)
         self.fields["idempotency_key"] = forms.CharField(
             label=_("Idempotency key"),
             required=False,
@@ -45,10 +75,20 @@ class EnqueueForm(JobForm):
         self.fields[NUMBER] = number_field()
 
 
-def enqueue_url(page: ModelAdmin, name: str | None = None) -> str:
+def enqueue_url(page: ModelAdmin, name: str | None = None, **like: int) -> str:
     """The address of the form of the job type ``name``, or of the choice of one."""
     url = reverse("admin:django_jobs_job_enqueue", current_app=page.admin_site.name)
-    return f"{url}?{urlencode({CHOSEN: name})}" if name else url
+    chosen: dict[str, str | int] = {CHOSEN: name or "", **like}
+    return f"{url}?{urlencode(chosen)}" if name else url
+
+
+def like_url(page: Any, request: HttpRequest, job: Job) -> str:
+    """The address of the form filled in with what ``job`` has; empty if the user may enqueue none
+    like it."""
+    job_type = registry.find(job.job_type)
+    if job_type is None or not page.has_enqueue_permission(request):
+        return ""
+    return enqueue_url(page, job_type.name, like=job.pk) if job_type in _offered(request) else ""
 
 
 def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
@@ -60,7 +100,8 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
     if job_type is None:
         raise Http404
     sent = request.POST if request.method == "POST" else None
-    form = EnqueueForm(job_type, sent, scope=scope_of(request.user))
+    like = _like(page, request, job_type)
+    form = EnqueueForm(job_type, sent, like=like, scope=scope_of(request.user))
     if form.is_valid():
         given = form.cleaned_data
         typed = given["idempotency_key"] or None
@@ -75,6 +116,7 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
                 run_at=given["run_at"],
                 idempotency_key=key,
                 unique_for=KEPT_SECONDS if key and not typed else None,
+                **like.options,
             )
         except JobsError as error:
             form.add_error(None, refusal_text(error))
@@ -93,8 +135,67 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
         media=form.media,
         about=(inspect.getdoc(job_type.handler) or "").split("\n\n", 1)[0],
         form=form,
+        notes=like.notes,
         back=enqueue_url(page),
     )
+
+
+def _like(page: Any, request: HttpRequest, job_type: JobType[..., Any]) -> Like:
+    """What the form takes of the job that the address names."""
+    pk = request.GET.get(LIKE, "")
+    if not pk:
+        return Like()
+    is_id = pk.isascii() and pk.isdigit() and len(pk) < 19 and page.has_view_permission(request)
+    job = page.get_queryset(request).filter(pk=pk).first() if is_id else None
+    if job is None or registry.find(job.job_type) is not job_type:
+        return Like(notes=(gettext("The job to copy does not exist. Nothing is filled in."),))
+    text, _length = texts(job, ["payload"])["payload"]
+    payload = stored_arguments(job_type, text or "", job.payload_version)
+    seen = request.user.has_perm(SEE_PAYLOADS)
+    shown = {} if payload is None or not seen else payload
+    hidden = [name for name, value in shown.items() if is_hidden(name, value)]
+    options = _options(job_type, job, payload)
+    notes, named = [], {"job": f"#{job.pk}"}
+    if not seen:
+        notes.append(gettext("You may not see the arguments of %(job)s. They are not filled in."))
+    elif payload is None:
+        notes.append(gettext("The arguments of %(job)s cannot be read. They are not filled in."))
+    elif hidden:
+        named["names"] = ", ".join(hidden)
+        notes.append(gettext("Secrets of %(job)s are not filled in: %(names)s."))
+    if options:
+        named["options"] = "; ".join(
+            f"{NAMED[name]} {value if isinstance(value, str) else ', '.join(value)}"
+            for name, value in options.items()
+        )
+        notes.append(gettext("It has what the request of %(job)s named: %(options)s."))
+    declared = {"queue": job_type.queue, "priority": job_type.priority}
+    own = {name: value for name in declared if (value := getattr(job, name)) != declared[name]}
+    stored = {name: value for name, value in shown.items() if name not in hidden}
+    return Like(
+        stored=stored, initial=own, options=options, notes=tuple(note % named for note in notes)
+    )
+
+
+def _options(
+    job_type: JobType[..., Any], job: Job, payload: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The gates and the tags of ``job`` that follow neither from its type nor from its payload."""
+    try:
+        gates = None if payload is None else job_type.gates_of(payload)
+    except JobsError:
+        gates = None
+    had = {
+        "tenant": job.tenant,
+        "concurrency_key": job.concurrency_key,
+        "resources": sorted(job.resources or ()),
+        "tags": sorted(job.tags or ()),
+    }
+    follows: dict[str, Any] = {"tags": sorted(job_type.tags)}
+    if gates is not None:
+        follows |= {"tenant": gates.tenant, "concurrency_key": gates.key}
+        follows["resources"] = sorted(gates.resources)
+    return {name: value for name, value in had.items() if value and value != follows.get(name)}
 
 
 def _offered(request: HttpRequest) -> list[JobType[..., Any]]:

@@ -121,6 +121,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         from ..editing.edit import edit_url, may_edit
+        from ..editing.enqueue import like_url
         from ..editing.past_edits import past_edits
         from ..job_sections.links import links_of, related_links
         from ..job_sections.progress import inspection_of, progress_of
@@ -146,6 +147,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
             "operator_actions": [one for one in offered if not (refused and one.restarts)],
             "state": self.state(obj),
             "edit_url": edit_url(self, obj.pk) if may_edit(self, request, obj, refused) else "",
+            "like_url": like_url(self, request, obj),
             "reveal_url": reveal_url(self, obj.pk) if may_reveal else "",
             "sentence": state_sentence(obj, shown.worker, why, refused),
             "hints": hints_of(obj, why, refused),

@@ -14,9 +14,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from django_jobs import OperationRefused, registry
+from django_jobs import JobType, OperationRefused, registry
 from django_jobs.api.editing import enqueue_by_hand
 from django_jobs.models import Job
+from tests.admin.editing.test_edit import filled
 from tests.admin.walking import Live, Page, change_url, list_url, message_of
 from tests.factories import declared, make_user, run_sql
 
@@ -233,3 +234,93 @@ def test_a_secret_is_not_sent_back_with_the_errors_of_the_form(page: Page) -> No
     assert "s3cret" not in text
     send(page, argument_token="s3cret", argument_name="Ada")
     assert Job.objects.get().payload["token"] == "s3cret"
+
+
+SEES = (*MAY, "view_job_payload")
+
+
+def welcome(**options: Any) -> JobType[..., Any]:
+    return registry.get("app.welcome_guest").using(**options)
+
+
+def like_of(page: Page, job: Job) -> str:
+    """The address behind the button on the page of ``job``."""
+    found = re.search(r'href="([^"]+)">Enqueue another like it', page.text(change_url(Job, job.pk)))
+    return html.unescape(found[1]) if found else ""
+
+
+@pytest.mark.parametrize("status", ["ready", "succeeded", "dead"])
+def test_another_like_a_job_of_any_state(page_of: Callable[..., Page], status: str) -> None:
+    page = page_of(*SEES)
+    job = welcome(queue="default", priority=7, tags=["vip"], idempotency_key="k").enqueue(
+        name="Ada", times=3
+    )
+    run_sql(f"UPDATE django_jobs_job SET status = '{status}', finished_at = now()")
+    url = like_of(page, job)
+    assert f"request of #{job.pk} named: tags vip." in page.read(url)
+    form = filled(page.text(url))
+    assert (form["argument_name"], form["argument_times"]) == ("Ada", "3")
+    assert (form["queue"], form["priority"], form["idempotency_key"]) == ("default", "7", "")
+    page.client.post(url, form | {"argument_name": "Bob"})
+    made = Job.objects.get(payload__name="Bob")
+    assert (made.payload, made.queue, made.priority, made.tags, made.idempotency_key[:5]) == (
+        {"name": "Bob", "times": 3},
+        "default",
+        7,
+        ["vip"],
+        "form-",
+    )
+
+
+def test_another_like_it_has_no_secret(page: Page) -> None:
+    job = welcome().enqueue(name="Ada", token="t-secret")
+    url = like_of(page, job)
+    text = page.read(url)
+    assert "t-secret" not in text
+    assert f"Secrets of #{job.pk} are not filled in: token." in text
+    page.client.post(url, filled(page.text(url)))
+    assert Job.objects.latest("pk").payload == {"name": "Ada"}
+
+
+def test_who_may_not_see_the_arguments_gets_none(page_of: Callable[..., Page]) -> None:
+    page, job = page_of(*MAY), welcome(priority=9).enqueue(name="Adalbert")
+    url = like_of(page, job)
+    text = page.read(url)
+    assert "Adalbert" not in text
+    assert f"You may not see the arguments of #{job.pk}. They are not filled in." in text
+    assert filled(page.text(url))["priority"] == "9"
+    assert page.client.post(url, filled(page.text(url))).status_code == 200
+    page.client.post(url, {"argument_name": "Bob"})
+    assert Job.objects.latest("pk").payload == {"name": "Bob"}
+
+
+def test_another_is_offered_for_types_and_users_that_may(page_of: Callable[..., Page]) -> None:
+    assert not like_of(page_of(*SEES), registry.get("app.add").enqueue(1))
+    eve = page_of("view_job", "view_job_payload", name="eve")
+    assert not like_of(eve, welcome().enqueue(name="Ada"))
+
+
+@pytest.mark.parametrize("like", ["1", "x", "9" * 30, "%00", "-1"])
+def test_without_the_job_the_form_is_empty(page_of: Callable[..., Page], like: str) -> None:
+    other = registry.get("app.add").enqueue(1)
+    like = str(other.pk) if like == "1" else like
+    url = f"{enqueue_url('app.welcome_guest')}&like={like}"
+    page = page_of(*SEES)
+    assert "The job to copy does not exist. Nothing is filled in." in page.read(url)
+    unseen = page_of("enqueue_job", "view_job_payload", name="eve")
+    url = f"{enqueue_url('app.welcome_guest')}&like={welcome().enqueue(name='Ada').pk}"
+    assert "The job to copy does not exist." in unseen.read(url)
+
+
+def test_an_unreadable_payload_is_not_filled_in(page: Page) -> None:
+    job = welcome().enqueue(name="Ada")
+    run_sql("UPDATE django_jobs_job SET payload = '[1]'")
+    assert f"The arguments of #{job.pk} cannot be read." in page.read(like_of(page, job))
+
+
+def test_gates_that_the_request_named_are_kept(page: Page) -> None:
+    job = welcome(tenant="acme", concurrency_key="one").enqueue(name="Ada")
+    url = like_of(page, job)
+    page.client.post(url, filled(page.text(url)))
+    made = Job.objects.latest("pk")
+    assert (made.tenant, made.concurrency_key) == ("acme", "one")
