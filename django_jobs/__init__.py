@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         change_occurrence,
         move_occurrence,
         restore_occurrence,
+        run_now,
         skip_occurrence,
     )
     from .api.pressure import (
@@ -109,6 +110,7 @@ __all__ = [
     "resource_pressure",
     "restore_occurrence",
     "resume",
+    "run_now",
     "schedule",
     "skip_occurrence",
 ]
@@ -131,7 +133,10 @@ _HOMES = {
     **dict.fromkeys(("pause", "resume"), "api.closing"),
     "schedule": "api.schedules",
     **dict.fromkeys(
-        ("change_occurrence", "move_occurrence", "restore_occurrence", "skip_occurrence"),
+        (
+            *("change_occurrence", "move_occurrence", "restore_occurrence", "skip_occurrence"),
+            "run_now",
+        ),
         "api.occurrences",
     ),
     "Workflow": "api.workflows.workflow",

@@ -44,6 +44,7 @@ PUBLIC = {
     "pause",
     "restore_occurrence",
     "resume",
+    "run_now",
     "skip_occurrence",
     "aqueue_pressure",
     "aresource_pressure",

@@ -1,4 +1,5 @@
-"""Skips and moves single due times of a schedule ahead of time, or gives them another payload."""
+"""Skips and moves single due times of a schedule ahead of time, or gives them another payload, and
+runs a schedule now."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ from ..domain.errors import UNSTORABLE
 from ..domain.hints import did_you_mean
 from ..exceptions import OperationRefused, PayloadError
 from ..lifecycle.editing import occurrences
+from ..lifecycle.operations import schedules as schedule_operations
 from ..lifecycle.operations.jobs import Actor
-from ..models import Schedule, ScheduleException
+from ..models import Job, Schedule, ScheduleException
 from ..models.database import needing_tables
+from .schedules import request_of
 
 MOST_COMPARED = 10_000
 """Names to compare a misspelt one with."""
@@ -82,6 +85,29 @@ def restore_occurrence(schedule: str, due_at: datetime, *, actor: Actor = None) 
     :class:`OperationRefused` if there is nothing to undo, or it is too late."""
     with needing_tables:
         occurrences.restore(schedule_named(schedule).pk, due_at, actor=actor)
+
+
+def run_now(
+    schedule: str,
+    *,
+    payload: Mapping[str, Any] | None = None,
+    actor: Actor = None,
+    by: str = "code",
+) -> Job:
+    """Make a job of the schedule with this name at once, regardless of its rule and overlap policy:
+    with its own payload or with this one. The schedule stays as it is.
+
+    With an ``actor``, a user, checks the permission ``run_schedule``; else ``by`` is who asked.
+    Raises :class:`OperationRefused` for an unknown schedule, and what an enqueue raises."""
+    with needing_tables:
+        row = schedule_named(schedule)
+        if payload is not None and not isinstance(payload, Mapping):
+            raise PayloadError(f"{row.job_type}: the payload is not a dict of arguments")
+        given = None if payload is None else dict(payload)
+        made = schedule_operations.run_now([row.pk], request_of, payload=given, actor=actor, by=by)
+        if not made:
+            raise OperationRefused(f"the schedule {schedule!r} was deleted")
+        return Job.objects.using(conf().database).get(pk=made[0])
 
 
 def schedule_named(name: object) -> Schedule:

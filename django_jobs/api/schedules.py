@@ -252,8 +252,13 @@ class Requests:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], tuple[JobType[..., Any], NewJobs | QueueFull]] = {}
 
-    def of(self, schedule: Schedule, change: Change | None = None) -> JobRequest:
-        """What ``schedule`` enqueues, or what it does by ``change``.
+    def of(
+        self,
+        schedule: Schedule,
+        change: Change | None = None,
+        payload: Mapping[str, Any] | None = None,
+    ) -> JobRequest:
+        """What ``schedule`` enqueues, or what it does by ``change``, or with ``payload``.
 
         Raises ``JobsError`` if its job type or queue is unknown, its queue or a gate is full, its
         payload does not fit the handler, or a hook raises.
@@ -264,6 +269,8 @@ class Requests:
         given, version = schedule.payload, schedule.payload_version
         if change is not None and change.payload_json is not None:
             given, version = _decoded(job_type, change.payload_json), change.payload_version
+        if payload is not None:
+            given, version = payload, job_type.version
         if not isinstance(given, dict):
             raise PayloadError(f"{schedule.job_type}: the payload is not a dict of arguments")
         try:
@@ -274,7 +281,7 @@ class Requests:
             job_type.check_payload(arguments)
         except TypeError as error:  # an upgrade returned a key that is not text
             raise PayloadError(f"{schedule.job_type}: the payload: {error}") from None
-        payload = job_type.encoded_payload(arguments)
+        text = job_type.encoded_payload(arguments)
         options = schedule.job_type, schedule.queue, schedule.priority
         if options not in self._known:
             configured = job_type.using(queue=schedule.queue or None, priority=schedule.priority)
@@ -291,7 +298,7 @@ class Requests:
             new = _with_hooks(configured, arguments)
         gates = configured.gates_of(arguments)
         demand_room_at_gates([(new, gates)])
-        return JobRequest(new, payload, gates)
+        return JobRequest(new, text, gates)
 
 
 def _decoded(job_type: JobType[..., Any], payload: str) -> Any:
@@ -315,6 +322,6 @@ def _with_hooks(job_type: JobType[..., Any], arguments: dict[str, Any]) -> NewJo
         ) from error
 
 
-def request_of(schedule: Schedule) -> JobRequest:
-    """:meth:`Requests.of` for one schedule."""
-    return Requests().of(schedule)
+def request_of(schedule: Schedule, payload: Mapping[str, Any] | None = None) -> JobRequest:
+    """:meth:`Requests.of` for one schedule, with its own payload or with this one."""
+    return Requests().of(schedule, payload=payload)

@@ -171,6 +171,11 @@ def skip_occurrence() -> Sent:
     return url, {"due": schedule.next_due_at.isoformat(), "does": "skip", "reason": "why"}
 
 
+def run_with() -> Sent:
+    url = reverse("admin:django_jobs_schedule_run", args=[own_schedule()])
+    return url, {"argument_where": "there", "form_number": "f" * 32}
+
+
 def enqueue() -> Sent:
     url = reverse("admin:django_jobs_job_enqueue")
     return f"{url}?job_type=app.collect", {"argument_where": "here", "form_number": "f" * 32}
@@ -257,6 +262,7 @@ OTHERS = {
     ),
     "backfill": Verb(permission="backfill_schedule", make=backfill),
     "skip a due time": Verb(permission="move_schedule", make=skip_occurrence),
+    "run a schedule with": Verb(permission="run_schedule", make=run_with),
     "add a schedule": Verb(
         permission="add_schedule",
         make=at(add_url("app.collect"), **filled_in(argument_where="here")),
@@ -290,6 +296,6 @@ OTHERS = {
     ),
 }  # fmt: skip
 VERBS: dict[str, Verb] = {**LISTED, **OTHERS}
-VIEWS = {"edit", "reveal", "enqueue", "start", "backfill", "replay_plan", "occurrence"}
+VIEWS = {"edit", "reveal", "enqueue", "start", "backfill", "replay_plan", "occurrence", "run"}
 """The pages that change something, besides those that each model has, by the end of their name."""
 READ = {"preview", "calendar", "cost", "deploys", "doctor", "failures", "failure_group"}

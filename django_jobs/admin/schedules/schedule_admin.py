@@ -35,6 +35,7 @@ from .form import ScheduleForm, form_for, upgraded_payload
 from .ticks import deletion_summary
 from .views import (
     OCCURRENCE,
+    RUN_WITH,
     choose_job_type,
     list_notes,
     occurrence_view,
@@ -129,6 +130,14 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
                 *(self, "<int:pk>/occurrence/", occurrence_view, OCCURRENCE, self._may_move),
                 is_unconfirmed,
             ),
+            console_path(
+                self,
+                "<int:pk>/run/",
+                "editing.run_schedule.run_view",
+                RUN_WITH,
+                self.may_run_with,
+                is_unconfirmed,
+            ),
             *super().get_urls(),
         ]
 
@@ -137,6 +146,11 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
 
     def _may_backfill(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request) and self.has_backfill_permission(request)
+
+    def may_run_with(self, request: HttpRequest) -> bool:
+        """Whether the user may run schedules with other arguments than theirs."""
+        may_read = request.user.has_perm("django_jobs.view_job_payload")
+        return may_read and self.has_view_permission(request) and self.has_run_permission(request)
 
     def _may_move(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request) and self.has_move_permission(request)

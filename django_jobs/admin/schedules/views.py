@@ -53,7 +53,7 @@ from .ticks import last_ticks
 
 UNSEEN = timedelta(seconds=60)
 """If no worker has looked at the schedules for this long, the list warns."""
-OCCURRENCE = "django_jobs_schedule_occurrence"
+OCCURRENCE, RUN_WITH = "django_jobs_schedule_occurrence", "django_jobs_schedule_run"
 COMING = 20
 """Due times that the form of exceptions offers, besides those that have one."""
 SHOWN = 20
@@ -349,6 +349,9 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     job_type = registry.find(schedule.job_type)
     if page.has_add_permission(request) and job_type is not None and job_type.schedulable:
         context["duplicate_url"] = page.duplicate_url(schedule)
+    if job_type is not None and job_type.signature.parameters and page.may_run_with(request):
+        name = f"admin:{RUN_WITH}"
+        context["run_url"] = reverse(name, args=[schedule.pk], current_app=site.name)
     may_move = page.has_move_permission(request)
     if may_move:
         name = f"admin:{OCCURRENCE}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
@@ -36,8 +36,9 @@ TICKS = 10_000
 RUN_NOW = "run now by"
 """The begin of the reason of a tick that is at no due time."""
 
-Request = Callable[[Schedule], JobRequest]
-"""Returns what a schedule enqueues. Raises what an enqueue raises."""
+Request = Callable[..., JobRequest]
+"""Returns what a schedule enqueues, or what it would with another payload. Raises what an enqueue
+raises."""
 
 LIVE_OF_BACKFILL = """
 SELECT job.id FROM django_jobs_job_live AS job
@@ -103,14 +104,23 @@ def delete(schedule: Schedule, *, actor: Actor = None) -> None:
 
 
 def run_now(
-    ids: Iterable[int], request: Request, *, actor: Actor = None, by: str = "", form: str = ""
+    ids: Iterable[int],
+    request: Request,
+    *,
+    payload: Mapping[str, Any] | None = None,
+    actor: Actor = None,
+    by: str = "",
+    form: str = "",
 ) -> list[int]:
-    """Make a job of each schedule at once, regardless of its rule and overlap policy. Returns the
-    ids of the jobs. Without an actor, ``by`` is who asked. A schedule that made a job for the same
-    ``form`` in the last hour makes no other. Raises ``PermissionDenied`` if ``actor`` may not, and
-    what an enqueue raises; then no job is made."""
+    """Make a job of each schedule at once, regardless of its rule and overlap policy, with its own
+    payload or with this one. Returns the ids of the jobs. Without an actor, ``by`` is who asked. A
+    schedule that made a job for the same ``form`` in the last hour makes no other. Raises
+    ``PermissionDenied`` if ``actor`` may not, and what an enqueue raises; then no job is made."""
     demand(actor, "django_jobs.run_schedule")
+    given = () if payload is None else (payload,)
     reason = f"{RUN_NOW} {name_of(actor) or by or 'the command line'}"
+    if given:
+        reason += ", with other arguments"
     if form:
         reason += f", form {form[:FORM_DIGITS]}"
     with transaction.atomic(using=conf().database):
@@ -123,7 +133,7 @@ def run_now(
                     schedule=schedule.pk,
                     due=schedule.now,
                     reason=reason,
-                    request=request(schedule),
+                    request=request(schedule, *given),
                 )
             )
         return [job for _, job in write_ticks(ticks)]
