@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 988,
-    "admin": 16_055,
+    "admin": 16_079,
     "api": 4_692,
     "backend": 1_078,
     "checks": 1_009,
@@ -61,7 +61,7 @@ BUDGETS = {
     "logs": 437,
     "maintenance": 1_587,
     "management": 3_840,
-    "metrics": 3_314,
+    "metrics": 3_315,
     "models": 3_452,
     "templatetags": 33,
     "testing": 1_680,

@@ -333,9 +333,10 @@ PARTS = {
     "waiting": """
         SELECT coalesce(sum(jobs), 0) AS jobs, coalesce(bool_or(jobs >= %(each)s), false) AS more
         FROM line""",
-    "lines": """
-        SELECT gates, jobs, jobs >= %(each)s AS more
-        FROM line ORDER BY jobs DESC, gates LIMIT %(lines)s""",
+    "lines": f"""
+        SELECT gates, jobs, jobs >= %(each)s AS more,
+            (SELECT job.id FROM django_jobs_job_live AS job {IN_THIS_LINE} LIMIT 1) AS first
+        FROM (SELECT * FROM line ORDER BY jobs DESC, gates LIMIT %(lines)s) AS line""",
     "next": f"""
         SELECT job.id, job.job_type, job.queue, job.tenant,
             {AGO.format("job.available_at")} AS seconds

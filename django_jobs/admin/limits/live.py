@@ -6,16 +6,18 @@ from typing import Any
 
 from django.utils.html import format_html_join
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from ... import registry
 from ...conf import conf
+from ...domain.states import JobState
 from ...metrics.limits import BUCKETS, LimitDetails, rate_text, read_resource, read_tenant
 from ...metrics.overview import MINUTES
 from ...models import Job, Resource, Tenant
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import NOTHING, badge
+from ..jobs.detail import COLUMNS
 from ..layout.charts import BarChart, Sparkline, sparkline
 from ..layout.tables import Column, Table
 from ..overview.problem import seconds_text
@@ -36,6 +38,8 @@ from .sentences import (
 
 STATES = {"ready": gettext_lazy("ready"), "running": gettext_lazy("running")}
 Fact = tuple[str, str]
+EXPLAINED = 3
+"""Lines of which the page says why they wait: those with the most jobs."""
 
 
 def live_resource(row: Resource, visible: Visible) -> dict[str, Any]:
@@ -44,7 +48,7 @@ def live_resource(row: Resource, visible: Visible) -> dict[str, Any]:
     details = read_resource(row, types)
     return {
         **_shown(row, details),
-        "facts": _facts(row, types, visible, details),
+        "facts": [*_why(details, visible), *_facts(row, types, visible, details)],
         "tiles": [*_tiles(row, details), *_meters(row, details)],
         "curve": _failures(row, details),
         "chart": _attempts(row, types, details),
@@ -59,6 +63,7 @@ def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
     links = [(_("All jobs of the tenant"), visible.list_url(Job, tenant=row.name))]
     return {
         **_shown(row, details),
+        "facts": _why(details, visible),
         "tiles": [*_tiles(row, details), Tile(number_text(row.weight, "g"), _("weight"))],
         "tables": [_shares(row, details), *_of_jobs(details, visible)],
         "links": links if visible.sees(Job) else [],
@@ -67,6 +72,25 @@ def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
 
 def _shown(row: Any, details: LimitDetails) -> dict[str, str]:
     return {"state": state_sentence(row, details), "waiting": waiting_of(details)}
+
+
+def _why(details: LimitDetails, visible: Visible) -> list[Fact]:
+    """What holds the first job of the longest lines, and so the others of them."""
+    lines = {one["first"]: one for one in details.parts["lines"][:EXPLAINED] if one["jobs"]}
+    if not lines or not visible.sees(Job):
+        return []
+    from ...why.evaluation import explain
+    from ..job_sections.why import Linked
+
+    blocked = Job.objects.using(conf().database).filter(pk__in=lines, status=JobState.BLOCKED)
+    jobs, linked = blocked.defer(*COLUMNS).in_bulk(), Linked(visible.site, visible.request)
+    found = []
+    for pk, line in lines.items():
+        if pk in jobs:
+            text = ngettext("Why %(count)s job waits", "Why %(count)s jobs wait", line["jobs"])
+            count = number_text(line["jobs"], more=line["more"])
+            found.append((text % {"count": count}, linked.text(explain(jobs[pk]).sentence)))
+    return found
 
 
 def _tiles(row: Any, details: LimitDetails) -> list[Tile]:
