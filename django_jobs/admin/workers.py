@@ -54,6 +54,7 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
         "place_line",
     )
     ordering = ("-started_at", "-id")
+    sortable_by = ("name", "state", "heartbeat", "busy", "version_line", "place_line")
     list_filter = (StatusFilter,)
     empty = _("No worker has started yet. Start one: manage.py jobworker.")
     operator_actions = (STOP, STOP_COMMAND, STOP_HOST)
@@ -112,7 +113,7 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
             context["doctor_url"] = reverse(f"admin:{DOCTOR}", current_app=site)
         return super().changelist_view(request, context)
 
-    @admin.display(description=_("status"))
+    @admin.display(description=_("status"), ordering="status")
     def state(self, worker: Any) -> str:
         if not worker.has_ended and worker.lease_expires_at < worker.read_at:
             return badge("expired", gettext("lease expired"))
@@ -139,7 +140,7 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
         named = ", ".join(map(str, worker.queues[:NAMED]))
         return one_line(f"{named} +{len(worker.queues) - NAMED}", whole)
 
-    @admin.display(description=_("process and host"))
+    @admin.display(description=_("process and host"), ordering="host")
     def place_line(self, worker: Any) -> str:
         # A host that is too long is cut, and the process is not.
         return one_line(f"{worker.pid} · {worker.host}")
@@ -148,7 +149,7 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
     def known(self, worker: Any) -> str:
         return _listed(worker.job_types, worker.payload_versions)
 
-    @admin.display(description=_("running / threads"))
+    @admin.display(description=_("running / threads"), ordering="claimed")
     def busy(self, worker: Any) -> str:
         text: str = in_hand_text((worker.claimed, worker.threads, worker.async_slots))[0]
         if not worker.claimed:

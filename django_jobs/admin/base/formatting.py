@@ -202,7 +202,7 @@ def moment_column(
 ) -> Callable[[Any, Any], str]:
     """A page's column that shows the moment in ``field``."""
 
-    @admin.display(description=label)
+    @admin.display(description=label, ordering=field)
     def column(page: Any, row: Any) -> str:
         return show(getattr(row, field), row.read_at)
 
@@ -214,7 +214,7 @@ def text_column(
 ) -> Callable[[Any, Any], str]:
     """A page's column that shows the text in ``field``."""
 
-    @admin.display(description=label)
+    @admin.display(description=label, ordering=field)
     def column(page: Any, row: Any) -> str:
         return show(getattr(row, field))
 

@@ -78,7 +78,10 @@ class ConsoleAdmin(ModelAdmin):
     list_per_page = 50
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
     list_select_related: ClassVar[tuple[str, ...]] = ()
-    sortable_by = ()
+    sortable_by: ClassVar[tuple[str, ...]] = ()
+    """The columns that sort a list of at most 1,000 rows."""
+    sorted_here: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Those of them whose values :meth:`add_numbers` reads: what to sort a row by. None is last."""
 
     unread: ClassVar[tuple[str, ...]] = ()
     """Columns that are deferred: a page reads them separately or not at all."""
@@ -120,6 +123,9 @@ class ConsoleAdmin(ModelAdmin):
     def annotations(self) -> dict[str, Any]:
         """What the page reads of other tables, by name."""
         return {}
+
+    def add_numbers(self, request: HttpRequest, rows: list[Any]) -> None:
+        """Read what the columns of ``sorted_here`` show of these rows."""
 
     # Django allows any lookup on a model's own columns in the address of a list. On a JSON column
     # it could guess secrets letter by letter, and on any column it may read the whole table.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
-from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
@@ -18,7 +17,6 @@ from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import ago, badge, with_reason
 from ..base.model_admin import ConsoleAdmin, section
-from ..lists.change_list import ConsoleList
 
 if TYPE_CHECKING:
     from ...metrics.limits import Usage, Usages
@@ -31,24 +29,17 @@ def name_section(row: Any) -> tuple[tuple[Any, Any], ...]:
     return (section(None, "name"),) if row is None else ()
 
 
-class LimitList(ConsoleList):
-    """Counts for all rows of the page at once, in three statements."""
-
-    model_admin: LimitAdmin
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows: Any = list(self.result_list)
-        self.model_admin.add_usage(rows)
-        self.result_list = rows
-
-
 class LimitAdmin(ConsoleAdmin):
     """The page of a model with a limit. Each row has its ``usage``."""
 
     change_form_template = "admin/django_jobs/limits/change_form.html"
     ordering = ("name",)
     search_fields = ("name",)
+    sortable_by = ("name", "taken", "waiting")
+    sorted_here: ClassVar[Any] = {
+        "taken": lambda row: row.usage.taken,
+        "waiting": lambda row: row.usage.waiting,
+    }
 
     class Media:
         css: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -63,6 +54,9 @@ class LimitAdmin(ConsoleAdmin):
         """The usage of the rows of this model."""
         raise NotImplementedError
 
+    def add_numbers(self, request: HttpRequest, rows: list[Any]) -> None:
+        self.add_usage(rows)
+
     def add_usage(self, rows: list[Any]) -> None:
         """Read how much of each row is taken, and what waits for it."""
         from ...metrics.limits import Usage, read_usages
@@ -71,9 +65,6 @@ class LimitAdmin(ConsoleAdmin):
         usages = self.usage_by_name(read_usages(lambda gates: self.uses(gates, names)))
         for row in rows:
             row.usage = usages.get(row.name, Usage())
-
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
-        return LimitList
 
     def live(self, row: Any, visible: Visible) -> dict[str, Any]:
         """What the page of a row shows above its form."""
@@ -131,7 +122,7 @@ class LimitAdmin(ConsoleAdmin):
     def reason(self, row: Any) -> str:
         return str(row.paused_reason)
 
-    @admin.display(description=_("taken"))
+    @admin.display(description=_("taken"), ordering="pk")
     def taken(self, row: Any) -> str:
         """How much is taken of how much, with a bar."""
         number, limit = row.usage.taken, row.max_concurrency
@@ -147,7 +138,7 @@ class LimitAdmin(ConsoleAdmin):
             gettext("taken"),
         )
 
-    @admin.display(description=_("waiting"))
+    @admin.display(description=_("waiting"), ordering="pk")
     def waiting(self, row: Any) -> str:
         from ...metrics.limits import at_least
 

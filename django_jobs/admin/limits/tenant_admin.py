@@ -95,6 +95,7 @@ class TenantAdmin(LimitAdmin):
 
     form = TenantForm
     list_display = ("name", "state", "taken", "waiting", "share")
+    sortable_by = ("name", "taken", "waiting", "share")
     empty = _(
         "No tenant has a row. A tenant without one has a weight of 1 and no limit; add one "
         "to change that, or to pause it."
@@ -123,6 +124,6 @@ class TenantAdmin(LimitAdmin):
 
         return live_tenant(row, visible)
 
-    @admin.display(description=_("weight"))
+    @admin.display(description=_("weight"), ordering="weight")
     def share(self, row: Any) -> str:
         return number_text(row.weight, "g")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.admin import SimpleListFilter
-from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
+from django.contrib.admin.views.main import ORDER_VAR, SEARCH_VAR, ChangeList
+from django.db.models import QuerySet
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
 from ...lifecycle.scope import scope_of
 from ...separators import number_text
+
+MOST_SORTED = 1_000
+"""Rows of a list that a column may sort."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class ConsoleList(ChangeList):
     """A list under its own name. Its template shows the filters as one row."""
 
     left_out: Sequence[str] = ()
-    """What the list did not search, in words."""
+    """What the list did not search or sort, in words."""
 
     def __init__(self, request: Any, *args: Any) -> None:
         super().__init__(request, *args)
@@ -56,8 +60,49 @@ class ConsoleList(ChangeList):
             self.paginator.capped or bool(self.left_out) or (search is not None and search.is_cut)
         )
         self.kept = {name: value for name, value in self.params.items() if name not in names}
-        self.narrowed = bool(self.query or self.kept or any(f.value for f in self.filter_fields))
+        chosen = self.kept.keys() - {ORDER_VAR} or any(f.value for f in self.filter_fields)
+        self.narrowed = bool(self.query or chosen)
         self.has_filters = False  # else Django's template leaves a column for its own
+
+    # Django takes any column of the address that has an order.
+    def get_ordering_field(self, field_name: Any) -> Any:
+        return super().get_ordering_field(field_name) if field_name in self.sortable_by else None
+
+    def get_queryset(self, request: Any, *given: Any, **options: Any) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request, *given, **options)
+        if self.params.get(ORDER_VAR) and self.sortable_by:
+            next_row = rows.order_by().values("pk")[MOST_SORTED : MOST_SORTED + 1]
+            if next_row:
+                del self.params[ORDER_VAR]
+                rows = rows.order_by(*self.get_ordering(request, rows.order_by()))
+                text = gettext("More than %(number)s rows are not sorted. Use a filter.")
+                self.left_out = [*self.left_out, text % {"number": number_text(MOST_SORTED)}]
+        return rows
+
+    def get_results(self, request: Any) -> None:
+        super().get_results(request)
+        page: Any = self.model_admin
+        if not page.sorted_here:
+            return
+        key, is_down = self._sorts_here(page.sorted_here)
+        rows = list(self.result_list if key is None else self.queryset[:MOST_SORTED])
+        page.add_numbers(request, rows)
+        if key is not None:
+            known = [row for row in rows if key(row) is not None]
+            unknown = [row for row in rows if key(row) is None]
+            rows = sorted(known, key=key, reverse=is_down) + unknown
+            if not (self.show_all and self.can_show_all):
+                begin = (self.page_num - 1) * self.list_per_page
+                rows = rows[begin : begin + self.list_per_page]
+        self.result_list: Any = rows
+
+    def _sorts_here(self, keys: Any) -> tuple[Callable[[Any], Any] | None, bool]:
+        """What sorts the rows once they are read, and whether from the largest to the smallest."""
+        first = self.params.get(ORDER_VAR, "").partition(".")[0]
+        number = first.removeprefix("-")
+        columns = dict(enumerate(map(str, self.list_display)))
+        column = columns.get(int(number)) if number.isascii() and number.isdigit() else None
+        return keys.get(column), first.startswith("-")
 
     @property
     def count_text(self) -> str:

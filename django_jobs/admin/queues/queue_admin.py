@@ -65,6 +65,13 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
         "button",
     )
     empty = _('No queues. manage.py migrate creates those of DJANGO_JOBS["QUEUES"].')
+    sortable_by = ("name", "ready", "next_waits", "scheduled", "running", "dead", "done")
+    sorted_here: ClassVar[Any] = {
+        "dead": lambda queue: queue.numbers and queue.numbers.jobs("dead", queue.name).number,
+        "done": lambda queue: (
+            queue.numbers and queue.numbers.of_queue("rates", queue.name).get("done")
+        ),
+    }
     operator_actions = in_rows = (PAUSE, RESUME)
 
     class Media:
@@ -85,15 +92,12 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
             "head_due_at": TimestampSubquery(head.values("available_at")[:1]),
         }
 
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
+    def add_numbers(self, request: HttpRequest, rows: list[Any]) -> None:
         from ..overview.numbers import stored_numbers
 
-        changes = super().get_changelist_instance(request)
-        changes.result_list = list(changes.result_list)
         numbers = stored_numbers() if request.method == "GET" else None
-        for queue in changes.result_list:
+        for queue in rows:
             queue.numbers = numbers if numbers and queue.name in numbers.queues else None
-        return changes
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         # For a PositiveIntegerField Django would allow 0.
@@ -163,7 +167,7 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
         reason = queue.paused_reason if queue.paused_reason != "paused" else ""
         return with_reason(badge("paused", _("paused")), reason)
 
-    @admin.display(description=_("ready"))
+    @admin.display(description=_("ready"), ordering="ready_count")
     def ready(self, queue: Any) -> str:
         return self._jobs(queue, "ready", queue.ready_count)
 
@@ -193,22 +197,23 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
     def last_day(self, queue: Any) -> str:
         return _in_time(queue, "day")
 
-    @admin.display(description=_("next job waits"))
+    # Descending is the longest wait first, and queues without a job are last.
+    @admin.display(description=_("next job waits"), ordering="-head_due_at")
     def next_waits(self, queue: Any) -> str:
         return duration(queue.read_at - queue.head_due_at) if queue.head_due_at else NOTHING
 
-    @admin.display(description=_("scheduled"))
+    @admin.display(description=_("scheduled"), ordering="scheduled_count")
     def scheduled(self, queue: Any) -> str:
         return self._jobs(queue, "scheduled", queue.scheduled_count)
 
-    @admin.display(description=_("running"))
+    @admin.display(description=_("running"), ordering="running_count")
     def running(self, queue: Any) -> str:
         limit = "∞" if queue.max_concurrency is None else number_text(queue.max_concurrency)
         text, number = f"{counted(queue.running_count)} / {limit}", queue.running_count
         filters = {"queue": queue.name, "status": "running"}
         return str(queue.visible.list_link(Job, text, **filters)) if number else text
 
-    @admin.display(description=_("dead"))
+    @admin.display(description=_("dead"), ordering="pk")
     def dead(self, queue: Any) -> str:
         if queue.numbers is None:
             return NOTHING
@@ -217,7 +222,7 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
             return str(count)
         return str(queue.visible.list_link(DeadLetter, str(count), queue=queue.name))
 
-    @admin.display(description=_("Done / min"))
+    @admin.display(description=_("Done / min"), ordering="pk")
     def done(self, queue: Any) -> str:
         from ..overview.queue_numbers import done_per_minute
 

@@ -67,7 +67,7 @@ class OfSchedule(LinksVisible, ConsoleAdmin):
 class ScheduleColumns(ModelAdmin):
     runs = text_column("job_type", pgettext_lazy("what a schedule runs", "runs"))
 
-    @admin.display(description=pgettext_lazy("what a schedule runs", "runs"))
+    @admin.display(description=pgettext_lazy("what a schedule runs", "runs"), ordering="job_type")
     def runs_of(self, schedule: Any) -> str:
         if not schedule.declared:
             return one_line(schedule.job_type)
@@ -94,11 +94,11 @@ class ScheduleColumns(ModelAdmin):
         status = state_badge(schedule, schedule.read_at)
         return with_reason(status, PLACE.sub("", why_not(schedule)))
 
-    @admin.display(description=_("next due"))
+    @admin.display(description=_("next due"), ordering="next_due_at")
     def coming(self, schedule: Any) -> str:
         return next_due(schedule, schedule.read_at)
 
-    @admin.display(description=_("last tick"))
+    @admin.display(description=_("last tick"), ordering="last_tick_at")
     def last_tick(self, schedule: Any) -> str:
         if schedule.last_tick_at is None:
             return NOTHING

@@ -62,6 +62,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     unread = ("payload",)
     ordering = ("name",)
     list_display = ("name", "state", "runs_of", "when", "coming", "last_tick")
+    sortable_by = ("name", "runs_of", "coming", "last_tick")
     list_filter = (ScheduleStateFilter, JobTypeFilter, ScheduleQueueFilter, DeclaredFilter)
     search_fields = ("name", "job_type")
     search_help_text = _("Parts of names or job types.")
