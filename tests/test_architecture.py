@@ -49,8 +49,8 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 988,
-    "admin": 16_129,
-    "api": 4_692,
+    "admin": 16_223,
+    "api": 4_705,
     "backend": 1_078,
     "checks": 1_009,
     "contrib": 4_583,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_680,
     "why": 1_821,
-    "worker": 11_112,
+    "worker": 11_121,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -1,4 +1,4 @@
-"""How many handlers led to a job, and what is said of a chain without an end."""
+"""Which job enqueued a job, how many handlers led to it, and what is said of an endless chain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs import JobType, Retry, chain, enqueue
 from django_jobs.api import generations, replay_problem
-from django_jobs.api.generations import GENERATION, MANY
+from django_jobs.api.generations import GENERATION, MANY, PARENT
 from django_jobs.lifecycle.operations.jobs import replay
 from django_jobs.models import Job
 from django_jobs.testing import immediate, run_jobs
@@ -39,6 +39,11 @@ def generation_of(job_type: str) -> list[int]:
     return [one.get(GENERATION, 0) for one in headers]
 
 
+def parents_of(job_type: str) -> list[int | None]:
+    headers = Job.objects.filter(job_type=job_type).order_by("pk").values_list("headers", flat=True)
+    return [one.get(PARENT) for one in headers]
+
+
 def run_handler(handler: Callable[..., Any], **options: Any) -> None:
     """A job of this handler, and all that it leads to."""
     with declared(handler, name="app.handler", **options) as job_type:
@@ -55,9 +60,11 @@ def that_enqueues(job_type: JobType[[], Any]) -> Callable[[], None]:
 
 def test_each_handler_of_a_chain_adds_one() -> None:
     seen: list[int] = []
+    parents: list[int | None] = []
 
     def again(n: int) -> None:
         seen.append(this_run().generation)
+        parents.append(this_run().parent_id)
         if n < 3:
             handler.enqueue(n + 1)
 
@@ -65,6 +72,8 @@ def test_each_handler_of_a_chain_adds_one() -> None:
         handler.enqueue(0)
         run_jobs()
     assert seen == generation_of("app.again") == [0, 1, 2, 3]
+    ids = list(Job.objects.order_by("pk").values_list("pk", flat=True))
+    assert parents == parents_of("app.again") == [None, *ids[:-1]]
 
 
 def test_what_no_handler_enqueues_has_no_header() -> None:
@@ -146,6 +155,7 @@ def enqueue_by_async_code() -> None:
 def test_each_way_to_enqueue_counts(handler: Callable[..., Any]) -> None:
     run_handler(handler)
     assert set(generation_of("app.noop")) == {1}
+    assert set(parents_of("app.noop")) == {Job.objects.get(job_type="app.handler").pk}
 
 
 def test_another_request_of_the_same_type_starts_at_none_again() -> None:
@@ -159,6 +169,7 @@ def test_another_request_of_the_same_type_starts_at_none_again() -> None:
 def test_async_code_counts(handler: Callable[..., Any]) -> None:
     run_handler(handler)
     assert generation_of("app.noop") == [1, 1, 1]
+    assert parents_of("app.noop") == [Job.objects.get(job_type="app.handler").pk] * 3
 
 
 @pytest.mark.django_db(transaction=True)
@@ -201,6 +212,8 @@ def test_all_attempts_and_replays_of_a_job_have_the_same() -> None:
         run_jobs()
     assert seen == [1, 1, 1, 1]
     assert generation_of("app.noop") == [2, 2, 2, 2]
+    assert parents_of("app.fails") == [Job.objects.get(job_type="app.handler").pk]
+    assert parents_of("app.noop") == [dead.pk] * 4
 
 
 def test_steps_have_that_of_their_start_and_children_one_more() -> None:
@@ -213,12 +226,15 @@ def test_steps_have_that_of_their_start_and_children_one_more() -> None:
     assert generation_of("app.spawns") == generation_of("app.add") == [0]
     assert generation_of("tests.numbered") + generation_of("app.numbered") == [1]
     assert generation_of("app.noop") == [1]
+    parent = Job.objects.get(job_type="app.spawns").pk
+    assert parents_of("app.spawns") == parents_of("app.add") == [None]
+    assert parents_of("app.noop") == [parent]
 
 
 def test_a_schedule_starts_at_none() -> None:
     due_schedule(job_type="app.noop")
     look()
-    assert generation_of("app.noop") == [0]
+    assert (generation_of("app.noop"), parents_of("app.noop")) == ([0], [None])
 
 
 def test_it_is_counted_where_jobs_run_at_once() -> None:
@@ -292,12 +308,15 @@ def test_a_long_chain_is_logged_once_and_when_it_has_doubled(
 def test_a_dead_job_can_be_copied_with_its_headers() -> None:
     dead = make_dead(noop.using(headers={GENERATION: 3}))
     noop.using(headers=dead.headers).enqueue()
-    run_handler(that_enqueues(noop.using(headers=dead.headers)))
+    run_handler(that_enqueues(noop.using(headers={**dead.headers, PARENT: dead.pk})))
     assert generation_of("app.noop") == [3, 3, 1]
+    assert parents_of("app.noop") == [None, None, Job.objects.get(job_type="app.handler").pk]
 
 
 def test_headers_of_the_largest_size_have_room_for_it(settings: Settings) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "MAX_PAYLOAD_BYTES": 1_000}
     headers = {"trace": "x" * (1_000 - len('{"trace":""}'))}
     run_handler(that_enqueues(noop.using(headers=headers)))
-    assert Job.objects.get(job_type="app.noop").headers == {**headers, GENERATION: 1}
+    parent = Job.objects.get(job_type="app.handler").pk
+    child = Job.objects.get(job_type="app.noop")
+    assert child.headers == {**headers, GENERATION: 1, PARENT: parent}

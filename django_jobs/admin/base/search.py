@@ -29,7 +29,7 @@ from ..lists.newest_list import NEWEST
 from .history_list import all_of, older, searched
 
 LARGEST_ID = 2**63 - 1
-KINDS = ("type", "key", "tag", "code", "error")
+KINDS = ("type", "key", "tag", "parent", "code", "error")
 KINDS_OF_RUNS = ("code", "error")
 FILTERS = {"status", "state", "queue", "worker", "tenant", "schedule", "workflow"}
 """What the list of jobs is filtered by, and operators type instead; ``state`` for the status."""
@@ -60,6 +60,11 @@ class Search:
         if text not in self.notes:
             self.notes.append(text)
 
+    def mark_cut(self) -> None:
+        self.is_cut = True
+        note = _("More match: the newest %(number)s live, dead and ended ones are listed.")
+        self.note(note % {"number": number_text(MOST_FOUND)})
+
     @property
     def numbers(self) -> list[int]:
         """Those that can be the ids of jobs."""
@@ -78,8 +83,8 @@ class Search:
 
     @property
     def by_index(self) -> bool:
-        """Whether an index on all jobs of any age finds them: by their ids or by a tag."""
-        return bool(self.terms.numbers or self.terms.of("tag"))
+        """Whether an index on all jobs of any age finds them: by ids or by a tag."""
+        return bool(self.terms.numbers or self.terms.of("tag") or self.terms.of("parent"))
 
     @property
     def is_of_run(self) -> bool:
@@ -94,6 +99,14 @@ class Search:
             condition &= Q(idempotency_key__in=[value, value.replace("/", KEY_SEPARATOR, 1)])
         if tags := self.terms.of("tag"):
             condition &= Q(tags__contains=tags)
+        for value in self.terms.of("parent"):
+            from .children import found_children
+
+            most = MOST_FOUND + 1 if self.up_to is None else NEWEST
+            found = found_children(value, most)
+            condition &= Q(pk__in=found)
+            if len(found) == most:
+                self.mark_cut()
         return condition
 
     def contents(self) -> Q:
@@ -203,12 +216,9 @@ def _unknown(terms: Terms, *others: str) -> Iterator[str]:
     yield from _too_many(terms)
     if not terms.unknown:
         return
-    runs = not others
-    kinds = (
-        ("code:503", "error:Timeout")
-        if runs
-        else (*("type:shop.send_receipt", "key:order-7", "tag:vip", "code:503", "error:Timeout"),)
-    )
+    kinds: tuple[str, ...] = ("code:503", "error:Timeout")
+    if others:
+        kinds = ("type:shop.send_receipt", "key:order-7", "tag:vip", "parent:71", *kinds)
     yield _("Not understood: %(terms)s. A search has ids of jobs, %(kinds)s.") % {
         "terms": ", ".join(terms.unknown[:5]),
         "kinds": ", ".join((*kinds, *others)),
@@ -359,9 +369,7 @@ def _found(
     for number in range(len(parts)):
         ids = sorted((pk for part, pk in rows if part == number), reverse=True)
         if len(ids) > MOST_FOUND:
-            search.is_cut = True
-            note = _("More match: the newest %(number)s live, dead and ended ones are listed.")
-            search.note(note % {"number": number_text(MOST_FOUND)})
+            search.mark_cut()
         found.update(ids[:MOST_FOUND])
     return found
 

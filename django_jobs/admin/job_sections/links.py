@@ -1,5 +1,5 @@
-"""What a job belongs to: its schedule, its workflow, others of its kind; and the links of
-``DJANGO_JOBS["LINKS"]``, to logs and traces."""
+"""What a job belongs to: its schedule, its workflow, its parent and children, others of its kind;
+and the links of ``DJANGO_JOBS["LINKS"]``, to logs and traces."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from django.utils.html import format_html
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
+from ...api.generations import parent_in
 from ...conf import conf
 from ...domain.links import PAYLOAD, filled, is_safe
 from ...domain.payload import KEY_SEPARATOR, key_parts
@@ -22,6 +23,7 @@ from ...domain.search_terms import term
 from ...lifecycle.scope import scope_of
 from ...models import Backfill, Job, JobStatus, Schedule, Tick, WorkflowRun
 from ..access.visible import Visible
+from ..base.children import children_of
 from ..base.formatting import badge, list_link, moment_in_zone
 from ..base.json_display import MASK, coding_of, masked, object_of
 from ..failures.group_rows import failure_url
@@ -154,6 +156,9 @@ def related_links(job: Any, site: AdminSite, user: Any) -> list[str]:
     if job.idempotency_key:
         key = term("key", job.idempotency_key.replace(KEY_SEPARATOR, "/"))
         links.append(list_link(site, Job, _("All jobs with its key"), q=key))
+    if job.attempt:
+        parent = term("parent", str(job.pk))
+        links.append(list_link(site, Job, _("All jobs that its handler enqueued"), q=parent))
     if job.fingerprint and job.status == JobStatus.DEAD:
         query = term("error", job.fingerprint)
         links.append(list_link(site, Job, _("List of the dead jobs with its error"), q=query))
@@ -171,6 +176,37 @@ def related_links(job: Any, site: AdminSite, user: Any) -> list[str]:
 def _schedule_name(job: Any) -> str | None:
     schedule = None if job.schedule_id is None else schedule_of(job, job.schedule_id)
     return None if schedule is None else schedule.name
+
+
+MOST_CHILDREN = 20
+CHILD_IDS = 10_000
+
+
+def parent_of(job: Any, headers: str | None, visible: Visible) -> str:
+    """The job whose handler enqueued ``job``; empty if none did. ``headers`` is JSON text."""
+    pk = parent_in(object_of(headers))
+    if pk is None or not visible.sees(Job):
+        return ""
+    text = _("Its parent, whose handler enqueued it: #%(id)s") % {"id": pk}
+    jobs = visible.site.get_model_admin(Job).get_queryset(visible.request)
+    row = visible.job(pk, text) if jobs.filter(pk=pk).exists() else text
+    return format_html("<li>{}</li>", row)
+
+
+def children(job: Any, visible: Visible) -> list[str]:
+    """The newest jobs that the handler of ``job`` enqueued, as links, among those of the ids
+    that are read at each view of the page. The search reads more."""
+    if not job.attempt or not visible.sees(Job):
+        return []
+    jobs = visible.site.get_model_admin(Job).get_queryset(visible.request)
+    return [
+        format_html("{} {}", visible.job(pk, f"{name} #{pk}"), badge(status, _label(status)))
+        for pk, name, status in children_of(jobs, job.pk, MOST_CHILDREN, CHILD_IDS)
+    ]
+
+
+def _label(status: str) -> str:
+    return str(JobStatus(status).label)
 
 
 def workflow_of(job: Any, visible: Visible) -> str:

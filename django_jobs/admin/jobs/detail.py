@@ -73,8 +73,9 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
     search_fields = ("id",)  # shows the box; get_search_results does the search
     search_help_text = _(
-        "Ids, type:name, key:order-7, tag:vip, error:Timeout, arguments such as customer_id:42 or "
-        'order.id:7, or of dead jobs code:503. "Quotes" are for values with spaces.'
+        "Ids, type:name, key:order-7, tag:vip, parent:71, error:Timeout, arguments such as "
+        'customer_id:42 or order.id:7, or of dead jobs code:503. "Quotes" are for values with '
+        "spaces."
     )
 
     def get_search_results(
@@ -123,7 +124,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         from ..editing.edit import edit_url, may_edit
         from ..editing.enqueue import like_url
         from ..editing.past_edits import past_edits
-        from ..job_sections.links import links_of, related_links
+        from ..job_sections.links import children, links_of, parent_of, related_links
         from ..job_sections.progress import inspection_of, progress_of
         from ..job_sections.state_sentence import fails, hints_of, state_sentence
         from ..job_sections.timeline import timeline
@@ -158,7 +159,11 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
             "failed": shown.last if fails(obj) else None,
             "refresh_seconds": None if obj.is_final else REFRESH_SECONDS,
             "links": links_of(obj, columns["payload"][0] if seen else None, columns["headers"][0]),
-            "related": related_links(obj, self.admin_site, request.user),
+            "related": [
+                *filter(None, [parent_of(obj, columns["headers"][0], obj.visible)]),
+                *related_links(obj, self.admin_site, request.user),
+            ],
+            "children": children(obj, obj.visible),
             "documents": [
                 document(str(title), *columns[name], coding) if seen else hidden(str(title))
                 for name, title in self.titles.items()

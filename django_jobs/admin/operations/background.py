@@ -92,6 +92,8 @@ def _searched(text: str, user: Any) -> dict[str, Any]:
         raise NotATerm(gettext("arguments"))
     if search.errors:
         raise NotATerm(gettext("the text of an error"))
+    if search.terms.of("parent"):
+        raise NotATerm(gettext("the job that enqueued them"))
     found: dict[str, Any] = {"ids": search.numbers} if search.terms.numbers else {}
     if search.is_of_run:
         found["status"] = "dead"  # as on the list

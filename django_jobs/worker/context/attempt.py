@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ... import registry
-from ...api.generations import GENERATION, generation_in
+from ...api.generations import GENERATION, PARENT, generation_in, parent_in
 from ...api.job_type import JobType
 from ...domain.outcomes import Outcome, Snoozed
 from ...domain.run_log import RunLog
@@ -31,7 +31,7 @@ AROUND_SECONDS = 60.0
 """What happens before the call of an async handler, such as hooks and the wait for a connection,
 may take this long in addition to its time-out, and what happens after it this long."""
 
-NOTES = "edits", "replays", GENERATION, AT_ITS_RUN_AT
+NOTES = "edits", "replays", GENERATION, PARENT, AT_ITS_RUN_AT
 """Headers that this package adds. They were not passed to ``using()``, and those of operators'
 changes may hold arguments that an edit took away."""
 
@@ -105,6 +105,8 @@ class Attempt:
     """Whether its handler may still report."""
     generation: int = 0
     """How many handlers, one after the other, led to its job."""
+    parent_id: int | None = None
+    """The job whose handler enqueued its job."""
     headers: dict[str, Any] = field(init=False)
     deadline: datetime | None = field(init=False)
     scheduled_for: datetime | None = field(init=False)
@@ -155,6 +157,7 @@ class Attempt:
         self.headers = object_in(job.headers)
         if self.headers:
             self.generation = generation_in(self.headers)
+            self.parent_id = parent_in(self.headers)
             for name in NOTES:
                 self.headers.pop(name, None)
         self.deadline = self.scheduled_for = None

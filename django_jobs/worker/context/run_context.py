@@ -68,6 +68,12 @@ class RunContext:
         return self._attempt.generation
 
     @property
+    def parent_id(self) -> int | None:
+        """The id of the job whose handler enqueued this one, or started its workflow. None if no
+        handler did."""
+        return self._attempt.parent_id
+
+    @property
     def traceparent(self) -> str:
         """The span of this attempt in the form of W3C Trace Context. Empty without
         :doc:`traces </tracing>`."""

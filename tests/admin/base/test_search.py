@@ -10,7 +10,8 @@ from django.contrib.messages import get_messages
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.admin.base import search
+from django_jobs.admin.base import children, search
+from django_jobs.api.generations import PARENT
 from django_jobs.models import DeadLetter, Job, Run
 from django_jobs.testing import run_jobs
 from tests.admin.walking import Live, Page, change_url, list_url
@@ -386,3 +387,27 @@ def test_arguments_are_named_only_to_those_who_may_search_them(
         text = olga.read(f"{list_url(Job)}?q={typed}")
         assert "Did you mean" not in text
         assert "declares an argument" not in text
+
+
+def test_jobs_are_found_by_their_parent(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = noop.enqueue().pk
+    ended = noop.using(headers={PARENT: first}).enqueue().pk
+    run_jobs()
+    live = add.using(headers={PARENT: first, "trace": "7"}).enqueue(1).pk
+    noop.using(headers={PARENT: str(first)}).enqueue()
+    newest = noop.using(headers={PARENT: live}).enqueue().pk
+    assert found(page, f"parent:{first}") == [live, ended]
+    assert found(page, f"parent:{first} type:app.add") == found(page, f"parent:{first} first:1")
+    assert found(page, f"parent:{first} type:app.add") == [live]
+    for none in (newest, 0, -1, "x", 2**63, "9" * 5000, "²"):
+        assert found(page, f"parent:{none}") == []
+    for _ in range(3):
+        noop.enqueue()
+    later = noop.using(headers={PARENT: first}).enqueue().pk
+    monkeypatch.setattr(children, "NEWEST", 2)
+    assert found(page, f"parent:{first}") == [later, live, ended]
+    monkeypatch.setattr(children, "NEWEST", 1)
+    assert found(page, f"parent:{first}") == [later, ended]
+    monkeypatch.setattr(search, "MOST_FOUND", 1)
+    _ids, shown = answer(page, f"parent:{first}")
+    assert "More match: the newest 1 live, dead and ended ones" in shown

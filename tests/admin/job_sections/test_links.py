@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from django_jobs.api.generations import PARENT
 from django_jobs.models import Job
-from tests.admin.walking import Live, Page, change_url
+from django_jobs.testing import run_jobs
+from tests.admin.walking import Live, Page, change_url, list_url
 from tests.app.jobs import noop
 from tests.factories import declared, run_sql
 
@@ -114,3 +116,38 @@ def test_a_function_that_fails_leaves_the_page_as_it_is(
 
 def test_no_link_is_shown_without_the_setting(page: Page) -> None:
     assert 'aria-label="Links"' not in page.text(change_url(Job, noop.enqueue().pk))
+
+
+def test_the_pages_of_parent_and_child_link_each_other(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parent() -> None:
+        noop.enqueue()
+        noop.using(delay=3600).enqueue()
+
+    with declared(parent, name="app.parent") as job_type:
+        made = job_type.enqueue()
+        other = job_type.using(delay=3600).enqueue()
+        run_jobs()
+        ended, waits = Job.objects.filter(job_type="app.noop").order_by("pk")
+        for child in (ended, waits):
+            assert f'href="{change_url(Job, made.pk)}">Its parent' in page.text(
+                change_url(Job, child.pk)
+            )
+        text = page.text(change_url(Job, made.pk))
+        assert f'<a href="{list_url(Job)}?q=parent%3A{made.pk}">All jobs that its' in text
+        monkeypatch.setattr("django_jobs.admin.job_sections.links.MOST_CHILDREN", 1)
+        newest = page.text(change_url(Job, made.pk))
+        for child, is_newest in ((ended, False), (waits, True)):
+            link = f'href="{change_url(Job, child.pk)}">app.noop #{child.pk}'
+            assert link in text
+            assert (link in newest) is is_newest
+        for alone in (made, other):
+            assert "Its parent" not in page.text(change_url(Job, alone.pk))
+        assert "Enqueued by its handler" not in page.text(change_url(Job, other.pk))
+
+
+def test_of_a_parent_that_is_deleted_the_number_is_left(page: Page) -> None:
+    job = noop.using(headers={PARENT: 2**62}).enqueue()
+    text = page.text(change_url(Job, job.pk))
+    assert f"<li>Its parent, whose handler enqueued it: #{2**62}</li>" in text

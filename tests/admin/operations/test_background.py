@@ -183,6 +183,7 @@ def test_each_filter_of_the_lists_is_a_term_or_known_to_be_none(model: Any) -> N
     [
         ("?q=customer_id:42", "arguments"),
         ("?q=error:Timeout", "the text of an error"),
+        ("?q=parent:{parent}", "the job that enqueued them"),
         ("?error=Timeout", "the text of an error"),
         ("?queue=default&worker={worker}", "worker"),
         ("?tag=a&q=tag:b", "two values of tag"),
@@ -192,20 +193,22 @@ def test_each_filter_of_the_lists_is_a_term_or_known_to_be_none(model: Any) -> N
 def test_what_the_workers_cannot_find_is_named_and_not_offered(
     page: Page, query: str, what: str
 ) -> None:
-    worker = register_worker()
+    worker, parent = register_worker(), noop.enqueue().pk
+    run_sql("DELETE FROM django_jobs_job_live")
     add.using(tags=["a", "b"]).enqueue_many([{"first": 42}] * 4)
     run_sql(
         "UPDATE django_jobs_job_live SET last_error = 'Timeout', status = 'running', attempt = 1,"
-        " worker_id = %s, claimed_at = now(), payload = '{\"customer_id\": 42}'",
-        [worker],
+        " worker_id = %s, claimed_at = now(), payload = '{\"customer_id\": 42}',"
+        " headers = jsonb_build_object('django_jobs.parent', %s)",
+        [worker, parent],
     )
-    text = ask(page, query.format(worker=worker))
+    text = ask(page, query.format(worker=worker, parent=parent))
     assert OFFER not in text
     assert f"operations do not choose jobs by {what}. Narrow the list to reach them." in text
     run_sql(
         "DELETE FROM django_jobs_job_live WHERE id = (SELECT max(id) FROM django_jobs_job_live)"
     )
-    assert "operations do not choose" not in ask(page, query.format(worker=worker))
+    assert "operations do not choose" not in ask(page, query.format(worker=worker, parent=parent))
 
 
 def test_a_user_with_a_scope_is_not_offered_what_is_about_all_jobs(

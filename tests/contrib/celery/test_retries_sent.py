@@ -12,7 +12,7 @@ pytest.importorskip("celery")
 
 from celery import VERSION
 
-from django_jobs.api.generations import GENERATION
+from django_jobs.api.generations import GENERATION, PARENT
 from django_jobs.models import Job
 from tests.contrib.celery.running import run_all
 
@@ -53,7 +53,7 @@ def test_the_other_job_has_the_options_of_the_first(
     if VERSION < (5, 7):  # whose retries do not pass it on
         del own["ignore_result"]
     assert (first.result, second.result) == (None, None if "ignore_result" in own else "not stored")
-    assert second.headers == {"trace": "x", "celery": own, GENERATION: 1}
+    assert second.headers == {"trace": "x", "celery": own, GENERATION: 1, PARENT: first.pk}
     assert {"shadow", "expires", "timelimit"} <= own.keys()
     assert second.expires_at is not None
     assert second.expires_at - first.expires_at < timedelta(seconds=60)

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.utils import timezone, translation
 
 from django_jobs import Retry, Snooze, current_run
-from django_jobs.api.generations import GENERATION
+from django_jobs.api.generations import GENERATION, PARENT
 from django_jobs.domain.outcomes import Failed, Released, Snoozed, Succeeded, TimedOut
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job
@@ -107,7 +107,7 @@ def test_what_a_handler_enqueues_has_its_context(desk: Desk, german: None) -> No
             desk.make(held)
     child = Job.objects.get(job_type="app.noop")
     context = {"tenant": "acme", "language": "de", "zone": "America/New_York"}
-    assert child.headers == {**context, GENERATION: 1}
+    assert child.headers == {**context, GENERATION: 1, PARENT: held.id}
 
 
 def test_spawned_children_and_what_follows_them_have_its_context(desk: Desk, german: None) -> None:
@@ -117,13 +117,13 @@ def test_spawned_children_and_what_follows_them_have_its_context(desk: Desk, ger
         run.spawn(add, [{"first": n} for n in range(3)], then=noop)
 
     with declared(parent, name="app.parent") as job_type:
-        job_type.enqueue()
+        job = job_type.enqueue()
         hooks.tenant.set("other")
         with translation.override("en"), timezone.override("UTC"):
             Steps(desk).work()
     made = Job.objects.exclude(job_type="app.parent").values_list("job_type", "headers")
     context = {"tenant": "acme", "language": "de", "zone": "America/New_York"}
-    passed_on = {**context, GENERATION: 1}
+    passed_on = {**context, GENERATION: 1, PARENT: job.pk}
     assert sorted(name for name, _ in made) == ["app.add"] * 3 + ["app.noop"]
     assert all(headers == passed_on for _, headers in made)
 
