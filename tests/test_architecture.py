@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 988,
-    "admin": 16_223,
+    "admin": 16_263,
     "api": 4_705,
     "backend": 1_078,
     "checks": 1_009,
@@ -57,16 +57,16 @@ BUDGETS = {
     "doctor": 2_664,
     "domain": 5_161,
     "http": 347,
-    "lifecycle": 12_693,
+    "lifecycle": 12_711,
     "logs": 437,
     "maintenance": 1_587,
     "management": 3_840,
-    "metrics": 3_315,
-    "models": 3_452,
+    "metrics": 3_418,
+    "models": 3_465,
     "templatetags": 33,
     "testing": 1_680,
     "why": 1_821,
-    "worker": 11_121,
+    "worker": 11_161,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

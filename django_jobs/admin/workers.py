@@ -64,11 +64,13 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
         section(
             None,
             ("name", "state", "heartbeat", "lease"),
-            ("busy", "prefetched", "place", "memory", "code_version"),
+            ("busy", "prefetched", "attempts", "place", "memory", "code_version"),
         ),
         section(_("Process"), "served", "known", ("id", "supervisor_pid")),
         section(
-            _("Times"), ("started", "drain_requested", "stopped", "stop_reason"), "schedules_seen"
+            _("Times"),
+            ("started", "drain_requested", "draining", "stopped", "stop_reason"),
+            "schedules_seen",
         ),
     )
 
@@ -164,6 +166,11 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
     def prefetched(self, worker: Any) -> str:
         return in_hand_text((worker.claimed, worker.threads, worker.async_slots))[1]
 
+    @admin.display(description=_("attempts"))
+    def attempts(self, worker: Any) -> str:
+        ended, failed = map(number_text, (worker.ended_runs, worker.failed_runs))
+        return gettext("%(ended)s ended, %(failed)s failed") % {"ended": ended, "failed": failed}
+
     @admin.display(description=_("memory"))
     def memory(self, worker: Any) -> str:
         return f"{number_text(worker.rss_mb)} MB" if worker.rss_mb else NOTHING
@@ -176,6 +183,7 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
     started = moment_column("started_at", _("started"))
     schedules_seen = moment_column("schedules_seen_at", _("last check of the schedules"))
     drain_requested = moment_column("drain_requested_at", _("drain requested"))
+    draining = moment_column("draining_at", _("draining since"))
     stopped = moment_column("stopped_at", _("stopped"))
 
 

@@ -25,6 +25,8 @@ BATCH = 500
 BLOCKED_SECONDS = 1.0
 """How long one call may wait for the locks of other sessions, all in all."""
 
+OUT_OF_LEASE = "its lease ran out"
+
 # Also finds the jobs of a worker whose row was deleted, and a claim that committed at the moment
 # its worker was declared lost.
 _ABANDONED = """FROM django_jobs_job_live AS job
@@ -44,7 +46,7 @@ WITH expired AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), lost AS (
     UPDATE django_jobs_worker AS worker
-    SET status = 'lost', stopped_at = clock_timestamp(), stop_reason = 'its lease ran out'
+    SET status = 'lost', stopped_at = clock_timestamp(), stop_reason = '{OUT_OF_LEASE}'
     FROM expired WHERE worker.id = expired.id
 )
 SELECT statement_timestamp(),

@@ -96,7 +96,7 @@ PLAIN_SUCCESS = decide(Facts(failures=0, crashes=0, max_attempts=1, max_crashes=
 CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
 """Statuses that a cancel in between would not change."""
 
-OPENS_WINDOW = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
+FAILURES = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
 """Outcomes of an attempt from whose begin on the ``retry_for`` of its job counts."""
 
 NOTHING_SEEN: Mapping[str, Seen] = {}
@@ -152,6 +152,11 @@ class Settled:
     ending: Ending
     decision: Decision | None
     earlier: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the attempt failed, ran out of time or was lost."""
+        return self.decision is not None and self.decision.run in FAILURES
 
 
 def settle(
@@ -435,7 +440,7 @@ def _row(settled: Settled, now: float) -> dict[str, Any]:
         "log": ending.log,
         "skipped": None if job.workflow_run_id is None else decision.skipped,
     }
-    if decision.run in OPENS_WINDOW and status in (JobState.SCHEDULED, JobState.READY):
+    if decision.run in FAILURES and status in (JobState.SCHEDULED, JobState.READY):
         row["retry_for"] = job.retry_for
     if decision.queue is not None or decision.priority is not None:
         row |= {

@@ -40,10 +40,13 @@ WHERE status = 'running' AND cancel_requested_at IS NOT NULL"""
 # does not keep the other workers of the tree from being renewed.
 RENEW = f"""
 WITH known AS MATERIALIZED (
-    SELECT worker.id, asked.claim_failures, asked.rss_mb, asked.started_jobs
+    SELECT worker.id, asked.claim_failures, asked.rss_mb, asked.started_jobs,
+        asked.ended_runs, asked.failed_runs, asked.listens
     FROM unnest(%(workers)s::bigint[], %(known)s::timestamptz[], %(failures)s::bigint[],
-            %(rss)s::integer[], %(started)s::jsonb[])
-        AS asked (id, heartbeat_at, claim_failures, rss_mb, started_jobs)
+            %(rss)s::integer[], %(started)s::jsonb[], %(runs)s::bigint[], %(failed)s::bigint[],
+            %(listens)s::boolean[])
+        AS asked (id, heartbeat_at, claim_failures, rss_mb, started_jobs, ended_runs,
+            failed_runs, listens)
     JOIN django_jobs_worker AS worker ON worker.id = asked.id
     WHERE worker.status IN ('running', 'draining')
       AND (asked.heartbeat_at IS NULL OR worker.heartbeat_at >= asked.heartbeat_at)
@@ -59,7 +62,9 @@ WITH known AS MATERIALIZED (
             worker.schedules_seen_at),
         lease_expires_at = clock_timestamp() + make_interval(secs => %(lease)s::float8),
         claim_failures = coalesce(known.claim_failures, worker.claim_failures),
-        rss_mb = known.rss_mb, started_jobs = known.started_jobs,
+        rss_mb = known.rss_mb, started_jobs = known.started_jobs, listens = known.listens,
+        ended_runs = coalesce(known.ended_runs, worker.ended_runs),
+        failed_runs = coalesce(known.failed_runs, worker.failed_runs),
         clock_skew = coalesce(%(clock_skew)s::float8, worker.clock_skew)
     FROM free JOIN known USING (id) WHERE worker.id = free.id
     RETURNING worker.id, worker.drain_requested_at IS NOT NULL AS drains, worker.heartbeat_at
@@ -86,7 +91,7 @@ WHERE id IN (
 """
 
 MARK_DRAINING = """
-UPDATE django_jobs_worker SET status = 'draining'
+UPDATE django_jobs_worker SET status = 'draining', draining_at = clock_timestamp()
 WHERE id IN (
     SELECT id FROM django_jobs_worker
     WHERE id = ANY(%(workers)s::bigint[]) AND status = 'running'
@@ -130,10 +135,14 @@ MOST_STARTED = 200
 class Load(NamedTuple):
     """What a worker uses and runs. ``started`` has the id of each started job, how many seconds ago
     it began, and the memory in MB of its process if it is isolated; of more than ``MOST_STARTED``
-    jobs, those of the oldest."""
+    jobs, those of the oldest. ``runs`` counts the attempts that it has ended, and ``failed`` those
+    that failed or ran out of time. ``listens`` is whether it receives notifications."""
 
     rss_mb: int
     started: Sequence[tuple[int, float, int | None]] = ()
+    runs: int = 0
+    failed: int = 0
+    listens: bool = True
 
 
 NO_BEATS: Mapping[int, datetime] = {}
@@ -196,16 +205,18 @@ def renew(
     that are alive, including those whose row was locked. A worker that is missing has lost its
     lease and all its claimed jobs.
     """
+    known = [loads.get(worker) for worker in workers]
     rows = fetch(
         RENEW,
         {
             "workers": list(workers),
             "known": [beats.get(worker) for worker in workers],
             "failures": [claim_failures.get(worker) for worker in workers],
-            "rss": [loads[worker].rss_mb if worker in loads else None for worker in workers],
-            "started": [
-                json.dumps(loads[worker].started) if worker in loads else None for worker in workers
-            ],
+            "rss": [load and load.rss_mb for load in known],
+            "started": [load and json.dumps(load.started) for load in known],
+            "runs": [load and load.runs for load in known],
+            "failed": [load and load.failed for load in known],
+            "listens": [load and load.listens for load in known],
             "lease": lease,
             "looked_ago": looked_ago,
             "clock_skew": clock_skew,

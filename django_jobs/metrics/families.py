@@ -123,6 +123,30 @@ FAMILIES = tuple(
             "Rounds of claims that failed since each worker started.",
         ),
         (
+            *("worker_runs", "version", "worker_jobs", "runs"),
+            "Attempts that these processes have ended since each started.",
+        ),
+        (
+            *("worker_failed_runs", "version", "worker_jobs", "failed_runs"),
+            "Those of these attempts that failed or ran out of time.",
+        ),
+        (
+            *("worker_rss_bytes", "version", "worker_jobs", "rss_bytes"),
+            "Memory of these processes, as of their last heartbeats.",
+        ),
+        (
+            *("worker_listen_failures", "", "heartbeats", "deaf"),
+            "Worker processes that receive no notifications, and poll.",
+        ),
+        (
+            *("workers_ended", "version reason", "ended_workers", "workers"),
+            "Worker processes that ended in the last hour.",
+        ),
+        (
+            *("worker_drain_seconds", "version reason", "ended_workers", "drain_seconds"),
+            "The longest time that one of them drained.",
+        ),
+        (
             *("worker_heartbeat_age_seconds", "", "heartbeats", "seconds"),
             "Age of the oldest last heartbeat of a worker that has not ended, or that was lost in "
             "the last 5 minutes: when it was found.",
@@ -190,6 +214,18 @@ FAMILIES = tuple(
             "Jobs that died.",
         ),
         (
+            *("job_type_info", "job_type delivery", "job_types", "info"),
+            "1 for each job type, to join its delivery to other metrics.",
+        ),
+        (
+            *("at_most_once_lost_total", "queue job_type", "times", "lost"),
+            "Lost attempts of job types that are delivered at most once.",
+        ),
+        (
+            *("exactly_once_repeated_total", "queue job_type", "times", "repeated"),
+            "Attempts after the first of job types that are delivered exactly once.",
+        ),
+        (
             *("duplicates_prevented_total", "queue job_type", "times", "prevented"),
             "Calls that run.once did not repeat.",
         ),
@@ -240,6 +276,26 @@ FAMILIES = tuple(
             "tables",
             "dead_rows",
             "Dead rows of the table, as PostgreSQL estimates.",
+        ),
+        (
+            *("table_sequential_scans_total", "table", "tables", "sequential_scans"),
+            "Reads of the whole table.",
+        ),
+        (
+            *("table_index_scans_total", "table", "tables", "index_scans"),
+            "Searches in the indexes of the table.",
+        ),
+        (
+            *("table_cache_hits_total", "table", "tables", "hits"),
+            "Pages of the table and its indexes that PostgreSQL had in its memory.",
+        ),
+        (
+            *("table_cache_misses_total", "table", "tables", "reads"),
+            "Pages of them that it had to read.",
+        ),
+        (
+            *("lock_waits", "", "transactions", "lock_waits"),
+            "Statements on the tables of jobs that wait for a lock.",
         ),
         (
             *("oldest_transaction_age_seconds", "", "transactions", "seconds"),

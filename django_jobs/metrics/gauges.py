@@ -3,12 +3,15 @@ that scrape."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
+from .. import registry
 from ..domain.admission import ALWAYS
 from ..domain.schedules import ON_TIME_SECONDS
 from ..lifecycle.backlog_samples import FRESH_SECONDS
 from ..lifecycle.pruning import SUCCESSES_KEPT, queues_without_successes
+from ..lifecycle.reaping import OUT_OF_LEASE
 from ..lifecycle.run_totals import SINCE_THE_BEGINNING
 from ..lifecycle.workers import MOST_STARTED
 from ..models.resource import FADED
@@ -46,6 +49,13 @@ SELECT queue, job_type, count(*) OVER () AS pairs
 FROM django_jobs_runtotal WHERE period = %(period)s
 GROUP BY 1, 2 ORDER BY sum(runs) DESC, 1, 2 LIMIT %(series)s
 """
+
+ENDED_BY = f"""CASE WHEN status = 'lost' THEN CASE stop_reason
+        WHEN '{OUT_OF_LEASE}' THEN 'lease_over'
+        WHEN 'its process ended with SIGKILL' THEN 'killed' ELSE 'crashed' END
+    WHEN starts_with(stop_reason, 'recycled:') THEN 'recycled'
+    WHEN drain_requested_at IS NOT NULL THEN 'drained' ELSE 'stopped' END"""
+DRAIN_SECONDS = """date_part('epoch', stopped_at - coalesce(drain_requested_at, draining_at))"""
 
 # Each part is a list of rows. Their columns are labels and values: see families.py.
 # Workers of one release have the same queues, which are told apart by hash: see unclaimable.py.
@@ -142,7 +152,9 @@ PARTS = {
             sum(CASE WHEN started < {MOST_STARTED} THEN started
                 ELSE least(jobs, worker.threads + worker.async_slots) END
             ) FILTER (WHERE {IS_ALIVE}) AS busy,
-            sum(worker.claim_failures) AS claim_failures
+            sum(worker.claim_failures) AS claim_failures, sum(worker.ended_runs) AS runs,
+            sum(worker.failed_runs) AS failed_runs,
+            sum(worker.rss_mb::bigint * 1048576) FILTER (WHERE {IS_ALIVE}) AS rss_bytes
         FROM django_jobs_worker AS worker CROSS JOIN LATERAL (
             SELECT count(*) AS jobs, CASE jsonb_typeof(worker.started_jobs)
                 WHEN 'array' THEN jsonb_array_length(worker.started_jobs) ELSE 0 END AS started
@@ -150,12 +162,22 @@ PARTS = {
             WHERE job.status = 'running' AND job.worker_id = worker.id) AS held
         WHERE worker.status IN ('running', 'draining')
         GROUP BY 1 ORDER BY 2 DESC NULLS LAST, 1 LIMIT %(series)s""",
-    "heartbeats": """
+    "ended_workers": f"""
+        SELECT version, reason, count(*) AS workers, max(seconds) AS drain_seconds
+        FROM (
+            SELECT code_version AS version, {ENDED_BY} AS reason, {DRAIN_SECONDS} AS seconds
+            FROM django_jobs_worker
+            WHERE stopped_at >= statement_timestamp() - interval '1 hour'
+            ORDER BY stopped_at DESC LIMIT %(most)s) AS ended
+        GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT %(series)s""",
+    "heartbeats": f"""
         SELECT coalesce(extract(epoch FROM greatest(
             (SELECT max(clock_timestamp() - heartbeat_at) FROM django_jobs_worker
              WHERE status IN ('running', 'draining')),
             (SELECT max(stopped_at - heartbeat_at) FROM django_jobs_worker WHERE status = 'lost'
-               AND stopped_at > statement_timestamp() - interval '5 min'))), 0) AS seconds""",
+               AND stopped_at > statement_timestamp() - interval '5 min'))), 0) AS seconds,
+            (SELECT count(*) FROM django_jobs_worker AS worker
+             WHERE NOT listens AND {IS_ALIVE}) AS deaf""",
     "schedules": f"""
         SELECT state, count(one.found) AS schedules
         FROM unnest(ARRAY['on', 'overdue', 'paused', 'error', 'disabled', 'ended']) AS state
@@ -219,17 +241,27 @@ PARTS = {
         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 10""",
     # A vacuum holds back no other one. Sessions that wrote and are idle have no snapshot.
     "transactions": """
-        SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0) AS seconds
+        SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)) FILTER (WHERE
+                (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+                AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)), 0) AS seconds,
+            count(*) FILTER (WHERE wait_event_type = 'Lock'
+                AND strpos(query, 'django_jobs_') > 0) AS lock_waits
         FROM pg_stat_activity
-        WHERE datname = current_database() AND pid <> pg_backend_pid() AND leader_pid IS NULL
-          AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
-          AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)""",
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND leader_pid IS NULL""",
     "tables": """
         SELECT name AS table, pg_total_relation_size(relation) AS bytes,
             pg_stat_get_live_tuples(relation) AS live_rows,
-            pg_stat_get_dead_tuples(relation) AS dead_rows
+            pg_stat_get_dead_tuples(relation) AS dead_rows,
+            pg_stat_get_numscans(relation) AS sequential_scans, of.index_scans, of.hits,
+            of.fetched - of.hits AS reads
         FROM unnest(ARRAY['job_live', 'worker', 'uniquekey', 'schedule']) AS name
-        CROSS JOIN CAST('django_jobs_' || name AS regclass) AS relation""",
+        CROSS JOIN CAST('django_jobs_' || name AS regclass) AS relation
+        CROSS JOIN LATERAL (
+            SELECT sum(CASE WHEN one <> relation THEN pg_stat_get_numscans(one) END) AS index_scans,
+                sum(pg_stat_get_blocks_hit(one)) AS hits,
+                sum(pg_stat_get_blocks_fetched(one)) AS fetched
+            FROM (SELECT relation AS one UNION ALL
+                SELECT indexrelid FROM pg_index WHERE indrelid = relation) AS part) AS of""",
 }
 REFRESH = statement(
     f"{DEPTH}, {BUSIEST_RESOURCES}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})",
@@ -242,6 +274,7 @@ def read_gauges() -> Gauges:
     parameters = {**BOUNDS, **ALL_TIME}
     gauges = read_stored(SCRAPED, REFRESH, parameters, PARTS.keys() | DEPTHS.keys())
     _add_keeps_successes(gauges["queues"])
+    _add_deliveries(gauges)
     _add_runs(gauges)
     return gauges
 
@@ -253,6 +286,20 @@ def _add_keeps_successes(queues: list[dict[str, Any]]) -> None:
     unkept = queues_without_successes([row["queue"] for row in queues], own)
     for row in queues:
         row["keeps_successes"] = int(row["queue"] not in unkept)
+
+
+def _add_deliveries(gauges: Gauges) -> None:
+    deliveries = {name: registry.get(name).delivery for name in sorted(registry.names())}
+    gauges["job_types"] = [
+        {"job_type": name, "delivery": delivery, "info": 1}
+        for name, delivery in islice(deliveries.items(), BOUNDS["series"])
+    ]
+    for pair in gauges["times"]:
+        delivery = deliveries.get(pair["job_type"])
+        if delivery == "at_most_once":
+            pair["lost"] = pair["outcomes"]["lost"]
+        elif delivery == "exactly_once":
+            pair["repeated"] = pair["retries"]
 
 
 def _add_runs(gauges: Gauges) -> None:

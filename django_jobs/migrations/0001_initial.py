@@ -308,6 +308,14 @@ class Migration(migrations.Migration):
                         db_default=0, default=0, help_text="Rounds of claims that failed, as of the last heartbeat.", verbose_name="failed claims"
                     ),
                 ),
+                (
+                    "ended_runs",
+                    models.PositiveBigIntegerField(
+                        db_default=0, default=0, help_text="Attempts that it has ended, as of the last heartbeat.", verbose_name="runs"
+                    ),
+                ),
+                ("failed_runs", models.PositiveBigIntegerField(db_default=0, default=0, verbose_name="failed runs")),
+                ("listens", models.BooleanField(help_text="As of the last heartbeat. Null: not known.", null=True, verbose_name="receives notifications")),
                 ("supervisor_pid", models.PositiveIntegerField(blank=True, null=True, verbose_name="process id of its command")),
                 ("rss_mb", models.PositiveIntegerField(blank=True, help_text="As of the last heartbeat.", null=True, verbose_name="memory in MB")),
                 (
@@ -321,6 +329,7 @@ class Migration(migrations.Migration):
                 ),
                 ("clock_skew", models.FloatField(blank=True, null=True)),
                 ("drain_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="drain requested at")),
+                ("draining_at", models.DateTimeField(blank=True, null=True, verbose_name="draining since")),
                 ("stopped_at", models.DateTimeField(blank=True, null=True, verbose_name="stopped at")),
                 ("stop_reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason for stopping")),
             ],
@@ -331,7 +340,7 @@ class Migration(migrations.Migration):
                 "permissions": (("stop_worker", "Can ask workers to drain and stop"), ("run_doctor", "Can see what the doctor finds"), ("test_alert", "Can send tests of alerts")),
                 "indexes": [
                     models.Index(condition=models.Q(("status__in", ("running", "draining"))), fields=["lease_expires_at"], name="django_jobs_worker_alive"),
-                    models.Index(condition=models.Q(("status", "lost")), fields=["stopped_at"], name="django_jobs_worker_lost"),
+                    models.Index(condition=models.Q(("stopped_at__isnull", False)), fields=["stopped_at"], name="django_jobs_worker_ended"),
                 ],
             },
         ),

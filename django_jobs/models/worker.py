@@ -73,6 +73,18 @@ class Worker(models.Model):
         db_default=0,
         help_text=_("Rounds of claims that failed, as of the last heartbeat."),
     )
+    ended_runs = models.PositiveBigIntegerField(
+        _("runs"),
+        default=0,
+        db_default=0,
+        help_text=_("Attempts that it has ended, as of the last heartbeat."),
+    )
+    failed_runs = models.PositiveBigIntegerField(_("failed runs"), default=0, db_default=0)
+    listens = models.BooleanField(
+        _("receives notifications"),
+        null=True,
+        help_text=_("As of the last heartbeat. Null: not known."),
+    )
     supervisor_pid = models.PositiveIntegerField(
         _("process id of its command"), null=True, blank=True
     )
@@ -90,6 +102,7 @@ class Worker(models.Model):
     )
     clock_skew = FloatField(null=True, blank=True)
     drain_requested_at = TimestampField(_("drain requested at"), null=True, blank=True)
+    draining_at = TimestampField(_("draining since"), null=True, blank=True)
     stopped_at = TimestampField(_("stopped at"), null=True, blank=True)
     stop_reason = models.CharField(_("reason for stopping"), max_length=300, blank=True, default="")
 
@@ -112,8 +125,8 @@ class Worker(models.Model):
             ),
             models.Index(
                 fields=("stopped_at",),
-                condition=models.Q(status="lost"),
-                name="django_jobs_worker_lost",
+                condition=models.Q(stopped_at__isnull=False),
+                name="django_jobs_worker_ended",
             ),
         )
 

@@ -20,7 +20,6 @@ from ..lifecycle.settling import Settled
 from ..models.database import DATABASE_ERRORS
 from .connections import drop_connection, is_out_of_connections, own_connection, with_session
 from .events import emit
-from .ipc.scoreboard import TreeStatus
 
 
 class WakeEvent:
@@ -55,22 +54,22 @@ been suspended."""
 
 class Wakeup:
     """A thread with its own connection that calls ``on_notify`` for each hint, and with None if
-    hints may have been missed. Any session may send a NOTIFY, so ``on_notify`` ignores unknown
-    ones. ``status`` is told whether test notifications arrive."""
+    hints may have been missed; and ``note`` with whether they arrive. Any session may send a
+    NOTIFY, so ``on_notify`` ignores unknown ones."""
 
     def __init__(
         self,
         on_notify: Callable[[str | None], None],
         after: threading.Event | None = None,
         makes_way: Callable[[], bool] = lambda: False,
-        status: TreeStatus | None = None,
+        note: Callable[[bool], None] = lambda listens: None,
     ) -> None:
-        self._status = status or TreeStatus()
         self.thread = threading.Thread(target=self._run, name="django_jobs-wakeup", daemon=True)
         self._worked = self._has_warned = False
         self._on_notify = on_notify
         self._after = after
         self._makes_way = makes_way
+        self._note = note
         self._test = f":test:{os.getpid()}:{random.getrandbits(64)}"
 
     def _run(self) -> None:
@@ -80,22 +79,21 @@ class Wakeup:
         pause, retest = 0.1, RETEST_SECONDS
         while True:
             while self._makes_way():
+                self._note(False)
                 drop_connection()
                 time.sleep(MAKE_WAY_SECONDS)
             try:
                 raw = self._listen()
+                self._note(raw is not None)
                 if raw is None:
                     time.sleep(retest)
                     retest = min(retest * 2, LONGEST_RETEST)
                     continue
                 pause = 0.1
                 self._on_notify(None)  # notifications may have been missed
-                self._status.hears = self._worked
-                try:
-                    self._receive(raw)
-                finally:
-                    self._status.hears = False
+                self._receive(raw)
             except DATABASE_ERRORS:
+                self._note(False)
                 drop_connection()
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 — jitter
                 pause = min(pause * 2, LONGEST_PAUSE)

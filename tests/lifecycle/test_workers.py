@@ -114,7 +114,28 @@ def test_a_renewal_writes_what_the_workers_use_and_run() -> None:
     worker = Worker.objects.get(pk=known)
     assert (worker.rss_mb, worker.started_jobs) == (120, [[7, 1.5, None], [8, 0.2, 40]])
     worker = Worker.objects.get(pk=unknown)
-    assert (worker.rss_mb, worker.started_jobs) == (None, None)
+    assert (worker.rss_mb, worker.started_jobs, worker.listens) == (None, None, None)
+
+
+@pytest.mark.django_db
+def test_a_renewal_writes_what_the_workers_have_ended_and_whether_they_listen() -> None:
+    worker = register_worker()
+    load = lifecycle_workers.Load(9, runs=7, failed=2, listens=False)
+    for loads in ({worker: load}, {}):
+        lifecycle_workers.renew([worker], 30, loads=loads)
+        row = Worker.objects.get()
+        assert (row.ended_runs, row.failed_runs) == (7, 2)
+    assert row.listens is None
+
+
+@pytest.mark.django_db
+def test_a_worker_drains_since_it_was_marked() -> None:
+    worker = register_worker()
+    lifecycle_workers.mark_draining([worker])
+    (at,) = Worker.objects.values_list("draining_at", flat=True)
+    assert at > Worker.objects.get().started_at
+    lifecycle_workers.mark_draining([worker])
+    assert Worker.objects.get().draining_at == at
 
 
 @pytest.mark.django_db

@@ -80,3 +80,43 @@ def test_the_rows_of_a_table_are_those_of_the_statistics() -> None:
         "SELECT n_live_tup FROM pg_stat_user_tables WHERE relname = 'django_jobs_uniquekey'"
     )
     assert value("table_live_rows", table="uniquekey") == rows == 30_000
+
+
+def uses() -> list[float]:
+    value = scraped()
+    names = ("sequential_scans", "index_scans", "cache_hits")
+    found = [value(f"table_{name}_total", table="uniquekey") for name in names]
+    assert value("table_cache_misses_total", table="uniquekey") is not None
+    return [0 if one is None else one for one in found]
+
+
+@pytest.mark.parametrize("scan", ["index", "seq"])
+def test_the_scans_of_a_table_are_counted(scan: str) -> None:
+    run_sql(DEAD)
+    flush()
+    other = {"index": "seq", "seq": "index"}[scan]
+    with another_connection() as wrapper, wrapper.cursor() as cursor:
+        before = uses()
+        cursor.execute(f"SET enable_{other}scan = off; SET enable_bitmapscan = off")
+        cursor.execute("SELECT FROM django_jobs_uniquekey WHERE queue = 'default' AND key = '7'")
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute("SELECT 1")
+        sequential, index, hits = (now - then for now, then in zip(uses(), before, strict=True))
+    assert (sequential, index) == ((0, 1) if scan == "index" else (1, 0))
+    assert hits > 0
+
+
+def test_a_statement_of_the_queue_that_waits_for_a_lock_is_counted() -> None:
+    assert scraped()("lock_waits") == 0
+    with another_connection() as holder, another_connection() as waiting:
+        holder.ensure_connection()
+        waiting.ensure_connection()
+        waiter = waiting.connection
+        pid = waiter.info.backend_pid
+        with holder.connection.transaction():
+            holder.connection.execute("SELECT FROM django_jobs_queue FOR UPDATE")
+            waiter.pgconn.send_query(b"UPDATE django_jobs_queue SET name = name")
+            blocked = "SELECT cardinality(pg_blocking_pids(%s)) > 0"
+            until(lambda: run_sql(blocked, [pid]) == [(True,)])
+            assert scraped()("lock_waits") == 1
+            waiter.cancel_safe()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from io import StringIO
 from typing import Any
 
@@ -21,8 +22,9 @@ from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.operations.limits import pause_resources, pause_tenants
+from django_jobs.lifecycle.reaping import reap
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.lifecycle.workers import MOST_STARTED, Load, renew
+from django_jobs.lifecycle.workers import MOST_STARTED, Load, end, renew
 from django_jobs.maintenance.tasks import sample_backlogs
 from django_jobs.metrics import gauges
 from django_jobs.metrics.exposition import JobsCollector
@@ -142,7 +144,8 @@ def test_workers() -> None:
     run_sql("UPDATE django_jobs_worker SET code_version = 'v2' WHERE id = %s", [busy])
     run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '40 s' WHERE name = 'b'")
     started = [(pk, 1.5, None) for pk in Job.objects.values_list("pk", flat=True)[:3]]
-    renew([busy], 30, claim_failures={busy: 5}, loads={busy: Load(90, started)})
+    load = Load(90, started, runs=70, failed=6, listens=False)
+    renew([busy], 30, claim_failures={busy: 5}, loads={busy: load})
     with moment() as now:
         value, workers = scraped(), status()["workers"]
         age = value("worker_heartbeat_age_seconds")
@@ -150,6 +153,11 @@ def test_workers() -> None:
     assert value("worker_busy_slots", version="") is None
     assert value("worker_claim_failures", version="v2") == 5
     assert value("worker_claim_failures", version="") == 0
+    assert value("worker_runs", version="v2") == 70
+    assert value("worker_failed_runs", version="v2") == 6
+    assert value("worker_rss_bytes", version="v2") == 90 * 2**20
+    assert value("worker_rss_bytes", version="") is None
+    assert value("worker_listen_failures") == 1
     assert value("workers", version="v2", status="running") == 1
     assert value("workers", version="", status="expired") == 1
     assert value("worker_slots", version="v2", kind="thread") == workers[0]["threads"] == 3
@@ -158,6 +166,59 @@ def test_workers() -> None:
     assert value("worker_jobs", version="v2") == workers[0]["claimed"] == 4
     for seconds in (age, max(worker["heartbeat_seconds"] for worker in workers)):
         assert seconds in now.since(Worker.objects.earliest("heartbeat_at").heartbeat_at)
+
+
+def ended(reason: str = "", status: str = "stopped", **seconds: int) -> None:
+    """A worker that ended a minute ago; of each column, how many seconds before that it was."""
+    end(worker := register_worker(), status=status, reason=reason)
+    times = "".join(f", {name} = now() - interval '{60 + n} s'" for name, n in seconds.items())
+    run_sql(
+        f"UPDATE django_jobs_worker SET stopped_at = now() - interval '60 s'{times} "
+        f"WHERE id = {worker}"
+    )
+
+
+def test_why_workers_ended_and_how_long_they_drained() -> None:
+    ended("drained by ada", drain_requested_at=30, draining_at=28)
+    ended("drained by ada", drain_requested_at=90, draining_at=89)
+    ended("recycled: it ran 5 jobs", draining_at=7)
+    ended("SIGTERM", draining_at=12)
+    ended("its process ended with SIGKILL", "lost")
+    ended("its process ended with SIGSEGV", "lost")
+    end(gone := register_worker(lease=-1))
+    run_sql("UPDATE django_jobs_worker SET stopped_at = 'epoch' WHERE id = %s", [gone])
+    register_worker(lease=-1)
+    reap()
+    value = scraped()
+    drained = {"drained": 90, "recycled": 7, "stopped": 12}
+    counts = {"drained": 2, "recycled": 1, "stopped": 1, "killed": 1, "crashed": 1, "lease_over": 1}
+    for reason, count in counts.items():
+        labels = {"version": "", "reason": reason}
+        assert value("workers_ended", **labels) == count
+        assert value("worker_drain_seconds", **labels) == drained.get(reason)
+
+
+def test_lost_and_repeated_attempts_by_delivery() -> None:
+    deliveries = ("at_least_once", "at_most_once", "exactly_once")
+    with ExitStack() as stack:
+        for delivery in deliveries:
+            job_type = stack.enter_context(
+                declared(noop.handler, name=f"app.metric_{delivery}", delivery=delivery)
+            )
+            job_type.enqueue()
+        for outcome in (Lost(reason="killed"), Succeeded()):
+            for claimed in claim_ready(register_worker(), limit=9):
+                settle_one(claimed, outcome)
+        fold_runs()
+        value = scraped()
+        for delivery in deliveries:
+            labels = {"queue": "default", "job_type": f"app.metric_{delivery}"}
+            info = {"job_type": f"app.metric_{delivery}", "delivery": delivery}
+            assert value("job_type_info", **info) == 1
+            lost = value("at_most_once_lost_total", **labels)
+            repeated = value("exactly_once_repeated_total", **labels)
+            assert lost == (1 if delivery == "at_most_once" else None)
+            assert repeated == (1 if delivery == "exactly_once" else None)
 
 
 def test_slots_are_busy_by_the_last_heartbeat_or_if_it_lists_not_all_by_the_claims() -> None:

@@ -16,6 +16,7 @@ from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations.quarantines import quarantine
 from django_jobs.lifecycle.reaping import reap
+from django_jobs.lifecycle.workers import Load, renew
 from django_jobs.metrics import gauges
 from django_jobs.models import Job, Queue, Resource, Worker, WorkerStatus
 from django_jobs.testing import run_jobs
@@ -179,6 +180,11 @@ def test_a_process_that_crashed_has_no_gap(before: str) -> None:
         [crashed],
     )
     assert_alerts([Phase(before, 90), Phase(scrape(), 5)], {}, {})
+
+
+def test_a_worker_receives_no_notifications(before: str) -> None:
+    renew([Worker.objects.get().pk], 30, loads={Worker.objects.get().pk: Load(9, listens=False)})
+    assert_fires(before, scrape(), 11, "DjangoJobsListenLost")
 
 
 def test_a_job_waits_for_longer_than_it_may(before: str) -> None:

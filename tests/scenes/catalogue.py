@@ -165,6 +165,12 @@ class Workers:
         move_back("worker", "lease_expires_at", 60, f"id = {other}")
         return job
 
+    def worker_receives_no_notifications(self) -> None:
+        """metrics worker_listen_failures 1
+        alerts DjangoJobsListenLost"""
+        # The doctor asks the server itself, and its own notification arrives.
+        run_sql("UPDATE django_jobs_worker SET listens = false")
+
     def worker_was_lost_lately(self) -> None:
         """metrics worker_heartbeat_age_seconds > 1 min
         alerts DjangoJobsHeartbeatGap"""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from django_jobs.models import BacklogSample, Run, RunTotal
-from tests.app.jobs import noop
+from django_jobs.models import BacklogSample, Job, Run, RunTotal, Worker
+from tests.app.jobs import alone, fail, noop
 
 from .processes import BEATS_OFTEN, JobWorker, until
 
@@ -32,3 +32,15 @@ def test_two_workers_count_each_run_once_and_another_goes_on_after_them(
     start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     until(lambda: counted() == 500)
     assert Run.objects.count() == 500
+
+
+def test_a_worker_counts_what_it_ended_and_what_failed_also_in_its_children(
+    start_worker: Callable[..., JobWorker],
+) -> None:
+    noop.enqueue_many([{}] * 20)
+    fail.using(max_attempts=1).enqueue()
+    unreadable = alone.using(max_attempts=1).enqueue()
+    Job.objects.filter(pk=unreadable.pk).update(payload={"surplus": 1})
+    start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
+    rows = Worker.objects.filter(ended_runs=22, failed_runs=2, listens=True)
+    until(rows.exists)

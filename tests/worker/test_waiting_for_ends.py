@@ -14,8 +14,7 @@ from django.db import connection
 
 from django_jobs.api.waiting import waiter
 from django_jobs.models import Job, JobStatus
-from django_jobs.worker.connections import drop_connection
-from django_jobs.worker.ipc.scoreboard import TreeStatus
+from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.wakeup import Wakeup
 from tests.app.jobs import add, add_async, fail, hold, hold_in_transaction
 from tests.patience import PATIENCE
@@ -88,19 +87,17 @@ def test_many_coroutines_wait_with_one_connection(start_worker: Callable[..., Jo
 
 @pytest.mark.django_db(transaction=True)
 def test_a_listener_says_while_it_hears() -> None:
-    status, ends = TreeStatus(), threading.Event()
+    slot, ends = Scoreboard(1).slots[0], threading.Event()
 
     def makes_way() -> bool:
-        if ends.is_set():
-            drop_connection()
+        if ends.is_set() and not slot.listens:
             raise InterruptedError
-        return False
+        return ends.is_set()
 
     with ThreadPoolExecutor(1) as threads:
-        listens = Wakeup(lambda hint: None, makes_way=makes_way, status=status)._run
+        listens = Wakeup(lambda hint: None, makes_way=makes_way, note=slot.note_listening)._run
         listener = threads.submit(listens)
-        until(lambda: status.hears)
+        until(lambda: slot.listens)
         ends.set()
         with pytest.raises(InterruptedError):
             listener.result()
-    assert not status.hears

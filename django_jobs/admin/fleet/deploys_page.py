@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.db.models import QuerySet
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -23,6 +25,8 @@ from ..layout.console_page import console_page
 REFRESH_SECONDS = 5
 MOST = 500
 """Worker processes that the page looks at."""
+DRAINS = 10
+"""Those that it names which drained and ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,17 @@ class Command:
     may_drain: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """A worker process that drained and has ended."""
+
+    name: str
+    version: str
+    ended: str
+    time: str
+    reason: str
+
+
 def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """The versions, the commands and the forecast."""
     alive = page.get_queryset(request).filter(status__in=NOT_ENDED)
@@ -68,6 +83,7 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         more=len(workers) > MOST,
         versions=[_version(name, of) for name, of in _grouped(shown, _code)],
         commands=[_command(page, of) for _key, of in _grouped(shown, _key_of)],
+        drains=[_drain(page, one) for one in _drained(page.get_queryset(request))],
         list_url=list_url(page.admin_site, Worker),
         may_drain=page.has_stop_permission(request),  # type: ignore[attr-defined]
     )
@@ -175,6 +191,22 @@ def _command(page: ModelAdmin, workers: list[Any]) -> Command:
         heartbeat=ago(oldest_beat, first.read_at),
         first=first.pk,
         may_drain=draining < len(workers),
+    )
+
+
+def _drained(workers: QuerySet[Any]) -> list[Any]:
+    began = Coalesce("drain_requested_at", "draining_at")
+    ended = workers.filter(stopped_at__isnull=False).annotate(began=began)
+    return list(ended.filter(began__isnull=False).order_by("-stopped_at")[:DRAINS])
+
+
+def _drain(page: ModelAdmin, worker: Any) -> Drain:
+    return Drain(
+        name=link(page.admin_site, Worker, worker.pk, worker.place),
+        version=_code(worker),
+        ended=ago(worker.stopped_at, worker.read_at),
+        time=duration(worker.stopped_at - worker.began),
+        reason=worker.stop_reason or NOTHING,
     )
 
 

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from _thread import start_new_thread
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -110,7 +111,7 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             connections.reset()  # the job is settled in this session
         attempt.reporter.end(attempt, outcome)
         if isinstance(outcome, Settled):
-            emit_settled([outcome])
+            _report(attempt, [outcome])
             return
         ending = attempt.ending(outcome)
         ending.cancel_requested = attempt.entry.cancel_asked
@@ -121,7 +122,13 @@ def _run(pipe: MessagePipe, slot: WorkerSlot, worker: int, job_id: int, index: i
             what="settle",
             give_up=lambda: slot.lease_lost or slot.worker != worker,
         )
-        emit_settled(settled or ())
+        _report(attempt, settled or ())
+
+
+def _report(attempt: Attempt, settled: Sequence[Settled]) -> None:
+    if any(one.failed for one in settled):
+        attempt.entry.fail()
+    emit_settled(settled)
 
 
 class Inspector:

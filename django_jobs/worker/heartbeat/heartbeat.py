@@ -92,6 +92,9 @@ def load_of(slot: WorkerSlot, worker: int) -> workers.Load:
             )
             for entry in oldest
         ],
+        runs=slot.runs,
+        failed=slot.failed_runs,
+        listens=slot.listens,
     )
 
 

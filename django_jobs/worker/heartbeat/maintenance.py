@@ -130,12 +130,13 @@ class Scheduler:
         """Look if it is due. Raises the database's errors, and is then due in a poll."""
         if self._look is None or self.next_in() > 0:
             return
-        status, pause = self._scoreboard.status, self._poll
-        longest = self._quiet if status.hears else self._poll
+        pause = self._poll
+        hears = any(slot.listens for slot in self._scoreboard.slots)
+        longest = self._quiet if hears else self._poll
         if self._hinted:
             self._hinted, longest = False, LINGER_SECONDS
         try:
             pause = min(self._look(), longest)
-            status.schedules_seen_at = time.monotonic()
+            self._scoreboard.status.schedules_seen_at = time.monotonic()
         finally:
             self._next = time.monotonic() + pause

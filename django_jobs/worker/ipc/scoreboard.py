@@ -27,7 +27,7 @@ from struct import Struct
 
 from ...lifecycle.job_columns import Fence
 
-FREE, STARTED, FINISHED = 0, 1, 2
+FREE, STARTED, FINISHED, FAILED = 0, 1, 2, 3
 
 SHORT_SECONDS = 3.0
 """A connection that could not be opened counts as missing for this long. It is tried again
@@ -103,7 +103,16 @@ class StartedJob(Structure):
     @property
     def finished(self) -> bool:
         """Whether its handler has ended and only its settle is left."""
-        return self.state == FINISHED
+        return self.state >= FINISHED
+
+    def fail(self) -> None:
+        """Note that the child which runs it has settled it, and that it failed."""
+        self.state = FAILED
+
+    @property
+    def failed(self) -> bool:
+        """Whether its child has settled it as failed."""
+        return self.state == FAILED
 
     @property
     def fence(self) -> Fence:
@@ -116,8 +125,8 @@ ALL_AT_ONCE = Struct("".join(kind._type_ for _, kind in StartedJob._fields_[:-1]
 
 class TreeStatus(Structure):
     """The status that all processes of the tree share. Any of them writes ``room_asked_at`` and
-    ``idle_asked_at``, the worker processes ``hears``, the supervisor ``turned_at`` and
-    ``draining``, and the heartbeat process the rest."""
+    ``idle_asked_at``, the supervisor ``turned_at`` and ``draining``, and the heartbeat process the
+    rest."""
 
     _fields_ = (
         ("beat_at", c_double),
@@ -128,7 +137,6 @@ class TreeStatus(Structure):
         ("is_connected", c_bool),
         ("is_renewing", c_bool),
         ("draining", c_bool),
-        ("hears", c_bool),
     )
     __slots__ = ()
     beat_at: float
@@ -145,8 +153,6 @@ class TreeStatus(Structure):
     """Whether the heartbeat process waits for the database."""
     draining: bool
     """Whether the command drains."""
-    hears: bool
-    """Whether the last test notification of a worker process arrived."""
     is_connected: bool
     """Whether the last try of the heartbeat process to connect succeeded. Without a connection no
     lease is renewed."""
@@ -176,6 +182,9 @@ class WorkerSlot(Structure):
         ("draining", c_bool),
         ("claim_failed", c_bool),
         ("claim_failures", c_uint32),
+        ("runs", c_int64),
+        ("failed_runs", c_int64),
+        ("listens", c_bool),
         ("round_due", c_double),
         ("process", c_int32),
         ("inspect_asked_at", c_double),
@@ -199,6 +208,12 @@ class WorkerSlot(Structure):
     """Whether the last round of the claimer failed."""
     claim_failures: int
     """How many rounds of it have failed."""
+    runs: int
+    """How many attempts this process has settled."""
+    failed_runs: int
+    """How many of them failed, or ran out of time."""
+    listens: bool
+    """Whether this process receives notifications."""
     round_due: float
     """When the next round of the claimer is due, by its last one that succeeded."""
     process: int
@@ -258,6 +273,14 @@ class WorkerSlot(Structure):
         """Note that a round of the claimer failed."""
         self.claim_failed = True
         self.claim_failures += 1
+
+    def count(self, runs: int, failed: int) -> None:
+        """Note how many attempts have ended, and how many of them failed."""
+        self.runs, self.failed_runs = runs, failed
+
+    def note_listening(self, works: bool) -> None:
+        """Note whether this process receives notifications."""
+        self.listens = works
 
     def lose_lease(self, worker: int) -> None:
         """Note that the renewal of ``worker`` was refused."""

@@ -101,6 +101,8 @@ class ClaimedJobs:
     def __init__(self) -> None:
         self.ended = 0
         """The number of attempts that ended here, with any outcome."""
+        self.failed = 0
+        """The number of those that failed or ran out of time."""
         self.wake_event = WakeEvent()
         """Wakes the claimer."""
         self.lines: list[WaitingJobs] = []
@@ -157,10 +159,11 @@ class ClaimedJobs:
         """A lower bound, in ``time.monotonic()``, of when the waiting jobs were added."""
         return min((line.since for line in self.lines if line), default=time.monotonic())
 
-    def end(self, jobs: Collection[ClaimedJob]) -> None:
+    def end(self, jobs: Collection[ClaimedJob], failed: int = 0) -> None:
         # Counted first: a reader between the two steps counts a job twice, and never one too few.
         with self._counting:
             self.ended += len(jobs)
+            self.failed += failed
         self.remove_all(jobs)
 
     def remove_all(self, jobs: Iterable[ClaimedJob]) -> None:

@@ -192,7 +192,7 @@ class Settler:
 
     def report(self, settled: Settled, entry: StartedJob) -> None:
         """Note that an attempt is settled, and send its signals."""
-        self.let_go(settled.ending.job, entry)
+        self._end(settled.ending.job, entry, settled.failed)
         emit_settled([settled])
         if self.awaited:
             self.awaited.notify([settled])
@@ -203,8 +203,11 @@ class Settler:
         if entry is None:
             self._claimed.remove_all([job])
         else:
-            self._slot.free(entry)
-            self._claimed.end([job])
+            self._end(job, entry, entry.failed)
+
+    def _end(self, job: ClaimedJob, entry: StartedJob, failed: bool) -> None:
+        self._slot.free(entry)
+        self._claimed.end([job], failed)
 
     def _wake(self) -> None:
         self._something.set()
@@ -367,7 +370,8 @@ class Settler:
             self.on_hand_over(handed)
         for _, entry in batch:
             self._slot.free(entry)
-        self._claimed.end([ending.job for ending in endings])
+        failed = sum(one.failed for one in settled or ())
+        self._claimed.end([ending.job for ending in endings], failed)
         emit_settled(settled or ())
         if self.awaited:
             self.awaited.notify(settled or ())

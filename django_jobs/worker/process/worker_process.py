@@ -101,7 +101,7 @@ class WorkerProcess:
             self._claimer.on_notify,
             after=self._claimer.registered,
             makes_way=lambda: slot.is_short,
-            status=slot.status,
+            note=slot.note_listening,
         )
 
     def _make_pools(self) -> tuple[list[Pool], list[Pool]]:
@@ -175,6 +175,7 @@ class WorkerProcess:
             if message is not None:
                 self._obey(message)
             self._close_idle()
+            self._slot.count(self._claimed.ended, self._claimed.failed)
             self._loop_watch.look(time.monotonic())
             self._inspector.look()
             if self._slot.force_asked:

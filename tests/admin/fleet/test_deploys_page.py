@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db.models import F
 
+from django_jobs.lifecycle.workers import end, mark_draining
 from django_jobs.models import Worker
 from tests.admin.walking import Live, Page, change_url, list_url
 from tests.app.jobs import noop
@@ -150,3 +153,20 @@ def test_its_queries_do_not_grow(page: Page, django_assert_max_num_queries: Any)
         worker(f"v{number}", number)
     with django_assert_max_num_queries(8):
         page.text(DEPLOYS)
+
+
+def test_the_last_drains(page: Page) -> None:
+    for number in range(11):
+        pk = worker("v1", 10, pid=500 + number)
+        mark_draining([pk])
+        end(pk, reason=f"SIGTERM {number}")
+    Worker.objects.filter(pid=510).update(
+        draining_at=F("stopped_at") - timedelta(seconds=70), stop_reason="drained by ada"
+    )
+    end(worker("v1", 10), reason="a crash")
+    text = page.read(DEPLOYS)
+    newest, *others = rows_in(text)
+    assert re.fullmatch(r".+:510 v1 .+ 1 min 10 s drained by ada", newest)
+    assert len(others) == 9
+    assert "SIGTERM 0" not in text
+    assert "a crash" not in text

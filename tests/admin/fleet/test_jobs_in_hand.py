@@ -22,7 +22,10 @@ def test_the_jobs_of_a_worker_those_that_run_longest_first(page: Page) -> None:
         noop.enqueue()
     first, second, waiting = claim_ready(worker)
     Worker.objects.filter(pk=worker).update(
-        started_jobs=[[second.id, 90.0, 55], [first.id, 30.0, None]], rss_mb=1_234
+        started_jobs=[[second.id, 90.0, 55], [first.id, 30.0, None]],
+        rss_mb=1_234,
+        ended_runs=5_000,
+        failed_runs=7,
     )
     run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '5 s'")
     text = page.read(change_url(Worker, worker))
@@ -33,6 +36,7 @@ def test_the_jobs_of_a_worker_those_that_run_longest_first(page: Page) -> None:
     assert "a thread" in text
     assert "claimed" in text
     assert "1,234 MB" in text
+    assert "5,000 ended, 7 failed" in text
 
 
 def test_an_idle_worker_says_so_and_an_ended_one_nothing(page: Page) -> None:

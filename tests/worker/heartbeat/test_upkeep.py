@@ -168,7 +168,7 @@ def test_schedules_are_looked_at_every_sweep_only_where_notifications_arrive(
 ) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SWEEP_SECONDS": 3_000.0}
     scoreboard = Scoreboard(1)
-    scoreboard.status.hears = hears
+    scoreboard.slots[0].note_listening(hears)
     scheduler = Scheduler(lambda: 3_600.0, scoreboard, poll=2.0)
     scheduler.look_if_due()
     assert longest / 2 < scheduler.next_in() <= longest
