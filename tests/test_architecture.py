@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 988,
-    "admin": 16_263,
+    "admin": 16_392,
     "api": 4_705,
     "backend": 1_078,
     "checks": 1_009,
@@ -61,7 +61,7 @@ BUDGETS = {
     "logs": 437,
     "maintenance": 1_587,
     "management": 3_840,
-    "metrics": 3_418,
+    "metrics": 3_433,
     "models": 3_465,
     "templatetags": 33,
     "testing": 1_680,

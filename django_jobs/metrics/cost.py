@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..models.database import fetch
 from .forecast import COVERED, JOB_OF_RUN, MOST_RUNS
 
-MOST_TYPES = 20
+MOST_TYPES = 1_000
 
 # As the sizing: the newest runs by id, and their jobs by primary key.
 COST = f"""
@@ -20,7 +20,9 @@ WITH newest AS MATERIALIZED (
     WHERE started_at IS NOT NULL AND finished_at >= now() - interval '1 hour'
 )
 SELECT covered.seconds, job.job_type, count(*), sum(ended.seconds), sum(ended.cpu_seconds),
-    max(ended.max_rss_kb), sum(ended.queries), sum(ended.query_seconds)
+    max(ended.max_rss_kb), sum(ended.queries), sum(ended.query_seconds), max(ended.seconds),
+    percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY ended.seconds),
+    covered.seconds < 3600 AND (SELECT count(*) FROM newest) >= %(most)s
 FROM covered CROSS JOIN ended CROSS JOIN {JOB_OF_RUN}
 GROUP BY covered.seconds, job.job_type
 ORDER BY sum(ended.cpu_seconds) DESC NULLS LAST, sum(ended.seconds) DESC, job.job_type
@@ -30,7 +32,8 @@ LIMIT %(most_types)s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeCost:
-    """What the runs of one job type used together. ``seconds`` is how long they ran, and
+    """What the runs of one job type used together. ``seconds`` is how long they ran,
+    ``max_seconds`` how long the longest did and ``p95_seconds`` at most 95 % of them, and
     ``max_rss_kb`` is of the largest. None is what none of them measured."""
 
     job_type: str
@@ -40,15 +43,19 @@ class TypeCost:
     max_rss_kb: int | None
     queries: int | None
     query_seconds: float | None
+    max_seconds: float
+    p50_seconds: float
+    p95_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """The 20 job types that used most CPU time, and then time, in the last ``seconds``: an hour, or
-    what the newest 20,000 runs cover."""
+    """The job types by CPU time, and then by time, in the last ``seconds``: an hour, or what the
+    newest 20,000 runs cover, if they are ``cut``. At most 1,000."""
 
     seconds: float
     types: tuple[TypeCost, ...]
+    cut: bool = False
 
 
 def take_cost(most_runs: int = MOST_RUNS) -> Cost:
@@ -63,7 +70,15 @@ def take_cost(most_runs: int = MOST_RUNS) -> Cost:
             max_rss_kb=max_rss_kb,
             queries=queries,
             query_seconds=query_seconds,
+            max_seconds=longest,
+            p50_seconds=p50,
+            p95_seconds=p95,
         )
-        for _, job_type, runs, seconds, cpu_seconds, max_rss_kb, queries, query_seconds in rows
+        for (
+            *(_, job_type, runs, seconds, cpu_seconds, max_rss_kb, queries, query_seconds, longest),
+            (p50, p95),
+            _,
+        ) in rows
     )
-    return Cost(seconds=rows[0][0] if rows else 3600.0, types=types)
+    seconds, cut = (rows[0][0], rows[0][-1]) if rows else (3600.0, False)
+    return Cost(seconds=seconds, types=types, cut=cut)

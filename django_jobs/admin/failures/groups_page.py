@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
@@ -15,12 +17,13 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.search_terms import words
-from ...metrics.failures import FailureGroup, Failures, take_failures
+from ...metrics.failures import FailureGroup, take_failures
 from ...models import Job, JobStatus, Queue
 from ..access.errors import may_see_errors
 from ..base.actions import ModelAdmin
 from ..base.model_admin import unlimited
 from ..layout.console_page import console_page
+from ..layout.tables import Column, Sorting
 from ..lists.filters import MOST_CHOICES
 from .group_rows import SPANS, Narrowing, groups_url, number, rows, shown
 
@@ -71,11 +74,18 @@ EXPORTED = (
     *("job_type", "error", "fingerprint", "queues", "dead", "dead_capped", "retried"),
     *("retried_capped", "first", "last"),
 )
+KEYS: dict[str, Any] = {
+    "dead": attrgetter("dead"),
+    "retried": attrgetter("retried"),
+    "what": lambda group: (group.error, group.job_type),
+    "first": attrgetter("first"),
+    "last": attrgetter("last"),
+}
 may_export = unlimited("export_job")
 
 
 def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
-    """The groups, the largest first."""
+    """The groups, the largest first unless another column sorts them."""
     chosen = Narrowing.of(request)
     queue = chosen.queue or None
     retried = request.GET.get("retried") == "1"
@@ -85,6 +95,16 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
     found = search.matches(shown(failures.groups, request.user))
     if "export" in request.POST:
         return _export(page, request, found, is_cut=failures.more)
+    sorting = Sorting(request, KEYS, "-dead")
+    found = sorting.rows(found)
+    columns = {
+        "dead": Column(gettext("Dead"), number=True),
+        **({"retried": Column(gettext("Retried"), number=True)} if retried else {}),
+        "what": Column(gettext("What fails")),
+        "curve": Column(chosen.curve, wide=True),
+        "first": Column(gettext("First"), number=True, wide=True),
+        "last": Column(gettext("Last"), number=True),
+    }
     pages = Paginator(found, PER_PAGE).get_page(request.GET.get("p"))
     names = list(Queue.objects.names()[:MOST_CHOICES])
     return console_page(
@@ -94,7 +114,12 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
         title=gettext("Failures"),
         media=MEDIA,
         parents=[],
-        sentence=_sentence(failures, bool(chosen.span), _retried(queue)),
+        sentence=_sentence(
+            found or list(failures.groups),
+            failures.more,
+            bool(chosen.span),
+            0 if text else _retried(queue),
+        ),
         failures=failures,
         found=len(found),
         not_understood=" ".join(search.unknown),
@@ -102,7 +127,7 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
             list(pages), page.admin_site, failures.read_at, chosen, may_see_errors(request.user)
         ),
         pages=pages,
-        curve=chosen.curve,
+        headings=sorting.headings(columns),
         **{"q": text, "queue": chosen.queue, "span": chosen.span, "retried": retried},
         queues=names if queue is None or queue in names else [queue, *names],
         spans=[("", ANY_TIME), *((key, label) for key, (_length, label) in SPANS.items())],
@@ -132,17 +157,18 @@ def _retried(queue: str | None) -> int:
     return waiting.order_by().values("pk")[: MOST_RETRIED + 1].count()
 
 
-def _sentence(failures: Failures, in_span: bool, retried: int) -> str:
-    groups = [group for group in failures.groups if group.dead]
+def _sentence(found: list[FailureGroup], more: bool, in_span: bool, retried: int) -> str:
+    """How many jobs are dead of what was searched for."""
+    groups = [group for group in found if group.dead]
     dead = sum(group.dead for group in groups)
-    capped = failures.more or any(group.dead_capped for group in groups)
+    capped = more or any(group.dead_capped for group in groups)
     if dead:
         jobs = ngettext("%(number)s dead job", "%(number)s dead jobs", dead) % {
             "number": number(dead, capped)
         }
         text = ngettext("%(jobs)s of one kind", "%(jobs)s of %(kinds)s kinds", len(groups)) % {
             "jobs": jobs,
-            "kinds": number(len(groups), failures.more),
+            "kinds": number(len(groups), more),
         }
     else:
         text = gettext("No job died in this time") if in_span else gettext("No job is dead")

@@ -1,13 +1,20 @@
-"""Tables as ``table.html`` draws them."""
+"""Tables as ``table.html`` draws them, and headings that sort one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.http import HttpRequest
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
+
+
+ORDER = "o"
+"""The parameter with the column that sorts a table, after a dash if from the largest down."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +52,47 @@ class Table:
     def cells(self) -> list[list[tuple[str, Column]]]:
         """The rows, each cell with its column."""
         return [list(zip(row, self.columns, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading, with the query that sorts its table; ``sorted`` is how it is sorted now."""
+
+    label: _StrOrPromise
+    css: str
+    query: str
+    sorted: str
+
+
+class Sorting:
+    """How the address of a page sorts a table: by one of ``keys``, which take a row. A row whose
+    key is None is last."""
+
+    def __init__(
+        self, request: HttpRequest, keys: Mapping[str, Callable[[Any], Any]], default: str
+    ) -> None:
+        chosen = request.GET.get(ORDER, "")
+        given = chosen if chosen.removeprefix("-") in keys else default
+        self.column, self.is_down = given.removeprefix("-"), given.startswith("-")
+        self._keys, self._query = keys, request.GET.copy()
+        self._query.pop("p", None)
+
+    def rows(self, rows: Iterable[T]) -> list[T]:
+        """The rows in this order."""
+        key, rows = self._keys[self.column], list(rows)
+        known = [row for row in rows if key(row) is not None]
+        unknown = [row for row in rows if key(row) is None]
+        return sorted(known, key=key, reverse=self.is_down) + unknown
+
+    def headings(self, columns: Mapping[str, Column]) -> list[Heading]:
+        """The headings. The first click on a number sorts from the largest down."""
+        found = []
+        for name, column in columns.items():
+            is_sorted, query = name == self.column, ""
+            if name in self._keys:
+                down = not self.is_down if is_sorted else column.number
+                self._query[ORDER] = f"-{name}" if down else name
+                query = self._query.urlencode()
+            how = "descending" if self.is_down else "ascending"
+            found.append(Heading(column.label, column.css, query, how if is_sorted else ""))
+        return found

@@ -35,7 +35,7 @@ class LimitAdmin(ConsoleAdmin):
     change_form_template = "admin/django_jobs/limits/change_form.html"
     ordering = ("name",)
     search_fields = ("name",)
-    sortable_by = ("name", "taken", "waiting")
+    sortable_by: ClassVar[tuple[str, ...]] = ("name", "taken", "waiting")
     sorted_here: ClassVar[Any] = {
         "taken": lambda row: row.usage.taken,
         "waiting": lambda row: row.usage.waiting,

@@ -66,7 +66,8 @@ class ConsoleList(ChangeList):
 
     # Django takes any column of the address that has an order.
     def get_ordering_field(self, field_name: Any) -> Any:
-        return super().get_ordering_field(field_name) if field_name in self.sortable_by else None
+        is_offered = field_name in (self.sortable_by or ())
+        return super().get_ordering_field(field_name) if is_offered else None
 
     def get_queryset(self, request: Any, *given: Any, **options: Any) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request, *given, **options)

@@ -58,6 +58,19 @@ def test_one_line_for_each_failure_the_largest_first(page: Page) -> None:
     assert Live(page.text(FAILURES)).alarms == []
 
 
+def test_a_heading_sorts_the_failures_and_the_headline_follows_the_search(page: Page) -> None:
+    dead("ValueError")
+    for _ in range(2):
+        dead("KeyError")
+    for order, first in (("dead", "ValueError"), ("what", "KeyError"), ("-last", "KeyError"),
+                         ("-what", "ValueError"), ("x", "KeyError")):  # fmt: skip
+        assert first in rows_in(page.read(f"{FAILURES}?o={order}"))[0], order
+    text = page.text(f"{FAILURES}?o=-what&q=happened")
+    assert 'href="?o=what&amp;q=happened"' in text
+    assert text.count("aria-sort") == 1
+    assert "2 dead jobs of one kind" in page.read(f"{FAILURES}?q=KeyError")
+
+
 def test_the_version_is_that_of_the_oldest_job_of_all_queues(page: Page) -> None:
     for queue, version in (("emails", "old-1"), ("bulk", "new-2")):
         worker = register_worker()
