@@ -80,12 +80,7 @@ class JobsBackend(BaseTaskBackend):
         if job.deduplicated or job.is_final:
             return cast("TaskResult[P, R]", result_of_holder(job, task, self.alias))
         result = bare_result(
-            task,
-            job.pk,
-            job.status,
-            enqueued_at=job.created_at,
-            args=args,
-            kwargs=kwargs,
+            task, job.pk, job.status, enqueued_at=job.created_at, args=args, kwargs=kwargs
         )
         announce_enqueue(result)
         return result

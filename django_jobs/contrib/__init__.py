@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-MODULES = {
-    "celery": "celery.checking.source",
-    "django-tasks-db": "django_tasks_db",
-}
+MODULES = {"celery": "celery.checking.source", "django-tasks-db": "django_tasks_db"}
 """The module of each source in this room, by the name of its subcommand. It is imported when the
 command runs, and defines ``SOURCE``."""
 

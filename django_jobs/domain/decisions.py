@@ -82,10 +82,7 @@ class Decision:
 
 
 def decide(
-    facts: Facts,
-    outcome: Outcome,
-    now: float,
-    spread: Callable[[], float] = random.random,
+    facts: Facts, outcome: Outcome, now: float, spread: Callable[[], float] = random.random
 ) -> Decision:
     """Decide what becomes of a running job with these ``facts`` after ``outcome``.
 
@@ -154,11 +151,7 @@ def _ended(facts: Facts, status: JobState, run: RunState, reason: str) -> Decisi
 
 
 def _after_failure(
-    facts: Facts,
-    run: RunState,
-    failed: Failed,
-    now: float,
-    spread: Callable[[], float],
+    facts: Facts, run: RunState, failed: Failed, now: float, spread: Callable[[], float]
 ) -> Decision:
     error = failed.error
     failures = facts.failures + 1

@@ -270,10 +270,7 @@ def _alike(
     above: dict[Key, int] = {}
     below: dict[Key, int] = {}
     downwards = list(layer)  # parents come before their children
-    for numbers, near, steps in (
-        (above, parents, downwards),
-        (below, children, downwards[::-1]),
-    ):
+    for numbers, near, steps in ((above, parents, downwards), (below, children, downwards[::-1])):
         number_of: dict[Hashable, int] = {}
         for step in steps:
             signature = kinds[step], frozenset(numbers[one] for one in near[step])

@@ -44,11 +44,7 @@ from .bulk_actions import EXECUTE
 
 def send_events(operation: BulkOperation, has_begun: bool) -> None:
     """Send the event of the begin, and that of the end if it has ended, after the commit."""
-    asked = {
-        "operation": operation.pk,
-        "action": operation.action,
-        "by": operation.actor_name,
-    }
+    asked = {"operation": operation.pk, "action": operation.action, "by": operation.actor_name}
     if has_begun:
         fields = {**asked, "matched": operation.matched, "reason": operation.reason}
         worker_event.send_robust("operation_started", level=logging.INFO, fields=fields)

@@ -15,14 +15,7 @@ from ..domain.durations import LONGEST_AGE
 from ..domain.maintenance import TaskParts
 from ..domain.retention import Period
 from ..lifecycle import history
-from ..lifecycle.dropping import (
-    OF_LIVE_JOBS,
-    WITH_JOBS,
-    DropResult,
-    KeptRuns,
-    delete_others,
-    drop,
-)
+from ..lifecycle.dropping import OF_LIVE_JOBS, WITH_JOBS, DropResult, KeptRuns, delete_others, drop
 from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
 from ..lifecycle.pruning import Rules, runs_go_with_jobs
 from ..models.database import database_time

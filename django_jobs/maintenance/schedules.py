@@ -225,13 +225,7 @@ def _dies(schedule: Schedule, ends: Sequence[str], batch: _Batch) -> bool:
 
 def _decide(schedule: Schedule, live: Sequence[tuple[int, bool]], batch: _Batch) -> None:
     first, rule = _first_due(schedule) or _due(schedule), schedule.rule
-    due = plan(
-        rule,
-        first,
-        schedule.now,
-        schedule.catch_up,
-        schedule.catch_up_limit,
-    )
+    due = plan(rule, first, schedule.now, schedule.catch_up, schedule.catch_up_limit)
     ticks = []
     if due.more_missed:
         reason = "the first of many that were missed and are not listed one by one"

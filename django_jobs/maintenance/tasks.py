@@ -41,10 +41,7 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             run_once=prune_dead_letters,
         ),
         MaintenanceTask(
-            name="retention",
-            every=EVERY_SECONDS,
-            batch=pruning.PAGE,
-            run_once=Retention().run_once,
+            name="retention", every=EVERY_SECONDS, batch=pruning.PAGE, run_once=Retention().run_once
         ),
         MaintenanceTask(
             name="partitions", every=EVERY_SECONDS, batch=1, run_once=Partitions().run_once

@@ -10,12 +10,7 @@ from math import isfinite
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import (
-    InterfaceError,
-    OperationalError,
-    ProgrammingError,
-    connections,
-)
+from django.db import InterfaceError, OperationalError, ProgrammingError, connections
 
 from ..api.closing import demand_known
 from ..conf import conf

@@ -43,9 +43,7 @@ def add_selectors(parser: ArgumentParser) -> None:
         "--error", metavar="FINGERPRINT", help="dead jobs whose last error has this fingerprint"
     )
     parser.add_argument(
-        "--error-code",
-        metavar="CODE",
-        help="dead jobs whose last run has this code, such as 503",
+        "--error-code", metavar="CODE", help="dead jobs whose last run has this code, such as 503"
     )
     parser.add_argument(
         "--since", metavar="WHEN", help="dead for at most this long (2h, 1d), or since a date"

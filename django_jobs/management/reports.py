@@ -52,10 +52,7 @@ def run_as_row(id_: int) -> dict[str, Any]:
     for parent, child, when in edges.values_list("parent_id", "child_id", "when"):
         name = names.get(parent) or f"#{parent}"
         after.setdefault(child, []).append(name if when == "succeeded" else f"{name} ({when})")
-    return {
-        **_row(run),
-        "steps": [{**step, "after": after.get(step["id"], [])} for step in steps],
-    }
+    return {**_row(run), "steps": [{**step, "after": after.get(step["id"], [])} for step in steps]}
 
 
 def render_runs(rows: list[dict[str, Any]]) -> str:

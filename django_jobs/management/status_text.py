@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 from ..lifecycle.backlog import MOST_COUNTED
 from ..metrics.forecast import Forecast, QueueForecast
-from ..metrics.limits import (
-    LimitSnapshot,
-    ResourceSnapshot,
-    TenantSnapshot,
-    at_least,
-    rate_text,
-)
+from ..metrics.limits import LimitSnapshot, ResourceSnapshot, TenantSnapshot, at_least, rate_text
 from ..metrics.schedules import MAX_LAG, SchedulesSnapshot
 from ..metrics.slo import MOST_LATE, SloSnapshot
 from ..metrics.snapshot import QueueSnapshot, Snapshot, stuck_jobs

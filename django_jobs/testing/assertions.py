@@ -46,9 +46,7 @@ def assert_enqueued(
 
 
 def refute_enqueued(
-    job_type: AnyJobType,
-    payload: Payload | None = None,
-    queue: str | None = None,
+    job_type: AnyJobType, payload: Payload | None = None, queue: str | None = None
 ) -> None:
     """Assert that no such job is enqueued. The arguments are those of :func:`assert_enqueued`.
 

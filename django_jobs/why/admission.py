@@ -341,13 +341,7 @@ def _full(name: str, title: str, text: Text, row: Row, facts: Facts) -> Gate:
 
 
 def _waits(
-    name: str,
-    title: str,
-    text: Text,
-    by: Text = (),
-    *,
-    phrase: str = "",
-    lasting: bool = False,
+    name: str, title: str, text: Text, by: Text = (), *, phrase: str = "", lasting: bool = False
 ) -> Gate:
     """A gate that holds, and the jobs that hold it."""
     return Gate(

@@ -60,9 +60,7 @@ class Command(OperatorCommand):
             help="print how many threads and async slots each queue needs, by its last runs",
         )
         parser.add_argument(
-            "--cost",
-            action="store_true",
-            help="print which job types used most in the last hour",
+            "--cost", action="store_true", help="print which job types used most in the last hour"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

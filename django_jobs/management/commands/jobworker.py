@@ -16,11 +16,7 @@ from django_jobs.management.arguments import count, positive, seconds
 from django_jobs.management.base import OperatorCommand, demand_no_transaction
 from django_jobs.management.worker import startup, terminal
 from django_jobs.management.worker.reloading import Reloader, code_watch, same_command
-from django_jobs.management.worker.startup import (
-    check_processes,
-    chosen_options,
-    warn_of_job_types,
-)
+from django_jobs.management.worker.startup import check_processes, chosen_options, warn_of_job_types
 from django_jobs.testing import failpoints
 from django_jobs.worker.connections import close_everything, note_need
 from django_jobs.worker.options import DEFAULT_ASYNC_CONCURRENCY, DEFAULT_THREADS

@@ -39,11 +39,7 @@ class Command(OperatorCommand):
         add("--json", action="store_true", help="print one JSON object")
         for name, does, meaning in (
             ("cancel", self._cancel, "cancel runs; running steps are asked to stop"),
-            (
-                "retry",
-                self._retry,
-                "start failed steps again, and those skipped because of them",
-            ),
+            ("retry", self._retry, "start failed steps again, and those skipped because of them"),
         ):
             add = add_subcommand(parsers, name, does, meaning).add_argument
             add("ids", nargs="+", type=int, metavar="ID")

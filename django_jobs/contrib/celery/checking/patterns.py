@@ -206,9 +206,7 @@ PATTERNS: tuple[Pattern, ...] = (
         for name in ("setup_logging", "after_setup_logger", "after_setup_task_logger")
     ),
     _refuse(
-        "delay",
-        ("sent in async def",),
-        "a task is not sent in async code: await task.adelay(...)",
+        "delay", ("sent in async def",), "a task is not sent in async code: await task.adelay(...)"
     ),
     _refuse(
         "store_result",

@@ -36,7 +36,7 @@ SHOWN = {"argsrepr", "kwargsrepr"}
 UNREAD = {**dict.fromkeys(SHOWN, ""), "origin": "-"}
 """Of a message that no receiver reads. To make them takes longer than all its rest."""
 PROPERTIES = {
-    *("correlation_id", "reply_to", "app_id", "message_id", "user_id", "type", "timestamp"),
+    *("correlation_id", "reply_to", "app_id", "message_id", "user_id", "type", "timestamp")
 }
 """Options that a request has as properties of its message."""
 

@@ -9,11 +9,7 @@ from typing import Any, Never
 
 from celery import states
 from celery.backends.base import BaseBackend
-from celery.exceptions import (
-    ChordError,
-    TaskRevokedError,
-    TimeoutError,
-)
+from celery.exceptions import ChordError, TaskRevokedError, TimeoutError
 
 from ....domain.decisions import TOO_LATE
 from ....domain.outcomes import why_not_stored
