@@ -60,7 +60,7 @@ BUDGETS = {
     "lifecycle": 12_711,
     "logs": 437,
     "maintenance": 1_567,
-    "management": 3_814,
+    "management": 3_753,
     "metrics": 3_433,
     "models": 3_465,
     "templatetags": 33,

@@ -28,17 +28,25 @@ OF_DJANGO: dict[tuple[str, ...], dict[str, Any]] = {
 """Options of Django, accepted after the name of a subcommand too."""
 
 
-def add_subcommand(
-    parsers: Any, name: str, does: Callable[..., Any], meaning: str
-) -> argparse.ArgumentParser:
-    """The parser of a subcommand. ``does`` is then in the options."""
-    added: argparse.ArgumentParser = parsers.add_parser(
-        name, help=meaning, description=f"{meaning.capitalize()}."
-    )
-    added.set_defaults(does=does)
-    for flags, options in OF_DJANGO.items():
-        added.add_argument(*flags, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **options)
-    return added
+AddArgument = Callable[..., argparse.Action]
+AddSubcommand = Callable[[str, Callable[..., Any], str], AddArgument]
+
+
+def subcommands_of(parser: argparse.ArgumentParser, dest: str = "action") -> AddSubcommand:
+    """Let a command have subcommands: what adds one returns what adds its arguments. The name of
+    the chosen one is then in the options as ``dest``, and what it ``does``."""
+    parsers = parser.add_subparsers(dest=dest, required=True, metavar=dest.upper())
+
+    def add(name: str, does: Callable[..., Any], meaning: str) -> AddArgument:
+        added: argparse.ArgumentParser = parsers.add_parser(
+            name, help=meaning, description=f"{meaning.capitalize()}."
+        )
+        added.set_defaults(does=does)
+        for flags, options in OF_DJANGO.items():
+            added.add_argument(*flags, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **options)
+        return added.add_argument
+
+    return add
 
 
 def positive(text: str) -> float:

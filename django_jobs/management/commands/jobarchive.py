@@ -24,9 +24,6 @@ BY_WHOM = "by retention or by another jobarchive"
 
 
 class Command(OperatorCommand):
-    """Write each partition of the history that is older than an age to a file, and drop it if
-    asked to."""
-
     help = (
         "Write each partition of finished jobs, and of runs, that is older than an age to a file. "
         "With --drop, drop the partitions that are in files. Exits with 1 if one was kept."

@@ -11,8 +11,6 @@ from ..base import OperatorCommand, counted, operator
 
 
 class Command(OperatorCommand):
-    """Cancel jobs by their ids."""
-
     help = (
         "Cancel jobs: at once if they have not begun; otherwise they are asked to stop. Exits with "
         "1 if any was refused."

@@ -12,8 +12,6 @@ from ..dead_jobs import add_selectors, operate
 
 
 class Command(OperatorCommand):
-    """Dismiss dead jobs, chosen by id or by a filter."""
-
     help = (
         "Cancel dead jobs that nobody will replay. They are kept with their runs as long as other "
         "cancelled jobs. Exits with 1 if any was refused."

@@ -15,8 +15,6 @@ from ..reports import as_dict, render
 
 
 class Command(OperatorCommand):
-    """Ask the worker of a running job for its stack, and print that with what the tables know."""
-
     help = (
         "Show which worker runs a job, for how long, its progress, and the stack of its handler. "
         "Exits with 1 if the job is not running, or its worker does not answer."

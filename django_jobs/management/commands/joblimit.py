@@ -3,111 +3,97 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable
-from typing import Any
-
-from django.core.management.base import CommandError
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ...api.closing import demand_known
 from ...conf import conf
-from ...exceptions import OperationRefused, UnknownResource
 from ...lifecycle.operations import limits
 from ...metrics.limits import take_limits
 from ...models import Tenant
-from ..arguments import add_subcommand
-from ..base import OperatorCommand, operator, unknown_tenants
+from ..arguments import subcommands_of
+from ..base import ActionCommand, operator, unknown_tenants
 from ..status_text import render_limits
 
-KINDS = ("resource", "tenant")
+
+class Action(NamedTuple):
+    """A change of resources or tenants."""
+
+    meaning: str
+    operations: Mapping[str, Callable[..., list[str]]]
+    """By the kind of what changes."""
+    done: str
+    unchanged: str
+    verb: str = ""
+    """What the operator did, who is stored with it. Empty: nothing is stored."""
 
 
-class Command(OperatorCommand):
-    """List resources and tenants; pause and resume them; open and close breakers."""
+ACTIONS = {
+    "pause": Action(
+        "start no job that uses the resource, or of the tenant",
+        {"resource": limits.pause_resources, "tenant": limits.pause_tenants},
+        "paused. Jobs that are ready or running still run.",
+        "already paused.",
+        "paused",
+    ),
+    "resume": Action(
+        "start such jobs again",
+        {"resource": limits.resume_resources, "tenant": limits.resume_tenants},
+        "resumed.",
+        "not paused.",
+    ),
+    "open": Action(
+        "open the breaker of a resource: no job that uses it starts",
+        {"resource": limits.open_breaker},
+        "the breaker is open.",
+        "already open.",
+        "opened",
+    ),
+    "close": Action(
+        "close the breaker of a resource",
+        {"resource": limits.close_breaker},
+        "the breaker is closed.",
+        "already closed.",
+        "closed",
+    ),
+}
 
+
+class Command(ActionCommand):
     help = "List resources and tenants; pause or resume one, or open or close a breaker by hand."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        add_subcommand(parsers, "list", self._list, "list the resources, and the tenants with jobs")
-        for action, does, meaning in (
-            ("pause", self._pause, "start no job that uses the resource, or of the tenant"),
-            ("resume", self._resume, "start such jobs again"),
-        ):
-            added = add_subcommand(parsers, action, does, meaning)
-            added.add_argument("kind", choices=KINDS)
-            added.add_argument("names", nargs="+", metavar="NAME")
-            if action == "pause":
-                added.add_argument("--reason", default="", help="stored, with your user name")
-        for action, does, meaning in (
-            ("open", self._open, "open the breaker of a resource: no job that uses it starts"),
-            ("close", self._close, "close the breaker of a resource"),
-        ):
-            added = add_subcommand(parsers, action, does, meaning)
-            added.add_argument("names", nargs="+", metavar="RESOURCE")
-            added.add_argument("--reason", default="", help="stored, with your user name")
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        options["does"](**options)
-
-    def _list(self, **options: Any) -> None:
-        text = render_limits(*take_limits())
-        self.stdout.write(text or "There are no resources, and no tenants with live jobs.")
-
-    def _pause(self, *, kind: str, names: list[str], reason: str, **options: Any) -> None:
-        pause = limits.pause_resources if kind == "resource" else limits.pause_tenants
-        if kind == "resource":
-            _demand_resources(names)
-        before = set(Tenant.objects.using(conf().database).values_list("name", flat=True))
-        try:
-            changed = pause(names, reason=_signed(reason, "paused"), by=operator())
-        except OperationRefused as error:
-            raise CommandError(str(error)) from None
-        done = "paused. Jobs that are ready or running still run."
-        self._show(names, changed, done, "already paused")
-        if kind == "tenant":
-            for line in unknown_tenants(names, before):
-                self.stdout.write(line)
-
-    def _resume(self, *, kind: str, names: list[str], **options: Any) -> None:
-        if kind == "resource":
-            _demand_resources(names)
-        resume = limits.resume_resources if kind == "resource" else limits.resume_tenants
-        self._show(names, resume(names), "resumed.", "not paused")
-
-    def _open(self, **options: Any) -> None:
-        self._set_breaker(limits.open_breaker, "open", "opened", **options)
-
-    def _close(self, **options: Any) -> None:
-        self._set_breaker(limits.close_breaker, "closed", "closed", **options)
-
-    def _set_breaker(
-        self,
-        change: Callable[..., list[str]],
-        state: str,
-        done: str,
-        *,
-        names: list[str],
-        reason: str,
-        **options: Any,
-    ) -> None:
-        _demand_resources(names)
-        changed = change(names, reason=_signed(reason, done), by=operator())
-        self._show(names, changed, f"the breaker is {state}.", f"already {state}")
-
-    def _show(self, names: Iterable[str], changed: list[str], done: str, unchanged: str) -> None:
-        for name in dict.fromkeys(names):
-            self.stdout.write(f"{name}: {done if name in changed else f'{unchanged}.'}")
+        add_action = subcommands_of(parser)
+        add_action("list", _list, "list the resources, and the tenants with jobs")
+        for name, action in ACTIONS.items():
+            add = add_action(name, _change, action.meaning)
+            if "tenant" in action.operations:
+                add("kind", choices=tuple(action.operations))
+            add("names", nargs="+", metavar="NAME" if "tenant" in action.operations else "RESOURCE")
+            if action.verb:
+                add("--reason", default="", help="stored, with your user name")
 
 
-def _signed(reason: str, operation: str) -> str:
-    """The reason, with the name of the operator."""
-    return f"{reason} ({operator()})" if reason else f"{operation} by {operator()}"
+def _list(options: dict[str, Any]) -> Iterator[str]:
+    text = render_limits(*take_limits())
+    yield text or "There are no resources, and no tenants with live jobs."
 
 
-def _demand_resources(names: Iterable[str]) -> None:
-    """Raise ``CommandError`` for an unknown resource, before any is changed."""
-    try:
-        for name in names:
-            demand_known("resource", name)
-    except UnknownResource as error:
-        raise CommandError(str(error)) from None
+def _change(options: dict[str, Any]) -> Iterator[str]:
+    action, names = ACTIONS[options["action"]], options["names"]
+    kind = options.get("kind", "resource")
+    if kind == "resource":
+        for name in names:  # before any is changed
+            demand_known(kind, name)
+    tenants = Tenant.objects.using(conf().database).values_list("name", flat=True)
+    known = set(tenants) if kind == "tenant" else set()
+    stored = {}
+    if action.verb:
+        reason = options["reason"]
+        who = f"{reason} ({operator()})" if reason else f"{action.verb} by {operator()}"
+        stored = {"reason": who, "by": operator()}
+    changed = action.operations[kind](names, **stored)
+    for name in dict.fromkeys(names):
+        yield f"{name}: {action.done if name in changed else action.unchanged}"
+    if kind == "tenant" and action.verb:
+        yield from unknown_tenants(names, known)

@@ -27,8 +27,6 @@ from ..base import OperatorCommand, counted, demand_queue
 
 
 class Command(OperatorCommand):
-    """Delete finished jobs, by the configured retention or by the given age."""
-
     help = (
         "Delete finished jobs and their runs. Without options: those past their configured "
         "retention. Dead letters are deleted by --older-than only if --status dead names them."

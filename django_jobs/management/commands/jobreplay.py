@@ -17,8 +17,6 @@ from ..dead_jobs import add_selectors, operate, terms_of
 
 
 class Command(OperatorCommand):
-    """Replay dead jobs, chosen by id or by a filter."""
-
     help = (
         "Send dead jobs back to their queue with their counters at zero; their runs are kept. "
         "Exits with 1 if any was refused."

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
-from typing import Any
 
 from ...domain.cron import DST_POLICIES
-from ..arguments import add_subcommand, whole
+from ..arguments import AddArgument, AddSubcommand, subcommands_of, whole
 from ..base import ActionCommand
 from ..schedules import subcommands
 
-Subcommand = Callable[[dict[str, Any]], Iterator[str]]
-
 
 class Command(ActionCommand):
-    """One subcommand for each action on schedules."""
-
     help = "Show when schedules are due; run, pause, resume, skip, move or backfill them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-
-        def action(name: str, does: Subcommand, meaning: str) -> Callable[..., Any]:
-            return add_subcommand(parsers, name, does, meaning).add_argument
-
+        action = subcommands_of(parser)
         _add_views(action)
         for name, does, meaning in (
             ("run", subcommands.run, "make one job of each schedule now"),
@@ -39,7 +29,7 @@ class Command(ActionCommand):
         _add_backfill(action("backfill", subcommands.backfill, "make the jobs of past due times"))
 
 
-def _add_views(action: Callable[..., Callable[..., Any]]) -> None:
+def _add_views(action: AddSubcommand) -> None:
     add = action("list", subcommands.show, "list schedules and the outcome of the last due time")
     add("text", nargs="?", default="", metavar="TEXT", help="only names that contain this text")
     add("--failing", action="store_true", help="only schedules that need attention")
@@ -56,7 +46,7 @@ def _add_views(action: Callable[..., Callable[..., Any]]) -> None:
     add("--dst", choices=DST_POLICIES, help="with --cron: the policy for clock changes (once)")
 
 
-def _add_exceptions(action: Callable[..., Callable[..., Any]]) -> None:
+def _add_exceptions(action: AddSubcommand) -> None:
     for name, does, meaning in (
         ("skip", subcommands.skip, "let a coming due time make no job"),
         ("move", subcommands.move, "let a due time come at another time"),
@@ -74,7 +64,7 @@ def _add_exceptions(action: Callable[..., Callable[..., Any]]) -> None:
             add("--reason", default="", help="stored with your user name, and shown in the tick")
 
 
-def _add_backfill(add: Callable[..., Any]) -> None:
+def _add_backfill(add: AddArgument) -> None:
     add("name", nargs="?", metavar="NAME", help="name of a schedule")
     add("--from", dest="begin", metavar="WHEN", help="the first due time: an ISO date or time")
     add("--to", dest="end", metavar="WHEN", help="the last due time; a date includes its whole day")

@@ -22,9 +22,6 @@ CLEAR_SCREEN = "\x1b[2J\x1b[H"
 
 
 class Command(OperatorCommand):
-    """Print the queues, the live workers, the schedules, and the jobs that no live worker can run;
-    or check that there is no problem."""
-
     help = (
         "Show all queues, the live workers and the state of the schedules. With --check, exit with "
         "1 if there is a problem."

@@ -17,8 +17,6 @@ from ..base import OperatorCommand
 
 
 class Command(OperatorCommand):
-    """Evaluate each gate of a job, and print what holds it."""
-
     help = (
         "Show why a job is not running: each gate on its way to a worker, what holds it, how many "
         "jobs are before it, and its expected start."

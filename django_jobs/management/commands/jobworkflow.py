@@ -15,44 +15,36 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import workflows
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Job
-from ..arguments import add_subcommand, count
+from ..arguments import count, subcommands_of
 from ..base import OperatorCommand, operator
 from ..reports import render_run, render_runs, run_as_row, runs_as_rows
 
 
 class Command(OperatorCommand):
-    """One subcommand for each action on runs of workflows."""
-
     help = "List and show runs of workflows; cancel, retry or signal them, or skip a step."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        add = add_subcommand(
-            parsers, "list", self._list, "list runs, the newest first"
-        ).add_argument
+        action = subcommands_of(parser)
+        add = action("list", self._list, "list runs, the newest first")
         add("name", nargs="?", metavar="WORKFLOW", help="only runs of this workflow")
         add("--status", choices=[state.value for state in WorkflowState])
         add("--limit", type=count, default=50, metavar="N", help="at most this number (50)")
         add("--json", action="store_true", help="print one JSON array")
-        add = add_subcommand(parsers, "show", self._show, "show a run and its steps").add_argument
+        add = action("show", self._show, "show a run and its steps")
         add("id", type=int, metavar="ID")
         add("--json", action="store_true", help="print one JSON object")
         for name, does, meaning in (
             ("cancel", self._cancel, "cancel runs; running steps are asked to stop"),
             ("retry", self._retry, "start failed steps again, and those skipped because of them"),
         ):
-            add = add_subcommand(parsers, name, does, meaning).add_argument
+            add = action(name, does, meaning)
             add("ids", nargs="+", type=int, metavar="ID")
             add("--reason", default="", help="stored, with your user name")
-        add = add_subcommand(
-            parsers, "skip", self._skip, "skip a step; those after it continue"
-        ).add_argument
+        add = action("skip", self._skip, "skip a step; those after it continue")
         add("id", type=int, metavar="ID")
         add("step", metavar="STEP")
         add("--reason", required=True, help="stored, with your user name")
-        add = add_subcommand(
-            parsers, "signal", self._signal, "send a step the data for which it waits"
-        ).add_argument
+        add = action("signal", self._signal, "send a step the data for which it waits")
         add("id", type=int, metavar="ID")
         add("step", metavar="STEP")
         add("--data", default="null", metavar="JSON", help="what the step gets (null)")
