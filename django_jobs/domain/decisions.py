@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any, assert_never
 
@@ -156,98 +157,76 @@ def _after_failure(
     error = failed.error
     failures = facts.failures + 1
     within_budget = failed.budget is None or failures < failed.budget
-
-    def fate(status: JobState, reason: str = "", delay: float | None = None) -> Decision:
-        return Decision(
-            status=status,
-            run=run,
-            failures=failures,
-            crashes=0,
-            delay=delay,
-            reason=reason,
-            error=error,
-        )
-
+    decision = partial(Decision, run=run, failures=failures, crashes=0, error=error)
     if facts.cancel_requested:
-        return fate(JobState.CANCELLED, "cancelled while running")
+        return decision(status=JobState.CANCELLED, reason="cancelled while running")
     if failed.final:
-        return fate(JobState.DEAD, f"not retried: {error.summary}")
+        return decision(status=JobState.DEAD, reason=f"not retried: {error.summary}")
     if facts.at_most_once and failed.max_attempts is None:
-        return fate(JobState.DEAD, f"{AT_MOST_ONCE}, and it failed: {error.summary}")
+        return decision(
+            status=JobState.DEAD, reason=f"{AT_MOST_ONCE}, and it failed: {error.summary}"
+        )
     if facts.down:
         # Behind the jobs that wait already: or one that fails for another cause would be the
         # first to try each time, and the breaker would never close.
-        return replace(
-            fate(JobState.BLOCKED, delay=0.0),
+        return decision(
+            status=JobState.BLOCKED,
+            delay=0.0,
             failures=facts.failures,
             error=error.noted(f"not counted: the breaker of {facts.down} is not closed"),
         )
     most = facts.max_attempts if failed.max_attempts is None else failed.max_attempts
     if failures >= most:
-        return fate(JobState.DEAD, f"failed {failures} of {most} times")
+        return decision(status=JobState.DEAD, reason=f"failed {failures} of {most} times")
     if not within_budget:
         budget = f"failed {failures} times, and the error budget of {error.type} is {failed.budget}"
-        return fate(JobState.DEAD, budget)
+        return decision(status=JobState.DEAD, reason=budget)
     if failed.retry_after is not None:
         by_handler = failed.max_attempts is not None
         delay = _bounded(failed.retry_after, LONGEST_SNOOZE if by_handler else LONGEST_RETRY_AFTER)
     else:
         delay = Backoff.from_json(facts.backoff).delay(failures, spread)
     if facts.expires_at is not None and now + delay >= facts.expires_at:
-        return fate(JobState.DEAD, TOO_LATE)
+        return decision(status=JobState.DEAD, reason=TOO_LATE)
     if facts.retry_until is not None and now + delay > facts.retry_until:
-        return fate(JobState.DEAD, WINDOW_OVER)
-    return replace(
-        fate(JobState.SCHEDULED, delay=delay), queue=failed.queue, priority=failed.priority
+        return decision(status=JobState.DEAD, reason=WINDOW_OVER)
+    return decision(
+        status=JobState.SCHEDULED, delay=delay, queue=failed.queue, priority=failed.priority
     )
 
 
 def _after_loss(facts: Facts, lost: Lost, now: float) -> Decision:
     crashes, reason = facts.crashes + 1, lost.reason
     error = ErrorReport.plain(CRASHED if lost.alone else "WorkerLost", reason)
-
-    def fate(status: JobState, why: str = "") -> Decision:
-        return Decision(
-            status=status,
-            run=RunState.LOST,
-            failures=facts.failures,
-            crashes=crashes,
-            reason=why,
-            error=error,
-        )
-
+    decision = partial(
+        Decision, run=RunState.LOST, failures=facts.failures, crashes=crashes, error=error
+    )
     if facts.cancel_requested:
-        return fate(JobState.CANCELLED, "cancelled while running")
+        return decision(status=JobState.CANCELLED, reason="cancelled while running")
     if crashes >= facts.max_crashes:
         times = "once" if crashes == 1 else f"{crashes} times"
-        return fate(JobState.DEAD, f"crashed {times}: {reason}")
+        return decision(status=JobState.DEAD, reason=f"crashed {times}: {reason}")
     if facts.at_most_once:
-        return fate(JobState.DEAD, f"{AT_MOST_ONCE}, and its outcome is unknown: {reason}")
+        return decision(
+            status=JobState.DEAD, reason=f"{AT_MOST_ONCE}, and its outcome is unknown: {reason}"
+        )
     if facts.retry_until is not None and now > facts.retry_until:
-        return fate(JobState.DEAD, WINDOW_OVER)
-    return fate(JobState.READY)
+        return decision(status=JobState.DEAD, reason=WINDOW_OVER)
+    return decision(status=JobState.READY)
 
 
 def _after_snooze(facts: Facts, snoozed: Snoozed, now: float) -> Decision:
     delay = _bounded(snoozed.seconds, LONGEST_SNOOZE)
     left = inf if facts.expires_at is None else facts.expires_at - now
-
-    def fate(status: JobState, why: str = "", delay: float | None = None) -> Decision:
-        return Decision(
-            status=status,
-            run=RunState.SNOOZED,
-            failures=facts.failures,
-            crashes=0,
-            delay=delay,
-            reason=why,
-            error=ErrorReport.plain("Snoozed", snoozed.reason) if snoozed.reason else None,
-        )
-
+    error = ErrorReport.plain("Snoozed", snoozed.reason) if snoozed.reason else None
+    decision = partial(
+        Decision, run=RunState.SNOOZED, failures=facts.failures, crashes=0, error=error
+    )
     if facts.cancel_requested:
-        return fate(JobState.CANCELLED, "cancelled while running")
+        return decision(status=JobState.CANCELLED, reason="cancelled while running")
     if snoozed.awaits is not None and left > 0:
         # Until its max_age at most, because the signal may arrive before.
-        return replace(fate(JobState.WAITING, delay=min(delay, left)), awaits=snoozed.awaits)
+        return decision(status=JobState.WAITING, delay=min(delay, left), awaits=snoozed.awaits)
     if delay >= left:
-        return fate(JobState.DEAD, TOO_LATE)
-    return fate(JobState.SCHEDULED, delay=delay)
+        return decision(status=JobState.DEAD, reason=TOO_LATE)
+    return decision(status=JobState.SCHEDULED, delay=delay)

@@ -21,14 +21,6 @@ def _cancel(ids: list[int], operation: BulkOperation, actor: Actor) -> Operation
     return job_operations.cancel(ids, actor=actor, reason=why)
 
 
-def _reprioritize(ids: list[int], operation: BulkOperation, actor: Actor) -> OperationResult:
-    return job_operations.reprioritize(ids, operation.arguments["priority"], actor=actor)
-
-
-def _run_now(ids: list[int], operation: BulkOperation, actor: Actor) -> OperationResult:
-    return job_operations.run_now(ids, actor=actor)
-
-
 def _replay(ids: list[int], operation: BulkOperation, actor: Actor) -> OperationResult:
     check = partial(fleet_problem, live_workers())
     by, reason = operation.actor_name, operation.reason
@@ -42,8 +34,10 @@ def _dismiss(ids: list[int], operation: BulkOperation, actor: Actor) -> Operatio
 
 EXECUTE: Mapping[str, Execute] = {
     BulkAction.CANCEL: _cancel,
-    BulkAction.REPRIORITIZE: _reprioritize,
-    BulkAction.RUN_NOW: _run_now,
+    BulkAction.REPRIORITIZE: lambda ids, operation, actor: job_operations.reprioritize(
+        ids, operation.arguments["priority"], actor=actor
+    ),
+    BulkAction.RUN_NOW: lambda ids, _, actor: job_operations.run_now(ids, actor=actor),
     BulkAction.REPLAY: _replay,
     BulkAction.DISMISS: _dismiss,
 }

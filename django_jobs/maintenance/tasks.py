@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -19,8 +20,11 @@ from ..lifecycle.operations import bulk, quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
 from ..models.database import database_time, jobs_connection
 from ..signals import queue_pressure_changed, worker_event
-from . import bulk_operations, quarantine
+from .bulk_operations import EVERY_SECONDS as BULK_SECONDS
+from .bulk_operations import run_chunk
 from .history import Partitions
+from .quarantine import Quarantining
+from .quarantine import asks as quarantining_asks
 from .retention import EVERY_SECONDS, Retention, prune_dead_letters
 from .run_totals import EVERY_SECONDS as FOLD_SECONDS
 from .run_totals import Folding
@@ -29,80 +33,28 @@ from .run_totals import Folding
 def maintenance_tasks() -> list[MaintenanceTask]:
     """New instances of all maintenance tasks. Each remembers where it stopped. ``SWEEP_SECONDS``
     bounds how late a job of a lost worker is taken over."""
-    sweep = conf().sweep_seconds
-    tasks = [
-        MaintenanceTask(
-            name="reaping", every=sweep, batch=reaping.BATCH, run_once=Reaping().run_once
-        ),
-        MaintenanceTask(
-            name="dead_letters",
-            every=EVERY_SECONDS,
-            batch=pruning.PAGE,
-            run_once=prune_dead_letters,
-        ),
-        MaintenanceTask(
-            name="retention", every=EVERY_SECONDS, batch=pruning.PAGE, run_once=Retention().run_once
-        ),
-        MaintenanceTask(
-            name="partitions", every=EVERY_SECONDS, batch=1, run_once=Partitions().run_once
-        ),
-        MaintenanceTask(
-            name="quarantining",
-            every=sweep,
-            batch=quarantines.PAGE,
-            run_once=quarantine.Quarantining().run_once,
-            asks=quarantine.asks(),
-        ),
-        MaintenanceTask(
-            name="cancels",
-            every=sweep,
-            batch=1,
-            run_once=workflows.finish_cancel,
-            asks=workflows.ANY_CANCEL,
-        ),
-        MaintenanceTask(
-            name="bulk_operations",
-            every=bulk_operations.EVERY_SECONDS,
-            batch=2,
-            run_once=bulk_operations.run_chunk,
-            asks=bulk.ANY_UNFINISHED,
-        ),
-        MaintenanceTask(
-            name="slots",
-            every=sweep,
-            batch=pausing.BATCH,
-            run_once=pausing.give_up_slots_of_closed,
-            asks=pausing.ANY_SLOT,
-        ),
-        MaintenanceTask(
-            name="pauses", every=sweep, batch=1_000, run_once=end_pauses, asks=pausing.ANY_ENDED
-        ),
-        MaintenanceTask(
-            name="pressure",
-            every=sweep,
-            batch=1_000,
-            run_once=watch_pressure,
-            asks=backlog.ANY_LIMITED,
-        ),
+    sweep, minute = conf().sweep_seconds, EVERY_SECONDS
+    rows: list[tuple[str, float, int, Callable[[], int], str]] = [
+        ("reaping", sweep, reaping.BATCH, Reaping().run_once, ""),
+        ("dead_letters", minute, pruning.PAGE, prune_dead_letters, ""),
+        ("retention", minute, pruning.PAGE, Retention().run_once, ""),
+        ("partitions", minute, 1, Partitions().run_once, ""),
+        ("quarantining", sweep, quarantines.PAGE, Quarantining().run_once, quarantining_asks()),
+        ("cancels", sweep, 1, workflows.finish_cancel, workflows.ANY_CANCEL),
+        ("bulk_operations", BULK_SECONDS, 2, run_chunk, bulk.ANY_UNFINISHED),
+        ("slots", sweep, pausing.BATCH, pausing.give_up_slots_of_closed, pausing.ANY_SLOT),
+        ("pauses", sweep, 1_000, end_pauses, pausing.ANY_ENDED),
+        ("pressure", sweep, 1_000, watch_pressure, backlog.ANY_LIMITED),
     ]
     if conf().totals:
-        fold, folding = run_totals.BATCH, Folding().run_once
-        tasks += [
-            MaintenanceTask(
-                name="totals",
-                every=FOLD_SECONDS,
-                batch=fold,
-                run_once=folding,
-                asks=run_totals.ANY_NEW,
-            ),
-            MaintenanceTask(
-                name="backlog_samples",
-                every=SAMPLE_SECONDS,
-                batch=1_000_000,
-                run_once=sample_backlogs,
-            ),
+        rows += [
+            ("totals", FOLD_SECONDS, run_totals.BATCH, Folding().run_once, run_totals.ANY_NEW),
+            ("backlog_samples", SAMPLE_SECONDS, 1_000_000, sample_backlogs, ""),
         ]
-    return tasks
+    return [
+        MaintenanceTask(name=name, every=every, batch=batch, run_once=run_once, asks=asks)
+        for name, every, batch, run_once, asks in rows
+    ]
 
 
 def end_pauses() -> int:

@@ -30,8 +30,8 @@ from .base import (
 BATCH = 500
 SELECTORS = ("queue", "type", "error", "error_code", "since")
 
-Operation = Callable[[list[int], str, str], OperationResult]
-"""Called with ids, who asked, and the reason."""
+Operation = Callable[..., OperationResult]
+"""Called with ids, and with who asks as ``by`` and the ``reason``."""
 
 
 def add_selectors(parser: ArgumentParser) -> None:
@@ -68,7 +68,7 @@ def operate(
     done = refused = 0
     for ids in _batches(chosen):
         with transaction.atomic(using=conf().database) if dry_run else nullcontext():
-            result = operation(ids, by, reason)
+            result = operation(ids, by=by, reason=reason)
             if dry_run:
                 transaction.set_rollback(True, using=conf().database)
         done += len(result.done)

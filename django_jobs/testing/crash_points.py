@@ -102,38 +102,28 @@ class Observer:
 
             @wraps(handler)
             async def observed_async(**payload: Any) -> Any:
-                self._begin()
-                try:
-                    result = await handler(**payload)
-                except BaseException as error:
-                    self._fail(error)
-                    raise
-                return self._end(result)
+                with self._running():
+                    return await handler(**payload)
 
             return observed_async
 
         @wraps(handler)
         def observed(**payload: Any) -> Any:
-            self._begin()
-            try:
-                result = handler(**payload)
-            except BaseException as error:
-                self._fail(error)
-                raise
-            return self._end(result)
+            with self._running():
+                return handler(**payload)
 
         return observed
 
-    def _begin(self) -> None:
+    @contextmanager
+    def _running(self) -> Iterator[None]:
         self.reach(BEFORE_HANDLER)
         self._is_running = True
-
-    def _fail(self, error: BaseException) -> None:
-        self._is_running = False
-        self.error = error
-
-    def _end(self, result: Any) -> Any:
-        self._is_running = False
+        try:
+            yield
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self._is_running = False
         self.raise_if_dead()
         self.reach(AFTER_EFFECT)
-        return result

@@ -78,8 +78,8 @@ def run_jobs(
             error = ended[-1].error
             if error is not None and not isinstance(error, OF_HANDLERS):
                 raise error
-            if check and (failed := _failed(ended[-1])):
-                raise JobFailed(failed) from error
+            if check and (run := _runs(ended[-1:])[0]).outcome in FAILED:
+                raise JobFailed(run) from error
             if len(ended) >= MOST_ATTEMPTS:
                 raise RuntimeError(
                     f"run_jobs() has made {MOST_ATTEMPTS:,} attempts, and jobs are still ready; "
@@ -130,11 +130,6 @@ def _jobs(
             return
 
 
-def _failed(ended: Ended) -> Run | None:
-    (run,) = _runs([ended])
-    return run if run.outcome in FAILED else None
-
-
 def _runs(ended: list[Ended]) -> list[Run]:
     rows = Run.objects.using(conf().database).filter(job__in={one.job.id for one in ended})
     known = {(run.job_id, run.attempt): run for run in rows.select_related("job")}
@@ -146,7 +141,8 @@ def _runs(ended: list[Ended]) -> list[Run]:
 def _unkept(job: ClaimedJob, settled: Settled | None) -> Run:
     """The run of a job whose retention keeps no row of it."""
     run = Run(job_id=job.id, attempt=job.attempt, worker_id=job.worker)
-    run.available_at, run.claimed_at = map(_moment, (job.available_at, job.claimed_at))
+    run.available_at = datetime.fromtimestamp(job.available_at, UTC)
+    run.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
     if settled is not None and settled.decision is not None:
         run.outcome = settled.decision.run
         ending = settled.ending
@@ -154,7 +150,3 @@ def _unkept(job: ClaimedJob, settled: Settled | None) -> Run:
         if ending.started is not None:
             run.started_at = run.finished_at - timedelta(seconds=ending.finished - ending.started)
     return run
-
-
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

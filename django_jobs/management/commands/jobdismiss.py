@@ -6,7 +6,6 @@ from argparse import ArgumentParser
 from typing import Any
 
 from ...lifecycle.operations.dead_letters import dismiss
-from ...lifecycle.operations.jobs import OperationResult
 from ..base import OperatorCommand
 from ..dead_jobs import add_selectors, operate
 
@@ -21,8 +20,4 @@ class Command(OperatorCommand):
         add_selectors(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        operate(self, _dismiss, options, ("dismiss", "Dismissed"))
-
-
-def _dismiss(ids: list[int], by: str, reason: str) -> OperationResult:
-    return dismiss(ids, by=by, reason=reason)
+        operate(self, dismiss, options, ("dismiss", "Dismissed"))

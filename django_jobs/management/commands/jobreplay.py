@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -11,7 +12,7 @@ from ...api import replay_problem
 from ...domain.replay_plan import ReplayPlan
 from ...exceptions import OperationRefused
 from ...lifecycle.operations import bulk
-from ...lifecycle.operations.jobs import OperationResult, replay
+from ...lifecycle.operations.jobs import replay
 from ..base import OperatorCommand, operator
 from ..dead_jobs import add_selectors, operate, terms_of
 
@@ -35,7 +36,8 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["plan"] is None:
-            return operate(self, _replay, options, ("replay", "Replayed"))
+            checked = partial(replay, check=replay_problem)
+            return operate(self, checked, options, ("replay", "Replayed"))
         plan, by = _plan(options["plan"]), f"{operator()} (jobreplay)"
         try:
             started = bulk.start(
@@ -55,7 +57,3 @@ def _plan(text: str) -> ReplayPlan:
         return ReplayPlan(first=first, then=then, rate=rate, most_failed=most_failed)
     except ValueError as error:
         raise CommandError(f"--plan takes four numbers such as 1,20,10,20: {error}") from None
-
-
-def _replay(ids: list[int], by: str, reason: str) -> OperationResult:
-    return replay(ids, check=replay_problem, by=by, reason=reason)

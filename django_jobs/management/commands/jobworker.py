@@ -91,7 +91,7 @@ class Command(OperatorCommand):
             raise SystemExit(Reloader(same_command(), self.stdout, options["parent"]).run())
         check_processes(**options)
         demand_no_transaction("jobworker")
-        level = _log_level(options["verbosity"])
+        level = {0: logging.WARNING, 1: logging.INFO}.get(options["verbosity"], logging.DEBUG)
         for_people = terminal.connect(level, options["log_format"])
         failpoints.install(os.environ)
         worker_options = chosen_options(**options)
@@ -109,7 +109,3 @@ class Command(OperatorCommand):
         code = tree(worker_options, tasks, Scheduling().look if fires else None).run()
         if code:
             raise SystemExit(code)
-
-
-def _log_level(verbosity: int) -> int:
-    return {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)

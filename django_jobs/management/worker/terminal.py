@@ -42,7 +42,8 @@ def connect(level: int, choice: str) -> bool:
     ``auto`` logs sentences at a terminal and if ``DEBUG`` is on. If the project's ``LOGGING`` has a
     handler for the logger ``django_jobs``, that handler is used instead.
     """
-    for_people = choice == "human" or (choice == "auto" and (_is_terminal() or settings.DEBUG))
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    for_people = choice == "human" or (choice == "auto" and (is_terminal or settings.DEBUG))
     formatter = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S") if for_people else None
     if choice == "json":
         formatter = logs.JsonFormatter()
@@ -117,7 +118,3 @@ def _show(level: int, text: str, *more: str) -> None:
         prefix = f"{logging.getLevelName(level)} " if level >= logging.WARNING else ""
         lines = [prefix + logs.printable(text), *(f"    {logs.printable(line)}" for line in more)]
         logs.logger.log(level, "%s", "\n".join(lines))
-
-
-def _is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
