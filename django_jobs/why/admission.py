@@ -17,7 +17,7 @@ from ..models import BreakerState, Job
 from ..models.job import QUARANTINED
 from ..models.resource import FADED
 from . import queue
-from .explanation import Gate, GateState, Ref, Text, Value, fill, plain
+from .explanation import Gate, GateState, Ref, Text, Value, fill, holding, plain
 from .facts import (
     MOST_IN_LINE,
     MOST_READ,
@@ -129,9 +129,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
         return
     if job.status == JobState.READY:
         yield Gate(
-            name="admission",
-            title=_("Admission"),
-            text=(_("it holds its slots of key, resources and tenant"),),
+            "admission", _("Admission"), (_("it holds its slots of key, resources and tenant"),)
         )
         return
     found = []
@@ -152,7 +150,7 @@ def _quarantine(job: Job, facts: Facts) -> Gate:
     title, row = _("Quarantine"), facts.row("quarantine")
     if row is None:
         text = fill(_("%(name)s is not quarantined"), name=job.job_type)
-        return Gate(name="quarantine", title=title, text=text)
+        return Gate("quarantine", title, text)
     since, link = moment(row["since"]), Ref("quarantine", row["id"], _("quarantined"))
     text = fill(
         _("its job type is %(quarantined)s since %(time)s by %(who)s"),
@@ -168,11 +166,10 @@ def _quarantine(job: Job, facts: Facts) -> Gate:
         blocked = _("No worker claims it: %(text)s.")
     else:
         blocked = _("A worker blocks it once it is ready: %(text)s.")
-    return Gate(
-        name="quarantine",
-        title=title,
-        state=GateState.HOLDS,
-        text=text,
+    return holding(
+        "quarantine",
+        title,
+        text,
         sentence=fill(blocked, text=text),
         phrase=_because(_("its job type is quarantined"), row["reason"]),
         lasting=True,
@@ -187,11 +184,10 @@ def _without_gates(job: Job) -> Gate:
 
 
 def _blocked(text: str, *, phrase: str = "", lasting: bool = True) -> Gate:
-    return Gate(
-        name="admission",
-        title=_("Admission"),
-        state=GateState.HOLDS,
-        text=(text,),
+    return holding(
+        "admission",
+        _("Admission"),
+        (text,),
         sentence=fill(_("Blocked: %(text)s."), text=text),
         phrase=phrase or text,
         lasting=lasting,
@@ -202,7 +198,7 @@ def _tenant(name: str, facts: Facts) -> Gate:
     title, row = _("Tenant"), facts.row("tenant")
     if row is None:
         text = fill(_("%(name)s has no row: weight 1, no limit"), name=name)
-        return Gate(name="tenant", title=title, text=text)
+        return Gate("tenant", title, text)
     link, limit = Ref("tenant", row["id"], row["name"]), row["max_concurrency"]
     if row["paused_at"] is not None:
         phrase = _("the tenant %(name)s is paused") % {"name": name}
@@ -219,14 +215,14 @@ def _tenant(name: str, facts: Facts) -> Gate:
             _("%(name)s has %(taken)s of %(limit)s, weight %(weight)s"),
             **{"name": link, "taken": row["taken"], "limit": limit, "weight": weight},
         )
-    return Gate(name="tenant", title=title, text=text)
+    return Gate("tenant", title, text)
 
 
 def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
     title = _("Resource")
     if row is None:
         text = fill(_("%(name)s has no row, and so no limit"), name=name)
-        return Gate(name="resource", title=title, text=text)
+        return Gate("resource", title, text)
     link, limit, taken = Ref("resource", row["id"], name), row["max_concurrency"], row["taken"]
     if row["paused_at"] is not None:
         phrase = _("the resource %(name)s is paused") % {"name": name}
@@ -253,7 +249,7 @@ def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
         text = fill(_("%(name)s has no limit; it has %(jobs)s"), name=link, jobs=jobs_text(taken))
     else:
         text = fill(_("%(name)s has %(taken)s of %(limit)s"), name=link, taken=taken, limit=limit)
-    return Gate(name="resource", title=title, text=text)
+    return Gate("resource", title, text)
 
 
 def _open_breaker(row: Row, link: Ref, facts: Facts) -> Text:
@@ -280,7 +276,7 @@ def _key(wanted: Gates, facts: Facts) -> Gate:
     }
     if row["taken"] < wanted.limit:
         template = _("%(key)s has %(taken)s of %(limit)s") if row["taken"] else _("%(key)s is free")
-        return Gate(name="key", title=title, text=fill(template, **values))
+        return Gate("key", title, fill(template, **values))
     if not facts.names_jobs:
         template = _("the concurrency key %(key)s (%(limit)s of %(limit)s taken)")
         return _waits("key", title, fill(template, **values), holders(row, facts))
@@ -307,29 +303,20 @@ def _turn(wanted: Gates, is_held: bool, facts: Facts) -> Gate:
         text = (_("the first of those with the same gates"),)
     if is_held:
         state = GateState.HOLDS if before else GateState.PASSED
-        return Gate(name="turn", title=title, state=state, text=text)
+        return Gate("turn", title, text, state=state)
     phrase = _("its turn")
     if wanted.tenant is not None:
         phrase = _("its turn among the tenants of queue %(name)s") % {"name": wanted.queue}
     sentence = fill(_("Waits for %(turn)s."), turn=phrase)
-    return Gate(
-        name="turn",
-        title=title,
-        state=GateState.HOLDS,
-        text=text,
-        sentence=sentence,
-        phrase=phrase,
-        momentary=True,
-    )
+    return holding("turn", title, text, sentence=sentence, phrase=phrase, momentary=True)
 
 
 def _paused(name: str, title: str, row: Row, named: Text, phrase: str, facts: Facts) -> Gate:
     text = pause_text(row, named, facts)
-    return Gate(
-        name=name,
-        title=title,
-        state=GateState.HOLDS,
-        text=text,
+    return holding(
+        name,
+        title,
+        text,
         sentence=fill(_("Waits: %(text)s."), text=text),
         phrase=_because(phrase, row["paused_reason"]),
         lasting=True,
@@ -344,11 +331,10 @@ def _waits(
     name: str, title: str, text: Text, by: Text = (), *, phrase: str = "", lasting: bool = False
 ) -> Gate:
     """A gate that holds, and the jobs that hold it."""
-    return Gate(
-        name=name,
-        title=title,
-        state=GateState.HOLDS,
-        text=fill("%(text)s: %(jobs)s", text=text, jobs=by) if by else text,
+    return holding(
+        name,
+        title,
+        fill("%(text)s: %(jobs)s", text=text, jobs=by) if by else text,
         sentence=fill(_("Waits for %(what)s."), what=text),
         phrase=phrase or plain(text),
         lasting=lasting,

@@ -11,7 +11,7 @@ from ..domain.states import JobState, RunState
 from ..domain.workflows import When
 from ..models import Job, RunOutcome, StepCondition
 from ..models.fields import DistantTime
-from .explanation import Gate, GateState, Ref, Text, Value, fill, joined, plain
+from .explanation import Gate, Ref, Text, Value, fill, holding, joined, plain
 from .facts import Facts, Row, clock, job_ref, moment, status_text
 
 MOST_STEPS = 4
@@ -87,7 +87,7 @@ def _due(job: Job, facts: Facts) -> Gate:
         )
         if job.status == JobState.SCHEDULED:
             text = (*text, _("; a worker makes it ready in the next moment"))
-        return Gate(name="due", title=title, text=text)
+        return Gate("due", title, text)
     if isinstance(at, DistantTime):
         values = {"time": at.text, "origin": _origin(job, facts)}
         text = fill(_("never: its due time is %(time)s; %(origin)s"), **values)
@@ -99,14 +99,7 @@ def _due(job: Job, facts: Facts) -> Gate:
     if sleep is not None and (until := moment(sleep["until"])) is not None:
         values = {"key": sleep["key"], "time": clock(until)}
         phrase = _("its sleep %(key)s, until %(time)s") % values
-    return Gate(
-        name="due",
-        title=title,
-        state=GateState.HOLDS,
-        text=text,
-        sentence=_next_attempt(job, text, facts),
-        phrase=phrase,
-    )
+    return holding("due", title, text, sentence=_next_attempt(job, text, facts), phrase=phrase)
 
 
 def _next_attempt(job: Job, text: Text, facts: Facts) -> Text:
@@ -165,18 +158,17 @@ def _expiry(job: Job, facts: Facts) -> Gate:
     at = job.expires_at
     assert at is not None
     if isinstance(at, DistantTime):
-        return Gate(name="expires", title=_("Expires"), text=(at.text,))
+        return Gate("expires", _("Expires"), (at.text,))
     if at > facts.now:
         values = {"age": facts.since(at), "time": clock(at)}
         text = fill(_("in %(age)s, at %(time)s, unless it has started by then"), **values)
-        return Gate(name="expires", title=_("Expires"), text=text)
+        return Gate("expires", _("Expires"), text)
     text = fill(_("%(age)s ago: the worker that takes it ends it without a run of its handler"),
                 age=facts.since(at))  # fmt: skip
-    return Gate(
-        name="expires",
-        title=_("Expires"),
-        state=GateState.HOLDS,
-        text=text,
+    return holding(
+        "expires",
+        _("Expires"),
+        text,
         sentence=fill(_("It expired %(text)s."), text=text),
         phrase=_("it has expired"),
     )
@@ -184,11 +176,10 @@ def _expiry(job: Job, facts: Facts) -> Gate:
 
 def _prerequisites(job: Job, facts: Facts) -> Gate:
     text, phrase = _prerequisite(job, facts)
-    return Gate(
-        name="prerequisites",
-        title=_("Prerequisites"),
-        state=GateState.HOLDS,
-        text=text,
+    return holding(
+        "prerequisites",
+        _("Prerequisites"),
+        text,
         sentence=fill(_("Waits for %(what)s."), what=text),
         phrase=phrase or plain(text),
         lasting=True,

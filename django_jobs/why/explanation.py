@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from ..separators import number_text
@@ -62,7 +63,7 @@ class GateState(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Gate:
     """One thing that may hold up a job. ``text`` says how it is, and by whom or what it is closed;
     ``details`` are lines below it.
@@ -75,6 +76,7 @@ class Gate:
     name: str
     title: str
     text: Text
+    _: KW_ONLY
     state: GateState = GateState.PASSED
     sentence: Text = ()
     phrase: str = ""
@@ -86,6 +88,10 @@ class Gate:
     def holds(self) -> bool:
         """Whether it holds up the job now."""
         return self.state == GateState.HOLDS
+
+
+holding = partial(Gate, state=GateState.HOLDS)
+"""A gate that holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

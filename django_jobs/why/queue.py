@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from ..domain.states import JobState
 from ..models import Job
-from .explanation import Gate, GateState, Ref, fill
+from .explanation import Gate, Ref, fill, holding
 from .facts import (
     MOST_BEFORE,
     MOST_READ,
@@ -57,7 +57,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
     link = Ref("queue", row["id"], row["name"])
     if row["paused_at"] is None:
         text = fill(_("%(name)s is not paused"), name=link)
-        yield Gate(name="queue", title=_("Queue"), text=text)
+        yield Gate("queue", _("Queue"), text)
     else:
         text = pause_text(row, fill(_("queue %(name)s"), name=link), facts)
         sentence = pause_text(row, fill(_("Queue %(name)s"), name=link), facts)
@@ -66,11 +66,10 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
 
 
 def _closed(title: str, text: tuple[str | Ref, ...], sentence: tuple[str | Ref, ...]) -> Gate:
-    return Gate(
-        name="queue",
-        title=title,
-        state=GateState.HOLDS,
-        text=text,
+    return holding(
+        "queue",
+        title,
+        text,
         sentence=sentence,
         phrase="".join(part if isinstance(part, str) else part.label for part in text),
         lasting=True,
@@ -80,20 +79,19 @@ def _closed(title: str, text: tuple[str | Ref, ...], sentence: tuple[str | Ref, 
 def _limit(row: Row, link: Ref, facts: Facts) -> Gate:
     title, limit, used = _("Limit"), row["max_concurrency"], facts.row("limit")
     if limit is None or used is None:
-        return Gate(name="limit", title=title, text=fill(_("%(name)s has none"), name=link))
+        return Gate("limit", title, fill(_("%(name)s has none"), name=link))
     values = {"taken": used["taken"], "limit": limit}
     text = fill(_("%(taken)s of %(limit)s slots"), **values)
     if used["taken"]:
         text = fill("%(text)s: %(jobs)s", text=text, jobs=holders(used, facts))
     if used["taken"] < limit:
-        return Gate(name="limit", title=title, text=text)
+        return Gate("limit", title, text)
     template = _("Waits for a free slot of queue %(name)s: its limit of %(limit)s is full.")
     phrase = _("the limit of queue %(name)s is full") % {"name": row["name"]}
-    return Gate(
-        name="limit",
-        title=title,
-        state=GateState.HOLDS,
-        text=text,
+    return holding(
+        "limit",
+        title,
+        text,
         sentence=fill(template, name=link, limit=limit),
         phrase=phrase,
         momentary=True,
@@ -116,7 +114,7 @@ def line(facts: Facts) -> Iterator[Gate]:
     count, more = before(facts)
     assert count is not None
     if not count:
-        yield Gate(name="before", title=_("Line"), text=(_("it is the next of its queue"),))
+        yield Gate("before", _("Line"), (_("it is the next of its queue"),))
         return
     text = fill(_("%(jobs)s before it"), jobs=jobs_text(count, more))
-    yield Gate(name="before", title=_("Line"), state=GateState.HOLDS, text=text, momentary=True)
+    yield holding("before", _("Line"), text, momentary=True)

@@ -13,7 +13,7 @@ from ..domain.states import JobState
 from ..models import Job, JobStatus, WorkerStatus
 from ..models.worker import IS_ALIVE
 from ..separators import localized, number_text
-from .explanation import Gate, GateState, Ref, Text, fill
+from .explanation import Gate, GateState, Ref, Text, fill, holding
 from .facts import Facts, Row, clock, moment
 
 WORKER = """
@@ -51,7 +51,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
             jobs=row["jobs"],
             slots=row["slots"],
         )
-        yield Gate(name="start", title=_("Start"), state=GateState.UNKNOWN, text=text)
+        yield Gate("start", _("Start"), text, state=GateState.UNKNOWN)
     if job.force_requested_at is not None:
         text = fill(
             _(
@@ -60,7 +60,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
             ),
             age=facts.since(job.force_requested_at),
         )
-        yield Gate(name="cancel", title=_("Cancel"), state=GateState.UNKNOWN, text=text)
+        yield Gate("cancel", _("Cancel"), text, state=GateState.UNKNOWN)
     elif job.cancel_requested_at is not None:
         text = fill(
             _(
@@ -69,7 +69,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
             ),
             age=facts.since(job.cancel_requested_at),
         )
-        yield Gate(name="cancel", title=_("Cancel"), state=GateState.UNKNOWN, text=text)
+        yield Gate("cancel", _("Cancel"), text, state=GateState.UNKNOWN)
 
 
 def running_sentence(job: Job, facts: Facts) -> Text:
@@ -119,7 +119,7 @@ def _lease(job: Job, facts: Facts) -> Gate:
             _("the lease of its worker %(worker)s expired %(age)s ago"), worker=_link(row), age=age
         )
     else:
-        return Gate(name="lease", title=title, text=_lasts(row, sweep, facts))
+        return Gate("lease", title, _lasts(row, sweep, facts))
     rescue: Text = (_("no live worker can take it over: start one"),)
     rescuers = facts.row("rescuers")
     if rescuers is not None and rescuers["workers"]:
@@ -128,11 +128,10 @@ def _lease(job: Job, facts: Facts) -> Gate:
     text = fill("%(trouble)s; %(rescue)s", trouble=trouble, rescue=rescue)
     first = trouble[0]
     upper = (first[:1].upper() + first[1:], *trouble[1:]) if isinstance(first, str) else trouble
-    return Gate(
-        name="lease",
-        title=title,
-        state=GateState.HOLDS,
-        text=text,
+    return holding(
+        "lease",
+        title,
+        text,
         sentence=fill("%(trouble)s; %(rescue)s.", trouble=upper, rescue=rescue),
         phrase="",
     )

@@ -14,7 +14,7 @@ from ..domain.states import JobState
 from ..models import Job
 from ..models.worker import IS_ALIVE
 from ..separators import number_text
-from .explanation import Gate, GateState, Ref, Text, Value, fill, joined, plain
+from .explanation import Gate, GateState, Ref, Text, Value, fill, holding, joined, plain
 from .facts import MOST_READ, Facts, Row, job_ref, moment
 
 MOST_WORKERS = 200
@@ -136,7 +136,7 @@ def _able(job: Job, facts: Facts) -> tuple[list[Row], Gate]:
         "%(workers)s serve %(queue)s, know %(job_type)s and read version %(version)s",
         len(able),
     )
-    return able, Gate(name="workers", title=_("Workers"), text=fill(template, **values))
+    return able, Gate("workers", _("Workers"), fill(template, **values))
 
 
 def _newest(row: Row) -> float:
@@ -149,11 +149,10 @@ def _newest(row: Row) -> float:
 
 
 def _none(text: str, more: Text = ()) -> Gate:
-    return Gate(
-        name="workers",
-        title=_("Workers"),
-        state=GateState.HOLDS,
-        text=fill("%(text)s: %(more)s", text=text, more=more) if more else (text,),
+    return holding(
+        "workers",
+        _("Workers"),
+        fill("%(text)s: %(more)s", text=text, more=more) if more else (text,),
         sentence=(text[:1].upper() + text[1:], "."),
         phrase=text,
         lasting=True,
@@ -272,14 +271,14 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
     if is_cut:
         unknown = _("more workers or jobs than are counted")
         return Gate(
-            name="threads",
-            title=title,
+            "threads",
+            title,
+            (unknown,),
             state=GateState.UNKNOWN,
-            text=(unknown,),
             sentence=fill(_("A thread may be free, or none: %(text)s."), text=unknown),
         )
     if taken < slots:
-        return Gate(name="threads", title=title, text=text)
+        return Gate("threads", title, text)
     with_what = joined(
         _kind(name, count, oldest[name], facts) for name, count in kinds.most_common(MOST_SHOWN)
     )
@@ -304,11 +303,10 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
             taken,
         )
         sentence = fill(endless, sentence=sentence, jobs=with_what)
-    return Gate(
-        name="threads",
-        title=title,
-        state=GateState.HOLDS,
-        text=fill("%(text)s: %(jobs)s", text=text, jobs=with_what),
+    return holding(
+        "threads",
+        title,
+        fill("%(text)s: %(jobs)s", text=text, jobs=with_what),
         details=tuple(lines[:MOST_SHOWN]) if len(able) > 1 else (),
         sentence=sentence,
         phrase=plain(fill(phrase, slots=slots)),
