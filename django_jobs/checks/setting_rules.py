@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
@@ -26,6 +26,13 @@ Problem = str | None
 Rule = Callable[[Any], Problem]
 
 
+class Option(NamedTuple):
+    """What a value has to be, and how to write one."""
+
+    rule: Rule
+    example: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Section:
     """A key of the setting that has a dict of options for each name. ``noun`` is what it names;
@@ -36,8 +43,7 @@ class Section:
     name: Rule
     name_example: str
     example: str
-    rules: Mapping[str, Rule]
-    examples: Mapping[str, str]
+    rules: Mapping[str, Option]
     needs: Mapping[str, str] = field(default_factory=dict)
     required: str = ""
     secret: str = ""
@@ -58,8 +64,26 @@ def count_below(limit: int) -> Rule:
     )
 
 
+def number(low: float, high: float, of: str = "") -> Rule:
+    return rule(
+        lambda value: is_number(value) and low <= value <= high,
+        f"not a number {of}from {low:,.10g} to {high:,.10g}",
+    )
+
+
 def queue_name(value: Any) -> Problem:
     return None if is_queue_name(value) else f"not {A_QUEUE_NAME}"
+
+
+def other_keys(value: Any, *known: str) -> Problem:
+    """What is wrong if it is no dict, or has other keys than those."""
+    if not isinstance(value, Mapping):
+        return "not a dict"
+    if unknown := value.keys() - set(known):
+        *more, last = [f'"{key}"' for key in known]
+        may_be = f"keys may be {', '.join(more)} and {last}" if more else f"key may be {last}"
+        return f"wrong (its {may_be}, not {', '.join(sorted(map(repr, unknown)))})"
+    return None
 
 
 def _retention(value: Any) -> Problem:
@@ -93,23 +117,16 @@ _issue_url = rule(
 
 
 def _history(value: Any) -> Problem:
-    if not isinstance(value, Mapping):
-        return "not a dict"
-    unknown = value.keys() - Conf().history
-    if unknown:
-        return f'wrong (its key may be "partition", not {", ".join(sorted(map(repr, unknown)))})'
+    if problem := other_keys(value, *Conf().history):
+        return problem
     if value.get("partition", Period.DAY) not in list(Period):
         return f'wrong ("partition" must be day, week or month, not {value["partition"]!r})'
     return None
 
 
 def _quarantine(value: Any) -> Problem:
-    if not isinstance(value, Mapping):
-        return "not a dict"
-    unknown = value.keys() - Conf().quarantine
-    if unknown:
-        names = ", ".join(sorted(map(repr, unknown)))
-        return f'wrong (its keys may be "crashes" and "seconds", not {names})'
+    if problem := other_keys(value, *Conf().quarantine):
+        return problem
     crashes, seconds = value.get("crashes"), value.get("seconds", 1)
     if crashes is not None and count_below(2**31)(crashes):
         must_be = f"a whole number from 1 to {2**31 - 1:,}, or None"
@@ -121,10 +138,8 @@ def _quarantine(value: Any) -> Problem:
 
 def _run_logs(value: Any) -> Problem:
     options = value if isinstance(value, Mapping) else {} if value is None else {"level": value}
-    unknown = options.keys() - RUN_LOGS
-    if unknown:
-        names = ", ".join(sorted(map(repr, unknown)))
-        return f'wrong (its keys may be "level", "lines" and "bytes", not {names})'
+    if problem := other_keys(options, *RUN_LOGS):
+        return problem
     level = options.get("level", "INFO")
     if isinstance(level, bool) or not (
         isinstance(level, int)
@@ -138,11 +153,8 @@ def _run_logs(value: Any) -> Problem:
 
 
 def _http(value: Any) -> Problem:
-    if not isinstance(value, Mapping):
-        return "not a dict"
-    if unknown := value.keys() - {"job_types", "authorize"}:
-        names = ", ".join(sorted(map(repr, unknown)))
-        return f'wrong (its keys may be "job_types" and "authorize", not {names})'
+    if problem := other_keys(value, "job_types", "authorize"):
+        return problem
     if problem := _texts(value.get("job_types", ())):
         return f'wrong ("job_types" is {problem})'
     return 'wrong ("authorize" is not text)' if _text(value.get("authorize") or "") else None
@@ -204,6 +216,10 @@ def _alert_on(value: Any) -> Problem:
 _seconds = rule(
     lambda value: is_number(value) and 0 < value < 1e9, "not a positive number below 1,000,000,000"
 )
+_timeout = rule(
+    lambda value: is_number(value) and 0 < value <= LONGEST_TIMEOUT,
+    f"not a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
+)
 _text = rule(lambda value: isinstance(value, str), "not text")
 _token = rule(
     # A file that it is read from ends with a line break, and no header of a request does.
@@ -218,131 +234,106 @@ _texts = rule(
     "not a list of text",
 )
 _mapping = rule(lambda value: isinstance(value, Mapping), "not a dict")
+_is_bool = rule(lambda value: isinstance(value, bool), "not True or False")
 
-RULES: dict[str, Rule] = {
-    "DATABASE": _text,
-    **dict.fromkeys(("QUEUES", "RESOURCES", "TENANTS", "ALERTS"), _mapping),
-    **dict.fromkeys(("LEASE_SECONDS", "POLL_SECONDS", "SWEEP_SECONDS"), _seconds),
-    **dict.fromkeys(
-        ("HEARTBEAT_SECONDS", "ADMIN_STATEMENT_TIMEOUT"),
-        lambda value: None if value is None else _seconds(value),
-    ),
-    "MAX_PAYLOAD_BYTES": count_below(2**28),
-    "MAX_RESULT_BYTES": count_below(2**28),
-    "CODE_VERSION": rule(
-        lambda value: isinstance(value, str) and len(value) <= 100,
-        "not text of at most 100 characters",
-    ),
-    "METRICS_TOKEN": _token,
-    "ISSUE_URL": _issue_url,
-    "RETENTION": _retention_of_all,
-    "HISTORY": _history,
-    "CANCEL_GRACE_SECONDS": rule(
-        lambda value: is_number(value) and 0 <= value < 1e9,
-        "not a number of seconds from 0 to 1,000,000,000",
-    ),
-    "QUARANTINE": _quarantine,
-    "RUN_LOGS": _run_logs,
-    "HTTP": _http,
-    **dict.fromkeys(
-        (
-            *("SCHEDULES", "TOTALS", "RUNSERVER", "IMMEDIATE", "CHECK_ANNOTATIONS"),
-            *("RUN_COST", "COUNT_QUERIES"),
-        ),
-        rule(lambda value: isinstance(value, bool), "not True or False"),
-    ),
-    "REDACT_KEYS": _texts,
-    "LINKS": _links,
-    "ADMIN_SCOPE": _text,
-    "HOOKS": rule(
-        lambda value: isinstance(value, list | tuple) and _texts(value) is None,
-        "not a list of dotted paths",
-    ),
-}
-QUEUE_RULES: dict[str, Rule] = {
-    "max_concurrency": count_below(2**31),
-    "max_backlog": count_below(2**31),
-    "on_full": rule(lambda value: value in OnFull.values, 'not "raise" or "drop_lowest"'),
-    "strict": rule(lambda value: isinstance(value, bool), "not True or False"),
-    "priority_weight": rule(
-        lambda value: is_number(value) and 0 <= value <= STRICT_WEIGHT,
-        f"not a number from 0 to {STRICT_WEIGHT:,.0f}",
-    ),
-    "max_attempts": count_below(2**15),
-    "backoff": _backoff,
-    "timeout": rule(
-        lambda value: is_number(value) and 0 < value <= LONGEST_TIMEOUT,
-        f"not a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
-    ),
-    "retention": _retention,
-    "slo_seconds": rule(
-        lambda value: is_number(value) and 0 < value <= LONGEST_TIMEOUT,
-        f"not a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
-    ),
-    "slo_target": rule(
-        lambda value: is_number(value) and 0.01 <= value <= 0.99999,
-        "not a number from 0.01 to 0.99999",
-    ),
-}
+
+def _seconds_or_none(value: Any) -> Problem:
+    return None if value is None else _seconds(value)
+
 
 RETENTION_EXAMPLE = (
     '{"succeeded": "7d", "cancelled": None, "dead": {"age": "180d", "number": 10_000}}, '
     "where None keeps jobs forever"
 )
-EXAMPLES = {
-    "DATABASE": '"default"',
-    "QUEUES": '{"default": {}, "emails": {"max_concurrency": 20}}',
-    "RESOURCES": '{"stripe": {"max_concurrency": 10, "rate": "50/s"}}',
-    "TENANTS": '{"acme": {"weight": 3}}',
-    "ALERTS": '{"ops": {"to": "mailto:ops@example.com"}}',
-    "LEASE_SECONDS": "30, a number of seconds",
-    "HEARTBEAT_SECONDS": "7.5, a number of seconds, or leave it out",
-    "ADMIN_STATEMENT_TIMEOUT": "3, a number of seconds, or None for no limit",
-    "POLL_SECONDS": "1, a number of seconds",
-    "SWEEP_SECONDS": "5, a number of seconds",
-    "MAX_PAYLOAD_BYTES": "1_048_576, a number of bytes",
-    "MAX_RESULT_BYTES": "1_048_576, a number of bytes",
-    "CODE_VERSION": '"2026.11"',
-    "METRICS_TOKEN": 'env("METRICS_TOKEN"), a long random text',
-    "ISSUE_URL": '"https://github.com/acme/shop/issues/new?title={title}&body={body}"',
-    "RETENTION": RETENTION_EXAMPLE,
-    "HISTORY": '{"partition": "day"}, or "week" or "month"',
-    "CANCEL_GRACE_SECONDS": "5, a number of seconds",
-    "QUARANTINE": '{"crashes": 10, "seconds": 600}, or {"crashes": None} to quarantine none',
-    "RUNSERVER": "True in development",
-    "IMMEDIATE": "True in the settings of tests or of development",
-    "SCHEDULES": "True, or False on workers that fire no schedules",
-    "TOTALS": "True, or False where nobody reads metrics",
-    "CHECK_ANNOTATIONS": "True, or False",
-    "RUN_COST": "True, or False",
-    "COUNT_QUERIES": "True, or False",
-    "RUN_LOGS": '"INFO", or {"level": "INFO", "lines": 200, "bytes": 65_536}',
-    "HTTP": '{"job_types": ["shop.send_report"]}',
-    "REDACT_KEYS": '["password", "token"]',
-    "ADMIN_SCOPE": '"mysite.jobs.scope"',
-    "LINKS": '[{"label": "Logs", "url": "https://logs.example.com/?job={job_id}"}]',
-    "HOOKS": '["mysite.hooks.locale", "mysite.hooks.tenant"]',
-}
-QUEUE_EXAMPLES = {
-    "max_concurrency": "20, or leave it out for no limit",
-    "max_backlog": "100_000, or leave it out for no limit",
-    "on_full": '"drop_lowest", or leave it out to refuse new jobs',
-    "strict": "True",
-    "priority_weight": "60, the seconds of waiting that one point of priority is worth",
-    "max_attempts": "5",
-    "backoff": "Backoff.fixed(5) or Backoff.exponential(base=2), from django_jobs import Backoff",
-    "timeout": "30, a number of seconds, or leave it out for no limit",
-    "retention": RETENTION_EXAMPLE,
-    "slo_seconds": "30, a number of seconds, or leave it out for no objective",
-    "slo_target": "0.99, the share of the jobs that should start in time",
+RULES: dict[str, Option] = {
+    "DATABASE": Option(_text, '"default"'),
+    "QUEUES": Option(_mapping, '{"default": {}, "emails": {"max_concurrency": 20}}'),
+    "RESOURCES": Option(_mapping, '{"stripe": {"max_concurrency": 10, "rate": "50/s"}}'),
+    "TENANTS": Option(_mapping, '{"acme": {"weight": 3}}'),
+    "ALERTS": Option(_mapping, '{"ops": {"to": "mailto:ops@example.com"}}'),
+    "LEASE_SECONDS": Option(_seconds, "30, a number of seconds"),
+    "POLL_SECONDS": Option(_seconds, "1, a number of seconds"),
+    "SWEEP_SECONDS": Option(_seconds, "5, a number of seconds"),
+    "HEARTBEAT_SECONDS": Option(_seconds_or_none, "7.5, a number of seconds, or leave it out"),
+    "ADMIN_STATEMENT_TIMEOUT": Option(
+        _seconds_or_none, "3, a number of seconds, or None for no limit"
+    ),
+    "MAX_PAYLOAD_BYTES": Option(count_below(2**28), "1_048_576, a number of bytes"),
+    "MAX_RESULT_BYTES": Option(count_below(2**28), "1_048_576, a number of bytes"),
+    "CODE_VERSION": Option(
+        rule(
+            lambda value: isinstance(value, str) and len(value) <= 100,
+            "not text of at most 100 characters",
+        ),
+        '"2026.11"',
+    ),
+    "METRICS_TOKEN": Option(_token, 'env("METRICS_TOKEN"), a long random text'),
+    "ISSUE_URL": Option(
+        _issue_url, '"https://github.com/acme/shop/issues/new?title={title}&body={body}"'
+    ),
+    "RETENTION": Option(_retention_of_all, RETENTION_EXAMPLE),
+    "HISTORY": Option(_history, '{"partition": "day"}, or "week" or "month"'),
+    "CANCEL_GRACE_SECONDS": Option(
+        rule(
+            lambda value: is_number(value) and 0 <= value < 1e9,
+            "not a number of seconds from 0 to 1,000,000,000",
+        ),
+        "5, a number of seconds",
+    ),
+    "QUARANTINE": Option(
+        _quarantine, '{"crashes": 10, "seconds": 600}, or {"crashes": None} to quarantine none'
+    ),
+    "RUN_LOGS": Option(_run_logs, '"INFO", or {"level": "INFO", "lines": 200, "bytes": 65_536}'),
+    "HTTP": Option(_http, '{"job_types": ["shop.send_report"]}'),
+    "SCHEDULES": Option(_is_bool, "True, or False on workers that fire no schedules"),
+    "TOTALS": Option(_is_bool, "True, or False where nobody reads metrics"),
+    "RUNSERVER": Option(_is_bool, "True in development"),
+    "IMMEDIATE": Option(_is_bool, "True in the settings of tests or of development"),
+    "CHECK_ANNOTATIONS": Option(_is_bool, "True, or False"),
+    "RUN_COST": Option(_is_bool, "True, or False"),
+    "COUNT_QUERIES": Option(_is_bool, "True, or False"),
+    "REDACT_KEYS": Option(_texts, '["password", "token"]'),
+    "LINKS": Option(_links, '[{"label": "Logs", "url": "https://logs.example.com/?job={job_id}"}]'),
+    "ADMIN_SCOPE": Option(_text, '"mysite.jobs.scope"'),
+    "HOOKS": Option(
+        rule(
+            lambda value: isinstance(value, list | tuple) and _texts(value) is None,
+            "not a list of dotted paths",
+        ),
+        '["mysite.hooks.locale", "mysite.hooks.tenant"]',
+    ),
 }
 QUEUES = Section(
     noun="queue",
     name=queue_name,
     name_example='"emails"',
     example='{"max_concurrency": 20}, or {} for a queue without options',
-    rules=QUEUE_RULES,
-    examples=QUEUE_EXAMPLES,
+    rules={
+        "max_concurrency": Option(count_below(2**31), "20, or leave it out for no limit"),
+        "max_backlog": Option(count_below(2**31), "100_000, or leave it out for no limit"),
+        "on_full": Option(
+            rule(lambda value: value in OnFull.values, 'not "raise" or "drop_lowest"'),
+            '"drop_lowest", or leave it out to refuse new jobs',
+        ),
+        "strict": Option(_is_bool, "True"),
+        "priority_weight": Option(
+            number(0, STRICT_WEIGHT),
+            "60, the seconds of waiting that one point of priority is worth",
+        ),
+        "max_attempts": Option(count_below(2**15), "5"),
+        "backoff": Option(
+            _backoff,
+            "Backoff.fixed(5) or Backoff.exponential(base=2), from django_jobs import Backoff",
+        ),
+        "timeout": Option(_timeout, "30, a number of seconds, or leave it out for no limit"),
+        "retention": Option(_retention, RETENTION_EXAMPLE),
+        "slo_seconds": Option(
+            _timeout, "30, a number of seconds, or leave it out for no objective"
+        ),
+        "slo_target": Option(
+            number(0.01, 0.99999), "0.99, the share of the jobs that should start in time"
+        ),
+    },
 )
 ALERTS = Section(
     noun="alert",
@@ -352,11 +343,13 @@ ALERTS = Section(
     ),
     name_example='"ops"',
     example='{"to": "mailto:ops@example.com"}',
-    rules={"to": _alert_to, "on": _alert_on, "at_most_per_hour": count_below(3_601)},
-    examples={
-        "to": '"mailto:ops@example.com", "https://hooks.example.com/…" or "mysite.alerts.send"',
-        "on": f"({', '.join(map(repr, HOLD_SECONDS))}), or leave it out for all",
-        "at_most_per_hour": "20, a number of messages",
+    rules={
+        "to": Option(
+            _alert_to,
+            '"mailto:ops@example.com", "https://hooks.example.com/…" or "mysite.alerts.send"',
+        ),
+        "on": Option(_alert_on, f"({', '.join(map(repr, HOLD_SECONDS))}), or leave it out for all"),
+        "at_most_per_hour": Option(count_below(3_601), "20, a number of messages"),
     },
     required="to",
     secret="to",  # noqa: S106 — the name of an option

@@ -31,7 +31,7 @@ from ..domain.hints import did_you_mean
 from ..domain.payload import a_kind
 from ..models import Job
 from . import limit_rules, setting_rules
-from .setting_rules import EXAMPLES, RULES, Section
+from .setting_rules import RULES, Section
 
 OLDEST_POSTGRESQL = 15
 SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
@@ -252,10 +252,10 @@ def _unnamed(
 
 
 def _bad_values(setting: Mapping[str, Any]) -> Iterator[CheckMessage]:
-    for key, rule in RULES.items():
+    for key, (rule, example) in RULES.items():
         if key in setting and (problem := rule(setting[key])):
             value = "(a secret)" if key in SECRET else repr(setting[key])
-            yield _bad_value(_lookup(key), value, problem, EXAMPLES[key])
+            yield _bad_value(_lookup(key), value, problem, example)
     for key, section in SECTIONS.items():
         if isinstance(named := setting.get(key), Mapping):
             for name, options in named.items():
@@ -275,7 +275,7 @@ def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterato
         problem = f'without a "{section.required}"'
         yield _bad_value(where, repr(sorted(map(str, options))), problem, section.example)
     yield from _unknown(options, section.rules, where)
-    for option, rule in section.rules.items():
+    for option, (rule, example) in section.rules.items():
         value = options.get(option)
         if value is None:
             continue
@@ -284,9 +284,8 @@ def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterato
         if problem is None and needed is not None and options.get(needed) is None:
             problem = f'wrong (it needs a "{needed}")'
         if problem:
-            place, example = _lookup(key, name, option), section.examples[option]
             text = "(a secret)" if option == section.secret else repr(value)
-            yield _bad_value(place, text, problem, example)
+            yield _bad_value(_lookup(key, name, option), text, problem, example)
 
 
 def _lookup(*keys: Any) -> str:

@@ -27,9 +27,9 @@ SECONDS = '"seconds" must be a positive number below 1,000,000,000, not '
 def test_an_invalid_quarantine_setting_is_reported_with_the_valid_form(
     value: Any, expected: str
 ) -> None:
-    assert RULES["QUARANTINE"](value) == f"wrong ({expected})"
+    assert RULES["QUARANTINE"].rule(value) == f"wrong ({expected})"
 
 
 @pytest.mark.parametrize("value", [{}, {"crashes": None}, {"crashes": 1, "seconds": 0.5}])
 def test_a_valid_quarantine_setting_is_not_reported(value: Any) -> None:
-    assert RULES["QUARANTINE"](value) is None
+    assert RULES["QUARANTINE"].rule(value) is None
