@@ -71,9 +71,9 @@ DJANGO_JOBS = {
     # What the workers run. A project gives a commit, which its deploy knows.
     "CODE_VERSION": env.str("CODE_VERSION", default=__version__),
     "QUEUES": {
-        "default": {},
-        "index": {},
-        "webhooks": {"max_concurrency": 4},
-        "shop": {},
+        "default": {"timeout": 300},
+        "index": {"timeout": 300},
+        "webhooks": {"max_concurrency": 4, "timeout": 60},
+        "shop": {"timeout": 300},
     },
 }

@@ -52,7 +52,7 @@ BUDGETS = {
     "admin": 16_392,
     "api": 4_705,
     "backend": 1_073,
-    "checks": 993,
+    "checks": 1_022,
     "contrib": 4_574,
     "doctor": 2_664,
     "domain": 5_130,

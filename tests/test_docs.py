@@ -164,7 +164,7 @@ def test_the_defaults_in_the_settings_page_are_the_defaults() -> None:
 def test_every_check_is_documented_and_nothing_else() -> None:
     files = [*(PACKAGE / "checks").glob("*.py"), PACKAGE / "backend" / "jobs_backend.py"]
     source = "".join(path.read_text() for path in files)
-    given = {f"django_jobs.{number}" for number in re.findall(r"\b[EW]\d{3}\b", source)}
+    given = {f"django_jobs.{number}" for number in re.findall(r"\b[EIW]\d{3}\b", source)}
     assert given
     assert set(code_in_first_cells(page("reference/checks.md"))) == given
 

@@ -14,6 +14,7 @@ CHECKS = {
     "settings.check_time_zone": [TAG],
     "settings.check_job_types": [TAG],
     "settings.check_immediate": [TAG],
+    "settings.check_timeouts": [TAG],
     "settings.check_server": [Tags.database],
     "project.check_console": [TAG],
     "project.check_schedules": [TAG],
@@ -23,7 +24,7 @@ CHECKS = {
     "project.check_definitions": [Tags.database],
 }
 """Each check with its tags."""
-OF_A_DEPLOYMENT = {"settings.check_immediate"}
+OF_A_DEPLOYMENT = {"settings.check_immediate", "settings.check_timeouts"}
 """Those of ``check --deploy`` alone."""
 
 

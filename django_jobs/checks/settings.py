@@ -6,6 +6,7 @@ E003 lease too short     E008 no such database       W001 queue in use not confi
 E004 USE_TZ off          E009 PostgreSQL older than 15 (database check)
 E019 hook cannot be used E020 routers forbid tables  W002 resource of a handler not configured
                          W005 IMMEDIATE on (--deploy) W004 routers read them elsewhere
+                         I001 no time-out (--deploy)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage, Error, Info, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 from django.db.backends.utils import CursorWrapper
@@ -36,6 +37,7 @@ from .setting_rules import RULES, Section
 OLDEST_POSTGRESQL = 15
 SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
 BEATS_PER_LEASE = 3
+MOST_NAMED = 10
 SECRET = {"METRICS_TOKEN", "ALERTS"}
 """What no message shows."""
 Users = defaultdict[str, list[str]]
@@ -85,6 +87,32 @@ def check_immediate(**kwargs: Any) -> list[CheckMessage]:
     text = f"{_lookup('IMMEDIATE')} is on: each request waits for its jobs, and no worker is woken."
     hint = "Leave it out of the settings for production, and run jobworker."
     return [Warning(text, hint=hint, id=_id("W005"))]
+
+
+def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
+    """Name the job types of the project without a time-out, with ``check --deploy``: a handler of
+    them that hangs keeps its thread."""
+    if any(message.is_serious() for message in check_settings()):
+        return []
+    limited = {name for name, options in conf().queues.items() if options.get("timeout")}
+    names = [
+        name
+        for name, one in ((name, registry.get(name)) for name in sorted(registry.names()))
+        if not (one.timeout or one.silence_timeout or one.queue in limited)
+        and not one.handler.__module__.startswith("django_jobs.")
+    ]
+    if not names:
+        return []
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return [
+        Info(
+            f"No time-out ends a handler that hangs of: {', '.join(names[:MOST_NAMED])}{more}.",
+            hint='Write @job(timeout=60), or "timeout" on its queue in '
+            f"{_lookup('QUEUES')}. If the queue has one in the admin, or they may take any time, "
+            f"add {_id('I001')!r} to SILENCED_SYSTEM_CHECKS.",
+            id=_id("I001"),
+        )
+    ]
 
 
 def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:

@@ -33,6 +33,11 @@ def queues(**options: Any) -> dict[str, Any]:
     return {**{name: {} for name in named}, "default": {}, **options}
 
 
+def everything() -> list[CheckMessage]:
+    """What ``check --deploy`` says."""
+    return run_checks(tags=[TAG], include_deployment_checks=True)
+
+
 def ids(messages: list[CheckMessage]) -> list[str]:
     return [str(message.id).removeprefix("django_jobs.") for message in messages]
 
@@ -121,9 +126,29 @@ def test_time_zones_are_needed(settings: Settings) -> None:
     assert ids([only(found(settings))]) == ["E004"]
 
 
+def test_a_job_type_without_a_time_out_is_named_where_it_is_deployed(settings: Settings) -> None:
+    def named() -> str:
+        return "".join(one.msg for one in everything() if one.id == "django_jobs.I001")
+
+    def patient() -> None: ...
+
+    queue, quick = "of_checks", {"timeout": 5}
+    with declared(patient, name="aa.patient", queue=queue):
+        assert found(settings) == []
+        assert "aa.patient" in named()
+        found(settings, QUEUES=queues(**{queue: quick}))
+        assert "aa.patient" not in named()
+    for limit in (quick, {"silence_timeout": 5}):
+        with declared(patient, name="aa.patient", queue=queue, **limit):
+            found(settings)
+            assert "aa.patient" not in named()
+    settings.DJANGO_JOBS = {"QUEUES": dict.fromkeys(queues(), quick)}
+    assert not named()
+
+
 def test_running_at_once_is_reported_where_it_is_deployed(settings: Settings) -> None:
     def deployed() -> list[CheckMessage]:
-        return run_checks(tags=[TAG], include_deployment_checks=True)
+        return [one for one in everything() if one.id != f"{TAG}.I001"]
 
     assert (found(settings), deployed()) == ([], [])
     assert found(settings, IMMEDIATE=True) == []

@@ -246,7 +246,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
     @admin.display(description=_("time-out"))
     def timeout_text(self, job: Any) -> str:
-        return NOTHING if job.timeout is None else f"{number_text(job.timeout, ',g')} s"
+        return str(_("none")) if job.timeout is None else f"{number_text(job.timeout, ',g')} s"
 
     @admin.display(description=_("backoff"))
     def backoff_text(self, job: Any) -> str:
@@ -300,7 +300,7 @@ def empty_facts(job: Any) -> set[str]:
         "force_requested": job.force_requested_at,
         "failures_of": job.failures or (is_retried and not job.is_final),
         "replays": job.replays,
-        "timeout_text": job.timeout,
+        "timeout_text": job.timeout or not job.is_final,
         "backoff_text": is_retried and not job.is_final,
         "delivery_text": job.at_most_once,
     }

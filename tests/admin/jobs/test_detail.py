@@ -79,6 +79,13 @@ def test_the_sentence_of_a_running_job_says_since_when_where_and_until_when(page
     assert f'<a href="{change_url(Worker, held.worker)}">carol' in text
 
 
+def test_a_job_that_nothing_ends_says_so_until_it_has_ended(page: Page) -> None:
+    held = enqueue_and_claim()
+    assert "time-out: none" in of(page, held.id).lower()
+    settle_one(held, Succeeded())
+    assert "time-out" not in of(page, held.id).lower()
+
+
 @pytest.mark.parametrize("timeout", ["'Infinity'", "'NaN'", "1e300", "-1"])
 def test_a_time_limit_that_can_never_be_is_none(page: Page, timeout: str) -> None:
     held = enqueue_and_claim()
@@ -128,7 +135,7 @@ def test_the_error_of_an_earlier_attempt_stays_in_the_timeline_of_a_success(page
 def test_empty_facts_are_not_shown_and_internals_are_folded(page: Page) -> None:
     text = page.text(change_url(Job, add.enqueue(1).pk))
     facts, _, internals = words(text).partition("Internals")
-    names = "Reason Started Finished Expires Idempotency Time-out Result Headers Priority Replays"
+    names = "Reason Started Finished Expires Idempotency Result Headers Priority Replays"
     for name in names.split():
         assert f"{name}:" not in facts, name
     assert ": -" not in facts
