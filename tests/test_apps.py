@@ -82,10 +82,10 @@ CONSOLE = ("django.contrib.admin", "django.contrib.sessions", "django.contrib.me
 @pytest.mark.parametrize(
     "apps, most, unused",
     [
-        ((), 87, ("admin", "checks.", "contrib.", "http", "metrics", "worker.context", "croniter")),
+        ((), 85, ("admin", "checks.", "contrib.", "http", "metrics", "worker.context", "croniter")),
         (
             CONSOLE,
-            195,
+            193,
             ("checks.", "doctor", "http", "metrics.gauges", "why", "worker.context", "croniter"),
         ),
     ],

@@ -1,17 +1,25 @@
-"""Fires due schedules. All workers may do so at once."""
+"""Fires due schedules. All workers may do so at once. One that fails does not stop the others."""
 
 from __future__ import annotations
 
 import logging
+import random
 import time
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from django.db import Error, transaction
+from django.db import (
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    transaction,
+)
 
 from .. import registry
 from ..api.schedules import Requests
@@ -22,13 +30,15 @@ from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
 from ..domain.schedules import Admission, Overlap, TickState, admit
 from ..exceptions import HookError, QueueFull
+from ..lifecycle.bulk_insert import RowsDropped
+from ..lifecycle.history import WAIT_A_MOMENT
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.schedules import due as due_schedules
-from ..lifecycle.schedules import due as schedule_errors
 from ..lifecycle.schedules.firing import NewTick, advance, write_ticks
 from ..lifecycle.schedules.waiting import start_next_waiting
 from ..models import Schedule
-from .schedule_batches import emit_after_commit, mark_error, work_on
+from ..models.database import execute, is_blocked
+from ..signals import worker_event
 
 BATCH = 500
 """Schedules that one transaction fires."""
@@ -69,7 +79,7 @@ class Scheduling:
         """
         versions = registry.versions()
         if not self._retried:
-            schedule_errors.retry_errors(list(versions))
+            due_schedules.retry_errors(list(versions))
             self._retried = True
         done = 0
         left: list[Exception] = []
@@ -202,7 +212,7 @@ class _Batch:
             job_operations.cancel(replaced, reason=reason, wait=False)
         advance(self.moves, made)
         for schedule, reason in self.dying.items():
-            name = schedule_errors.pause_of_itself(schedule, reason)
+            name = due_schedules.pause_of_itself(schedule, reason)
             emit_after_commit("schedule_paused", logging.WARNING, name, reason)
         for schedule, reason in self.errors.items():
             mark_error(schedule, reason)
@@ -307,3 +317,67 @@ def _jitter(schedule: Schedule, due: datetime) -> float:
         return 0.0
     share = zlib.crc32(f"{schedule.pk}/{due.isoformat()}".encode()) / 2**32
     return share * schedule.jitter_seconds
+
+
+PARTING_SECONDS = 1.0
+"""How long a batch in which a schedule fails is parted. What is left then is still due."""
+
+Work = Callable[[Sequence[Schedule]], None]
+
+
+def work_on(take: Callable[[], list[int]], work: Work, left: list[Exception]) -> int:
+    """Lock a batch and process it in one transaction; return its size. Adds to ``left`` why some of
+    it was left as it is."""
+    with transaction.atomic(using=conf().database):
+        taken = take()
+        if taken:
+            execute(WAIT_A_MOMENT, {})
+            _do(taken, work, left, time.monotonic() + PARTING_SECONDS)
+    return len(taken)
+
+
+def _do(ids: Sequence[int], work: Work, left: list[Exception], until: float) -> None:
+    """Process a batch. If it cannot be read or written as a whole, process its halves, so that a
+    schedule that fails alone does not stop the others. It is marked with an error, or ``left`` if
+    the cause is another one than its values, such as a lock of another session or a trigger."""
+    try:
+        with transaction.atomic(using=conf().database):
+            work(due_schedules.read(ids))
+    except Exception as refusal:
+        blocker = None if isinstance(refusal, DataError | IntegrityError) else refusal
+        if not isinstance(blocker, Error | RowsDropped):
+            blocker = None
+        elif _is_of_all(blocker):
+            raise
+        if blocker is not None and (len(ids) == 1 or time.monotonic() > until):
+            left.append(blocker)
+        elif len(ids) == 1:
+            mark_error(ids[0], ErrorReport.of(refusal).summary)
+        else:
+            middle = len(ids) // 2
+            halves = [ids[:middle], ids[middle:]]
+            random.shuffle(halves)  # the time may be too short for both
+            for half in halves:
+                _do(half, work, left, until)
+
+
+def _is_of_all(error: Exception) -> bool:
+    """Whether an error of the database concerns the session, and not a schedule."""
+    unusable = isinstance(error, InterfaceError | OperationalError)
+    return unusable and not is_blocked(error)
+
+
+def mark_error(schedule: int, reason: str) -> None:
+    """Stop a schedule with this error, and send the event."""
+    name = due_schedules.mark_error(schedule, reason)
+    emit_after_commit("schedule_error", logging.ERROR, name, reason)
+
+
+def emit_after_commit(event: str, level: int, name: str, reason: str) -> None:
+    """Send the event of a schedule once it is committed."""
+
+    def send() -> None:
+        fields = {"schedule": name, "reason": reason}
+        worker_event.send_robust(event, level=level, fields=fields)
+
+    transaction.on_commit(send, using=conf().database, robust=True)

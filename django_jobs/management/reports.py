@@ -122,7 +122,6 @@ COST_HEADS = ("JOB TYPE", "RUNS", "TIME", "CPU", "MEMORY", "QUERIES", "IN QUERIE
 
 
 def sizing_text(as_json: bool) -> str:
-    """What ``jobstatus --sizing`` prints."""
     sizing = take_sizing()
     if as_json:
         return json_text({**asdict(sizing), "problems": sizing.problems})
@@ -130,7 +129,6 @@ def sizing_text(as_json: bool) -> str:
 
 
 def cost_text(as_json: bool) -> str:
-    """What ``jobstatus --cost`` prints."""
     cost = take_cost()
     return json_text(asdict(cost)) if as_json else _render_cost(cost)
 
@@ -161,7 +159,6 @@ def _source(runs: int, seconds: float) -> str:
 
 
 def _render_cost(cost: Cost) -> str:
-    """What the runs of each job type used."""
     if not cost.types:
         return "No run ended in the last hour."
     rows = [

@@ -142,7 +142,6 @@ class RolesCommand(OperatorCommand):
 
 
 def add_names(parser: ArgumentParser) -> None:
-    """What is paused or resumed."""
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("names", nargs="+", metavar="NAME", help="names of that kind")
 
@@ -178,7 +177,6 @@ VERBS = sorted([*OF_COMMANDS, *OWN])
 
 
 def command_of(verb: str) -> BaseCommand:
-    """The command that does what ``verb`` says."""
     if verb in OWN:
         return OWN[verb]()
     return load_command_class("django_jobs", f"job{verb}")

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from ..domain.states import JobState
 from ..models import Job
-from .explanation import Gate, Ref, fill, holding
+from .explanation import Gate, Ref, Text, fill, holding, plain
 from .facts import (
     MOST_BEFORE,
     MOST_READ,
@@ -65,15 +65,8 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
     yield _limit(row, link, facts)
 
 
-def _closed(title: str, text: tuple[str | Ref, ...], sentence: tuple[str | Ref, ...]) -> Gate:
-    return holding(
-        "queue",
-        title,
-        text,
-        sentence=sentence,
-        phrase="".join(part if isinstance(part, str) else part.label for part in text),
-        lasting=True,
-    )
+def _closed(title: str, text: Text, sentence: Text) -> Gate:
+    return holding("queue", title, text, sentence=sentence, phrase=plain(text), lasting=True)
 
 
 def _limit(row: Row, link: Ref, facts: Facts) -> Gate:

@@ -36,7 +36,6 @@ WHERE job_id = %(id)s AND attempt = %(attempt)s
 
 
 def parts(job: Job) -> dict[str, str]:
-    """What to read of a running job."""
     return {"worker": WORKER, "rescuers": RESCUERS, "progress": PROGRESS}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_jobs.contrib import sources
+from django_jobs import contrib
 from django_jobs.exceptions import EnqueueError
 
 
@@ -27,9 +27,9 @@ def run(options: dict[str, Any]) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def _abacus(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("django_jobs.contrib.abacus")
-    module.SOURCE = sources.Source(meaning="import beads", add_options=add_options, run=run)  # type: ignore[attr-defined]
+    module.SOURCE = contrib.Source(meaning="import beads", add_options=add_options, run=run)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(sources.MODULES, "abacus", "abacus")
+    monkeypatch.setitem(contrib.MODULES, "abacus", "abacus")
 
 
 def test_a_source_is_a_subcommand_with_its_options() -> None:

@@ -17,8 +17,6 @@ from ..status_text import render_limits
 
 
 class Action(NamedTuple):
-    """A change of resources or tenants."""
-
     meaning: str
     operations: Mapping[str, Callable[..., list[str]]]
     """By the kind of what changes."""

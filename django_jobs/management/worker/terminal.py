@@ -59,7 +59,6 @@ def connect(level: int, choice: str) -> bool:
 
 
 def greeting(options: Options) -> str:
-    """The queues and job types of this worker."""
     database = connections[conf().database].settings_dict.get("NAME") or conf().database
     processes = "1 process" if options.processes == 1 else f"{options.processes} processes"
     return "\n".join(
@@ -87,7 +86,6 @@ def show_dead(sender: str, **fields: Any) -> None:
 
 
 def show_worker_event(sender: str, *, level: int, fields: dict[str, Any], **others: Any) -> None:
-    """``worker_event`` as a sentence."""
     _show(level, sentence(sender, fields))
 
 

@@ -244,7 +244,6 @@ def findings_in_code(files: Iterable[Path], app: Any) -> Iterator[Finding]:
 
 
 def _sorted(findings: Iterable[Finding]) -> list[Finding]:
-    """By their level, and then by their place."""
     return sorted(findings, key=lambda one: (one.level is not Level.ERROR, _place(one.where)))
 
 

@@ -25,10 +25,8 @@ class Finding:
 
 
 def error(where: str, text: str) -> Finding:
-    """Something that will not work."""
     return Finding(Level.ERROR, where, text)
 
 
 def note(where: str, text: str) -> Finding:
-    """Something that will behave otherwise."""
     return Finding(Level.NOTE, where, text)

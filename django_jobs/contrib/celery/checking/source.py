@@ -45,7 +45,6 @@ def run(options: dict[str, Any]) -> Iterator[str]:
 
 
 def _check(options: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each finding, by app."""
     if find_spec("celery") is None:
         raise CommandError("Celery is not installed")
     from .app import apps_of, findings_in_code, findings_of
