@@ -51,7 +51,7 @@ BUDGETS = {
     ".": 988,
     "admin": 16_392,
     "api": 4_705,
-    "backend": 1_073,
+    "backend": 1_063,
     "checks": 1_022,
     "contrib": 4_570,
     "doctor": 2_664,

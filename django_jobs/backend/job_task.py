@@ -116,23 +116,13 @@ class JobTask(GenericTask[P, R]):
         The last ten are those of :meth:`JobType.using`. A tenant that is given here is a name,
         not a template, and tags come in addition to the present ones.
         """
-        options: dict[str, Any] = {
-            "priority": priority,
-            "queue_name": queue_name,
-            "run_after": run_after,
-            "backend": backend,
-            "max_attempts": max_attempts,
-            "resources": tuple(resources) if isinstance(resources, Iterator) else resources,
-            "tenant": tenant,
-            "tags": None if tags is None else (*_several(self.tags), *_several(tags)),
-            "idempotency_key": idempotency_key,
-            "key_scope": key_scope,
-            "unique_for": unique_for,
-            "on_duplicate": on_duplicate,
-            "headers": headers,
-            "concurrency_key": concurrency_key,
-        }
-        return replace(self, **{key: value for key, value in options.items() if value is not None})
+        options = {name: value for name, value in locals().items() if value is not None}
+        del options["self"]
+        if isinstance(resources, Iterator):
+            options["resources"] = tuple(resources)
+        if tags is not None:
+            options["tags"] = (*_several(self.tags), *_several(tags))
+        return replace(self, **options)
 
 
 def _several(tags: Iterable[str] | str | None) -> Iterable[str]:
