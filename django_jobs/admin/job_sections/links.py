@@ -23,7 +23,6 @@ from ...domain.search_terms import term
 from ...lifecycle.scope import scope_of
 from ...models import Backfill, Job, JobStatus, Schedule, Tick, WorkflowRun
 from ..access.visible import Visible
-from ..base.children import children_of
 from ..base.formatting import badge, list_link, moment_in_zone
 from ..base.json_display import MASK, coding_of, masked, object_of
 from ..failures.group_rows import failure_url
@@ -198,6 +197,8 @@ def children(job: Any, visible: Visible) -> list[str]:
     that are read at each view of the page. The search reads more."""
     if not job.attempt or not visible.sees(Job):
         return []
+    from ..base.children import children_of
+
     jobs = visible.site.get_model_admin(Job).get_queryset(visible.request)
     return [
         format_html("{} {}", visible.job(pk, f"{name} #{pk}"), badge(status, _label(status)))
