@@ -180,16 +180,15 @@ def test_of_a_paused_queue_the_hpa_sees_what_runs(traffic: None) -> None:
 
 
 @pytest.fixture
-def million(db: None) -> None:
-    """1,000,000 ready jobs, a tenth of them in another queue, and 10,000 that are due."""
-    fill("ready", 1_000_000)
+def many(db: None) -> None:
+    """100,000 ready jobs, a tenth of them in another queue, and 10,000 that are due."""
+    fill("ready", 100_000)
     fill("scheduled", 10_000)
     analyze("django_jobs_job")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_query_reads_a_thousand_of_a_million_jobs(million: None) -> None:
+def test_the_query_reads_a_thousand_of_many_jobs(many: None) -> None:
     assert run_sql(QUERY) == [(1000 + 1000,)]
     nodes = explain(QUERY, ())
     assert "Seq Scan" not in {
