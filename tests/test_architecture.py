@@ -55,7 +55,7 @@ BUDGETS = {
     "checks": 1_022,
     "contrib": 4_570,
     "doctor": 2_664,
-    "domain": 5_130,
+    "domain": 5_115,
     "http": 347,
     "lifecycle": 12_711,
     "logs": 437,

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from django_jobs.domain.states import FINAL, JobState
 from django_jobs.domain.workflows import (
+    Fate,
     Skipped,
     When,
     WorkflowState,
     fate_of,
-    fate_of_skipped,
     is_met,
 )
 
@@ -51,6 +51,12 @@ class Step(NamedTuple):
     @property
     def is_skipped(self) -> bool:
         return self.status == JobState.CANCELLED and self.skipped is not None
+
+
+def _reason_after(parent: Step) -> Skipped:
+    """Why the steps are skipped that cannot start after this one."""
+    failed = fate_of(parent.status, parent.skipped) == Fate.FAILED
+    return Skipped.FAILED if failed else Skipped.UNNEEDED
 
 
 def contradictions(fetch: Callable[[str], Sequence[tuple[Any, ...]]]) -> list[str]:
@@ -108,7 +114,7 @@ def _wrong(step: Step, edges: list[tuple[Step, When]], again: set[int]) -> Itera
     ]
     broken = [parent for parent, is_right in ended if not is_right]
     if step.is_skipped:
-        reasons = {fate_of_skipped(fate_of(parent.status, parent.skipped)) for parent in broken}
+        reasons = {_reason_after(parent) for parent in broken}
         if not broken:
             yield f"was skipped as {step.skipped}, and nothing before it is a reason"
         elif step.skipped not in reasons:
@@ -123,7 +129,7 @@ def _wrong(step: Step, edges: list[tuple[Step, When]], again: set[int]) -> Itera
     left = len(edges) - len(met)
     if broken:
         if step.status != JobState.CANCELLED:
-            reasons = {fate_of_skipped(fate_of(parent.status, parent.skipped)) for parent in broken}
+            reasons = {_reason_after(parent) for parent in broken}
             yield f"is {step.status} ({step.skipped}) and not skipped as {_either(reasons)}"
         return
     if left and not again and step.status not in (JobState.WAITING, JobState.CANCELLED):

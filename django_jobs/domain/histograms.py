@@ -33,11 +33,6 @@ class Histogram:
         """Their mean in seconds; None without any."""
         return self.seconds / self.count if self.count else None
 
-    @property
-    def cumulative(self) -> tuple[int, ...]:
-        """How many are at most each bound, and then all of them: the ``le`` of Prometheus."""
-        return tuple(accumulate(self.counts))
-
     def percentile(self, share: float) -> float | None:
         """The seconds that ``share`` of the times, such as 0.95, do not exceed; None without any.
 
@@ -57,11 +52,6 @@ class Histogram:
     def __add__(self, other: Histogram) -> Histogram:
         pairs = zip(self.counts, other.counts, strict=True)
         return Histogram(tuple(one + more for one, more in pairs), self.seconds + other.seconds)
-
-
-def bucket_of(seconds: float) -> int:
-    """The place of the bucket in which this time is counted."""
-    return bisect_left(BOUNDS, seconds)
 
 
 def percentile(counts: Sequence[int], share: float) -> float | None:

@@ -55,8 +55,3 @@ def is_met(when: When, fate: Fate) -> bool:
     """Whether a step that waits with ``when`` may start, as far as one with this fate decides. If
     not, it never can."""
     return when == When.FINISHED or when.value == fate.value
-
-
-def fate_of_skipped(fate: Fate) -> Skipped:
-    """Why the steps are skipped that cannot start after a step with this fate."""
-    return Skipped.FAILED if fate == Fate.FAILED else Skipped.UNNEEDED

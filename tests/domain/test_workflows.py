@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_jobs.domain.states import JobState
-from django_jobs.domain.workflows import Fate, Skipped, When, fate_of, fate_of_skipped, is_met
+from django_jobs.domain.workflows import Fate, Skipped, When, fate_of, is_met
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,3 @@ def test_a_condition_is_met_by_its_own_fate_and_finished_by_each() -> None:
         (When.FAILED, Fate.FAILED),
         *((When.FINISHED, fate) for fate in Fate),
     }
-
-
-def test_only_a_failure_skips_as_failed() -> None:
-    """What is not needed must not count as a failure further down."""
-    assert fate_of_skipped(Fate.FAILED) == Skipped.FAILED
-    assert fate_of_skipped(Fate.SUCCEEDED) == fate_of_skipped(Fate.UNNEEDED) == Skipped.UNNEEDED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 
 import pytest
@@ -9,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs import enqueue_many
-from django_jobs.domain.histograms import BUCKETS, Histogram, bucket_of
+from django_jobs.domain.histograms import BOUNDS, BUCKETS, Histogram
 from django_jobs.domain.outcomes import Snoozed, Succeeded
 from django_jobs.domain.states import RunState
 from django_jobs.lifecycle.operations.jobs import replay, run_now
@@ -74,7 +75,7 @@ def of_the_ledger() -> dict[tuple[str, str], tuple[Counter[str], list[Histogram]
             begin, end = moments[place], moments[place + 1]
             if begin is not None and end is not None:
                 seconds = (end - begin).total_seconds()
-                counts = tuple(int(n == bucket_of(seconds)) for n in range(BUCKETS))
+                counts = tuple(int(n == bisect_left(BOUNDS, seconds)) for n in range(BUCKETS))
                 times[place] += Histogram(counts, seconds)
     return found
 
