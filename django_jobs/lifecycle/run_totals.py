@@ -70,6 +70,7 @@ SUMS = (
     *("runs", *(f"{time}_seconds" for time in TIMES)),
     *("slo_runs", "slo_met", "retries", "died", "prevented"),
 )
+OF_RESOURCES = ("runs", "throttled", "server_errors", "runtime_seconds")
 
 
 def _seconds(since: str, until: str) -> str:
@@ -116,9 +117,9 @@ INTERRUPTED_AT = """CASE WHEN attempt > 1 THEN (
 # through an array of ids, which makes an index search no matter how many runs the planner expects.
 # The join is FULL because that cannot be a nested loop; each job has a run. First runs of equal
 # buckets and errors are counted, which makes few rows of many; then these in their minute, in their
-# hour, and since the beginning. Duplicates that receipts prevented are counted once, with the
-# attempt that ended the job in the history; only retries have any. Who finds another watermark, or
-# the row locked, adds nothing: another worker does.
+# hour, and since the beginning; and by resource, if their jobs use any. Duplicates that receipts
+# prevented are counted once, with the attempt that ended the job in the history; only retries have
+# any. Who finds another watermark, or the row locked, adds nothing: another worker does.
 FOLD = f"""
 WITH mark AS MATERIALIZED (
     SELECT run_id FROM django_jobs_runwatermark
@@ -131,21 +132,22 @@ WITH mark AS MATERIALIZED (
     RETURNING run_id
 ), run AS MATERIALIZED (
     SELECT job_id, attempt, outcome, greatest(available_at, {INTERRUPTED_AT}) AS due_at,
-        claimed_at, started_at, finished_at, error_type, fingerprint
+        claimed_at, started_at, finished_at, error_type, error_code, fingerprint
     FROM django_jobs_run
     WHERE id > %(after)s::bigint AND id <= %(upto)s::bigint
       AND finished_at >= %(since)s::timestamptz AND EXISTS (SELECT FROM mark)
 ), job AS (
-    SELECT id, queue, job_type, NULL::integer AS died, attempt AS ended
+    SELECT id, queue, job_type, resources, NULL::integer AS died, attempt AS ended
     FROM django_jobs_job_history
     WHERE id = ANY(ARRAY(SELECT job_id FROM run)) AND finished_at >= %(since)s::timestamptz
     UNION ALL
-    SELECT id, queue, job_type, CASE status WHEN 'dead' THEN attempt END, NULL
+    SELECT id, queue, job_type, resources, CASE status WHEN 'dead' THEN attempt END, NULL
     FROM django_jobs_job_live
     WHERE id = ANY(ARRAY(SELECT job_id FROM run))
 ), ended AS (
     SELECT date_bin('1 minute', run.finished_at, 'epoch') AS minute, run.outcome,
-        run.error_type, run.fingerprint,
+        run.error_type, run.fingerprint, job.resources,
+        CASE WHEN job.resources IS NOT NULL THEN run.error_code END AS error_code,
         coalesce(job.queue, '') AS queue, coalesce(job.job_type, '') AS job_type,
         {_seconds("run.due_at", "run.claimed_at")} AS waiting,
         {_seconds("run.claimed_at", "run.started_at")} AS start_lag,
@@ -169,8 +171,8 @@ WITH mark AS MATERIALIZED (
         count(*) FILTER (WHERE started AND in_time) AS slo_met,
         count(*) FILTER (WHERE is_retry) AS retries, count(*) FILTER (WHERE died) AS died,
         coalesce(sum(prevented), 0) AS prevented,
-        error_type, fingerprint
-    FROM ended GROUP BY 1, {KEY}, 5, 6, 7, error_type, fingerprint
+        error_type, fingerprint, resources, error_code
+    FROM ended GROUP BY 1, {KEY}, 5, 6, 7, error_type, fingerprint, resources, error_code
 ), added AS (
     INSERT INTO django_jobs_runtotal AS total (
         period, began_at, {KEY}, {", ".join(f"{time}_buckets" for time in TIMES)},
@@ -185,6 +187,20 @@ WITH mark AS MATERIALIZED (
     ON CONFLICT (period, began_at, {KEY}) DO UPDATE SET
         {", ".join(_added(time) for time in TIMES)},
         {", ".join(f"{column} = total.{column} + excluded.{column}" for column in SUMS)}
+    RETURNING 1
+), added_resources AS (
+    INSERT INTO django_jobs_resourcetotal AS total (
+        resource, outcome, {", ".join(OF_RESOURCES)}, runtime_buckets)
+    SELECT resource.name, outcome, sum(runs),
+        coalesce(sum(runs) FILTER (WHERE error_code = '429'), 0),
+        coalesce(sum(runs) FILTER (WHERE error_code ~ '^5[0-9][0-9]$'), 0),
+        sum(runtime_seconds), {_counted("runtime")}
+    FROM alike CROSS JOIN LATERAL jsonb_array_elements_text(
+        CASE jsonb_typeof(resources) WHEN 'array' THEN resources END) AS used (name)
+    JOIN django_jobs_resource AS resource ON resource.name = used.name
+    GROUP BY 1, 2
+    ON CONFLICT (resource, outcome) DO UPDATE SET {_added("runtime")},
+        {", ".join(f"{column} = total.{column} + excluded.{column}" for column in OF_RESOURCES)}
     RETURNING 1
 ), added_errors AS (
     INSERT INTO django_jobs_errortotal AS total (

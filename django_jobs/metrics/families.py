@@ -26,7 +26,7 @@ def kind_of(name: str, part: str) -> Kind:
     """The type of the metric of that name."""
     if name.endswith("_total"):
         return "counter"
-    return "histogram" if part == "times" else "gauge"
+    return "histogram" if part.endswith("times") else "gauge"
 
 
 FAMILIES = tuple(
@@ -185,6 +185,22 @@ FAMILIES = tuple(
         (
             *("resource_retry_budget_used_ratio", "resource", "resources", "retry_budget_used"),
             "Share of the retry budget that recent retries have used. At 1 no retry starts.",
+        ),
+        (
+            *("resource_runs_total", "resource outcome", "resource_runs", "runs"),
+            "Attempts of jobs that use the resource.",
+        ),
+        (
+            *("resource_throttled_total", "resource", "resource_times", "throttled"),
+            "Those whose error has the code 429.",
+        ),
+        (
+            *("resource_server_errors_total", "resource", "resource_times", "server_errors"),
+            "Those whose error has a code from 500 to 599.",
+        ),
+        (
+            *("resource_duration_seconds", "resource", "resource_times", "runtime"),
+            "Time from the start of these attempts to their end.",
         ),
         ("tenant_weight", "tenant", "tenant_rows", "weight", "Its share of a busy queue."),
         (

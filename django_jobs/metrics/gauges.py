@@ -21,7 +21,7 @@ from .forecast import SLOTS
 from .limits import BUSIEST_RESOURCES
 from .schedules import SCHEDULES
 from .stored import SCRAPED, Parts, read_stored, statement
-from .totals import SUMS
+from .totals import SUMS, SUMS_OF_RESOURCES
 from .unclaimable import AT_GATES, FIRST_BLOCKED, unclaimable_among
 
 Gauges = Parts
@@ -224,6 +224,9 @@ PARTS = {
     "times": f"""
         {SUMS} FROM django_jobs_runtotal JOIN busiest_type USING (queue, job_type)
         WHERE period = %(period)s GROUP BY 1, 2 ORDER BY 1, 2""",
+    "resource_times": f"""
+        {SUMS_OF_RESOURCES} FROM django_jobs_resourcetotal
+        WHERE resource IN (SELECT name FROM busiest_resource) GROUP BY 1 ORDER BY 1""",
     "slo": """
         SELECT queue, sum(runs) AS runs, sum(met) AS met FROM (
             SELECT queue, slo_runs AS runs, slo_met AS met FROM django_jobs_runtotal
@@ -305,8 +308,13 @@ def _add_deliveries(gauges: Gauges) -> None:
 def _add_runs(gauges: Gauges) -> None:
     """A row for each pair and outcome: to make them in PostgreSQL took 17 of the 85 ms of the
     statement. Zeros too: increase() does not see what a counter has at its first scrape."""
-    gauges["runs"] = [
-        {"queue": pair["queue"], "job_type": pair["job_type"], "outcome": outcome, "runs": runs}
-        for pair in gauges["times"]
-        for outcome, runs in pair["outcomes"].items()
+    gauges["runs"] = _by_outcome(gauges["times"], "queue", "job_type")
+    gauges["resource_runs"] = _by_outcome(gauges["resource_times"], "resource")
+
+
+def _by_outcome(rows: list[dict[str, Any]], *labels: str) -> list[dict[str, Any]]:
+    return [
+        {**{label: row[label] for label in labels}, "outcome": outcome, "runs": runs}
+        for row in rows
+        for outcome, runs in row["outcomes"].items()
     ]

@@ -35,6 +35,11 @@ SELECT queue, job_type, json_build_object({", ".join(map(_runs, RunState))}) AS 
     sum(retries)::bigint AS retries, sum(died)::bigint AS died,
     sum(prevented)::bigint AS prevented, {", ".join(map(_histogram, TIMES))}
 """
+SUMS_OF_RESOURCES = f"""
+SELECT resource, json_build_object({", ".join(map(_runs, RunState))}) AS outcomes,
+    sum(throttled)::bigint AS throttled, sum(server_errors)::bigint AS server_errors,
+    {_histogram("runtime")}
+"""
 READ = f"""
 {SUMS}
 FROM django_jobs_runtotal

@@ -1669,6 +1669,35 @@ class Migration(migrations.Migration):
             options={"verbose_name": "total of runs", "verbose_name_plural": "totals of runs", "default_permissions": ()},
         ),
         migrations.CreateModel(
+            name="ResourceTotal",
+            fields=[
+                ("pk", models.CompositePrimaryKey("resource", "outcome", blank=True, editable=False, primary_key=True, serialize=False)),
+                ("resource", models.CharField(max_length=100, verbose_name="resource")),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("succeeded", "succeeded"),
+                            ("failed", "failed"),
+                            ("timed_out", "timed out"),
+                            ("lost", "lost"),
+                            ("snoozed", "snoozed"),
+                            ("cancelled", "cancelled"),
+                            ("released", "released"),
+                        ],
+                        max_length=9,
+                        verbose_name="outcome",
+                    ),
+                ),
+                ("runs", models.BigIntegerField(verbose_name="runs")),
+                ("throttled", models.BigIntegerField(help_text="With the error code 429.", verbose_name="throttled")),
+                ("server_errors", models.BigIntegerField(help_text="With an error code from 500 to 599.", verbose_name="server errors")),
+                ("runtime_buckets", django_jobs.models.totals.BucketsField(verbose_name="runtime")),
+                ("runtime_seconds", models.FloatField(verbose_name="seconds of runtime")),
+            ],
+            options={"default_permissions": ()},
+        ),
+        migrations.CreateModel(
             name="ErrorTotal",
             fields=[
                 (

@@ -58,6 +58,28 @@ class RunTotal(models.Model):
         return f"{self.job_type} in {self.queue}: {self.runs} {self.outcome}"
 
 
+class ResourceTotal(models.Model):
+    """How many attempts of jobs that use a resource ended with an outcome since the beginning, what
+    the service replied, and a histogram of their times. Added together with :class:`RunTotal`."""
+
+    pk = models.CompositePrimaryKey("resource", "outcome")
+    resource = models.CharField(_("resource"), max_length=LONGEST_NAME)
+    outcome = models.CharField(_("outcome"), max_length=9, choices=RunOutcome)
+    runs = models.BigIntegerField(_("runs"))
+    throttled = models.BigIntegerField(_("throttled"), help_text=_("With the error code 429."))
+    server_errors = models.BigIntegerField(
+        _("server errors"), help_text=_("With an error code from 500 to 599.")
+    )
+    runtime_buckets = BucketsField(_("runtime"))
+    runtime_seconds = FloatField(_("seconds of runtime"))
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.resource}: {self.runs} {self.outcome}"
+
+
 class ErrorTotal(models.Model):
     """How many attempts of a job type failed alike in one minute, of the most frequent errors.
     Added together with :class:`RunTotal`, and deleted after two hours."""

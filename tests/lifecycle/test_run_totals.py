@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_jobs.domain.outcomes import Lost, Outcome, Released, Succeeded
+from django_jobs.domain.errors import ErrorReport
+from django_jobs.domain.outcomes import Failed, Lost, Outcome, Released, Succeeded
 from django_jobs.lifecycle import progress, run_totals
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.run_totals import FOLD, MARGIN, MOST_ERRORS, fold, look, writers
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.run_totals import Folding
-from django_jobs.models import ErrorTotal, Queue, Run, RunTotal
+from django_jobs.models import ErrorTotal, Queue, Resource, ResourceTotal, Run, RunTotal
 from tests.app.jobs import add, noop
 from tests.factories import (
     another_connection,
@@ -457,3 +458,33 @@ def test_the_receipts_of_retried_jobs_that_ended_are_found_by_their_job() -> Non
     )
     assert (scan["Index Name"], scan["Actual Loops"]) == ("django_jobs_receipt_key", 1)
     assert scan["Actual Rows"] <= 1
+
+
+class Replied(Exception):
+    """The reply of a service."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+def test_attempts_are_counted_for_each_resource_that_has_a_row() -> None:
+    Resource.objects.bulk_create(Resource(name=name) for name in ("stripe", "ledger"))
+    noop.enqueue_many([{}] * 5)
+    run_sql("""UPDATE django_jobs_job SET resources = '["stripe", "ledger", "gone"]'""")
+    noop.enqueue_many([{}])
+    run_sql("UPDATE django_jobs_job SET resources = '7' WHERE resources IS NULL")
+    for _ in range(2):
+        now = time.monotonic()
+        replied = (Failed(error=ErrorReport.of(Replied(status))) for status in (429, 503))
+        held = claim_ready(register_worker(), limit=3)
+        ended = zip(held, (Succeeded(), *replied), strict=True)
+        settle([Ending(job, outcome, now - 2, now) for job, outcome in ended])
+        fold_runs(Folding())
+    names = ("outcome", "runs", "throttled", "server_errors")
+    for resource in ("stripe", "ledger"):
+        totals = ResourceTotal.objects.filter(resource=resource)
+        assert set(totals.values_list(*names)) == {("succeeded", 2, 0, 0), ("failed", 3, 2, 1)}
+        for total in totals:
+            assert sum(total.runtime_buckets) == total.runs
+            assert total.runtime_seconds == pytest.approx(2 * total.runs, abs=1e-3)
+    assert ResourceTotal.objects.count() == 4

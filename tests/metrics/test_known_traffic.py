@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.histograms import BOUNDS
-from django_jobs.domain.outcomes import Lost, Released, Snoozed, Succeeded
+from django_jobs.domain.outcomes import Lost, Released, Snoozed, Succeeded, TimedOut
 from django_jobs.domain.states import RunState
 from django_jobs.lifecycle import progress
 from django_jobs.lifecycle.gates.admission import admit
@@ -317,6 +317,29 @@ def test_resources_and_tenants() -> None:
     assert value("tenant_weight", tenant="acme") == acme["weight"] == 3
     assert value("tenant_limit", tenant="acme") == acme["limit"] == 9
     assert value("tenant_paused", tenant="acme") == 0
+
+
+def test_what_a_resource_replied() -> None:
+    Resource.objects.create(name="stripe")
+    refund_payment.enqueue_many([{"payment_id": n} for n in range(3)])
+    admit({"default": 10}, FairShares())
+    now = time.monotonic()
+    outcomes = (Succeeded(), failure(), TimedOut(seconds=7))
+    claimed = claim_ready(register_worker(), limit=9)
+    settle([Ending(job, out, now - 7, now) for job, out in zip(claimed, outcomes, strict=True)])
+    run_sql("UPDATE django_jobs_run SET error_code = '429' WHERE outcome = 'failed'")
+    run_sql("UPDATE django_jobs_run SET error_code = '504' WHERE outcome = 'timed_out'")
+    fold_runs()
+    value = scraped()
+    for outcome in RunState:
+        count = outcome in ("succeeded", "failed", "timed_out")
+        assert value("resource_runs_total", resource="stripe", outcome=outcome) == count
+    assert value("resource_throttled_total", resource="stripe") == 1
+    assert value("resource_server_errors_total", resource="stripe") == 1
+    assert value("resource_duration_seconds_count", resource="stripe") == 3
+    assert round(value("resource_duration_seconds_sum", resource="stripe") or 0) == 21
+    assert value("resource_duration_seconds_bucket", resource="stripe", le="5.0") == 0
+    assert value("resource_duration_seconds_bucket", resource="stripe", le="10.0") == 3
 
 
 def test_what_is_paused() -> None:
