@@ -141,6 +141,7 @@ def test_successes_have_a_receiver_only_if_shown(
     level: int, listens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(formats, "logger", logging.Logger("of this test"))
+    logs.disconnect()  # what a command that ended with an error connected
     try:
         assert terminal.connect(level, "human")
         assert job_finished.has_listeners("app.noop") is listens
