@@ -30,18 +30,20 @@ class Watched:
     """A worker of the project, and what was told in its processes. Celery writes tracebacks to its
     log, as it does with its own workers."""
 
-    def __init__(self, folder: Path, *options: str, before: str = CONNECT, **more: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, before: str = CONNECT, **variables: str
+    ) -> None:
         self.told = folder / "told"
         self.told.touch()
+        # Set in the forked process: in another environment, each would load the project by itself.
+        own = {"PROJECT_EFFECTS": str(self.told), **variables}
         self.worker = JobWorker(
             *options,
             log=folder / "worker.log",
-            before=before,
+            before=f"import os; os.environ.update({own})\n{before}",
             DJANGO_SETTINGS_MODULE=SETTINGS,
-            PROJECT_EFFECTS=str(self.told),
             TEST_DJANGO_JOBS=BEATS_OFTEN,
             PYTHONWARNINGS="ignore",
-            **more,
         )
 
     def lines(self, *about: str) -> list[str]:
