@@ -45,7 +45,9 @@ LIBRARIES = (
 )
 """What a root loads: no model, and nothing that reads a setting."""
 
-OF_SETTINGS = ("DATABASE_", "DEMO_", "DJANGO_", "DOCUMENTS_", "PYTEST_", "TEST_", "TOX_")
+OF_SETTINGS = (
+    *("DATABASE_", "DEMO_", "DJANGO_", "DOCUMENTS_", "PROJECT_", "PYTEST_", "TEST_", "TOX_"),
+)
 """Variables that settings and tests read, but neither Python nor a library when it is loaded."""
 
 

@@ -25,6 +25,7 @@ from django_jobs.contrib.celery.beat.importing import follow as import_changes
 from django_jobs.contrib.celery.beat.periodic_task import Translation
 from django_jobs.management.base import operator
 from django_jobs.models import Job, Schedule
+from tests import forking
 from tests.factories import look, run_sql
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -63,17 +64,17 @@ def _tables(of_celery: dict[str, Any]) -> None:
 
 
 def beat(*module: str, settings: str = "tests.contrib.celery.beat_settings") -> str:
-    ended = subprocess.run(
-        [sys.executable, "-m", *module],
-        cwd=PROJECT,
-        env={
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": settings,
-            "TEST_DATABASE_NAME": str(connection.settings_dict["NAME"]),
-        },
-        capture_output=True,
-        text=True,
-    )
+    environment = {
+        **{key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
+        "DJANGO_SETTINGS_MODULE": settings,
+        "TEST_DATABASE_NAME": str(connection.settings_dict["NAME"]),
+    }
+    if module[0] == "django" and forking.IS_POSSIBLE:
+        code, printed = forking.template(PROJECT, environment).run([*module[1:]])
+        assert code == 0, printed
+        return printed
+    command = [sys.executable, "-m", *module]
+    ended = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
