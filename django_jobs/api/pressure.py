@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable
+from math import inf
+from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -26,8 +27,7 @@ RATES_SECONDS = 10.0
 """How long a process keeps a pressure, and the rates of all queues. Reading these takes longer, and
 they change slowly."""
 
-_recent: dict[tuple[str, str], tuple[float, Pressure]] = {}
-_recent_resources: dict[tuple[str, str], tuple[float, ResourcePressure]] = {}
+_recent: dict[tuple[str, Callable[[str], Pressure], str], tuple[float, Any]] = {}
 _rates: dict[str, tuple[float, dict[str, float]]] = {}
 
 
@@ -37,29 +37,28 @@ def queue_pressure(queue: str) -> Pressure:
     A process keeps the answer for a second, so it costs a statement per queue and second. Raises
     :class:`UnknownQueue`.
     """
-    return _cached(queue, _recent) or _read(queue)
+    return _cached(_read_queue, queue) or _look(_read_queue, queue)
 
 
 async def aqueue_pressure(queue: str) -> Pressure:
     """:func:`queue_pressure` for async code."""
-    return _cached(queue, _recent) or await _read_in_thread(queue)
+    return _cached(_read_queue, queue) or await _look_in_thread(_read_queue, queue)
 
 
 def resource_pressure(name: str) -> ResourcePressure:
     """The :class:`ResourcePressure` of a resource, as :func:`queue_pressure` of a queue: two
     statements per resource and second. Raises :class:`UnknownResource`."""
-    return _cached(name, _recent_resources) or _read_resource(name)
+    return _cached(_read_resource, name) or _look(_read_resource, name)
 
 
 async def aresource_pressure(name: str) -> ResourcePressure:
     """:func:`resource_pressure` for async code."""
-    return _cached(name, _recent_resources) or await _read_resource_in_thread(name)
+    return _cached(_read_resource, name) or await _look_in_thread(_read_resource, name)
 
 
 def forget_recent() -> None:
     """Clear the caches of :func:`queue_pressure` and :func:`resource_pressure`."""
     _recent.clear()
-    _recent_resources.clear()
     _rates.clear()
 
 
@@ -75,50 +74,45 @@ def pressure_of(queue: str, found: Backlog) -> Pressure:
     )
 
 
-def _cached(name: str, recent: Mapping[tuple[str, str], tuple[float, P]]) -> P | None:
-    cached = recent.get((conf().database, name))
-    if cached is None or time.monotonic() - cached[0] >= CACHE_SECONDS:
-        return None
-    return cached[1]
+def _cached(read: Callable[[str], P], name: str) -> P | None:
+    looked_at, pressure = _recent.get((conf().database, read, name), (-inf, None))
+    return pressure if time.monotonic() - looked_at < CACHE_SECONDS else None
 
 
-def _read(queue: str) -> Pressure:
+def _look(read: Callable[[str], P], name: str) -> P:
     with needing_tables:
-        found = backlog.read_backlog(queue) if is_queue_name(queue) else None
-        if found is None:
-            raise unknown_queue(queue, "queue_pressure")
-        pressure = pressure_of(queue, found)
-    _recent[conf().database, queue] = time.monotonic(), pressure
+        pressure = read(name)
+    _recent[conf().database, read, name] = time.monotonic(), pressure
     return pressure
 
 
-_read_in_thread = sync_to_async(_read, thread_sensitive=True)
+_look_in_thread = sync_to_async(_look, thread_sensitive=True)
+
+
+def _read_queue(queue: str) -> Pressure:
+    found = backlog.read_backlog(queue) if is_queue_name(queue) else None
+    if found is None:
+        raise unknown_queue(queue, "queue_pressure")
+    return pressure_of(queue, found)
 
 
 def _read_resource(name: str) -> ResourcePressure:
-    with needing_tables:
-        rows = fetch(HELD, {"name": name, "most": MOST_COUNTED}) if is_queue_name(name) else []
-        if not rows:
-            raise unknown_resource(name, "resource_pressure")
-        limit, breaker, tokens, rate, is_paused, ready, oldest = rows[0]
-        gate = Gate("resource", name)
-        gated = waiting_at({gate: MOST_COUNTED if limit is None else limit})[gate]
+    rows = fetch(HELD, {"name": name, "most": MOST_COUNTED}) if is_queue_name(name) else []
+    if not rows:
+        raise unknown_resource(name, "resource_pressure")
+    limit, breaker, tokens, rate, is_paused, ready, oldest = rows[0]
+    gate = Gate("resource", name)
+    gated = waiting_at({gate: MOST_COUNTED if limit is None else limit})[gate]
     is_let = rate is not None and not is_paused and breaker == "closed"
-    waits = ready + gated
-    pressure = ResourcePressure(
+    return ResourcePressure(
         level=level_of(gated, limit),
         ready=ready,
         oldest_seconds=oldest,
-        drain_seconds=drain_seconds(waits, rate if is_let else None),
+        drain_seconds=drain_seconds(ready + gated, rate if is_let else None),
         gated=gated,
         breaker=breaker,
         tokens=tokens,
     )
-    _recent_resources[conf().database, name] = time.monotonic(), pressure
-    return pressure
-
-
-_read_resource_in_thread = sync_to_async(_read_resource, thread_sensitive=True)
 
 
 def _rate(queue: str) -> float | None:
