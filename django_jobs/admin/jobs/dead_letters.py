@@ -29,6 +29,7 @@ class DeadLetterAdmin(JobPage):
     list_display = (
         "id",
         "job_name",
+        "arguments_line",
         "queue_name",
         "why",
         "failures_of",

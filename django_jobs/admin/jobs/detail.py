@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -21,7 +22,7 @@ from ..base.actions import ceiling_of
 from ..base.formatting import NOTHING, badge, moment_column, one_line, text_column
 from ..base.json_display import coding_of, document, hidden, object_of, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by, section, unlimited
-from ..base.search import LARGEST_ID, OUTSIDE_HISTORY, Search, job_search, show
+from ..base.search import LARGEST_ID, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, job_search, show
 from ..restarts import refusal_of
 from .tags import name_and_tags, tag_links
 
@@ -43,6 +44,13 @@ CURVES = {
     "fixed": _("fixed"),
 }
 EMPTY = (None, "{}", "null")
+SAYS: dict[str, Callable[[Any], Any]] = {
+    "arguments_line": lambda job: getattr(job, "arguments", ""),
+    "urgency": lambda job: job.priority,
+    "failures_of": lambda job: job.failures,
+    "error_line": lambda job: job.status != JobStatus.SUCCEEDED and job.last_error,
+}
+"""The columns of lists that are left out unless they say something of a row."""
 INTERNALS = ("attempt", "crashes_of", "claimed", "rank_text", "payload_version", "worker_text")
 
 
@@ -77,6 +85,25 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         'customer_id:42 or order.id:7, or of dead jobs code:503. "Quotes" are for values with '
         "spaces."
     )
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        may_read = request.user.has_perm(SEE_PAYLOADS)
+        columns: tuple[str, ...] = tuple(map(str, self.list_display))
+        return tuple(one for one in columns if may_read or one != "arguments_line")
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        from .first_arguments import add_arguments
+
+        changes = super().get_changelist_instance(request)
+        if request.method == "GET" and "arguments_line" in changes.list_display:
+            add_arguments(changes.result_list)
+        # A column that says nothing of these rows is left out.
+        changes.list_display = [
+            name
+            for name in changes.list_display
+            if name not in SAYS or any(map(SAYS[name], changes.result_list))
+        ]
+        return changes
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -185,6 +212,10 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
     @admin.display(description=_("tags"))
     def tags_text(self, job: Any) -> str:
         return tag_links(job.tags, self.admin_site)
+
+    @admin.display(description=_("arguments"))
+    def arguments_line(self, job: Any) -> str:
+        return one_line(getattr(job, "arguments", "")) or NOTHING
 
     queue_name = text_column("queue", _("queue"), one_line)
 

@@ -59,6 +59,7 @@ class JobAdmin(HistoryAdmin, JobPage):
         "id",
         "state",
         "job_name",
+        "arguments_line",
         "queue_name",
         "urgency",
         "failures_of",
