@@ -129,7 +129,7 @@ def moment(at: datetime | None) -> str:
 
 def moment_in_zone(at: datetime | None) -> str:
     """The same with the time zone, for a time that stands alone."""
-    return NOTHING if at is None else _time(at, _to_the_second_in_zone)
+    return NOTHING if at is None else _time(at, to_the_second_in_zone)
 
 
 def _to_the_second(local: datetime) -> str:
@@ -137,7 +137,8 @@ def _to_the_second(local: datetime) -> str:
     return date_format(local, form)
 
 
-def _to_the_second_in_zone(local: datetime) -> str:
+def to_the_second_in_zone(local: datetime) -> str:
+    """The same as plain text."""
     return f"{_to_the_second(local)}\N{NO-BREAK SPACE}{date_format(local, 'T')}"
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -20,7 +23,7 @@ from ...models import BulkAction, BulkOperation, DeadLetter, JobStatus, Schedule
 from ...models.database import database_time
 from ...separators import number_text
 from ..base.actions import Alternative, Choice, ModelAdmin
-from ..base.formatting import change_url
+from ..base.formatting import change_url, to_the_second_in_zone
 from ..base.search import job_search
 from ..failures.filters import NO_ERROR
 from ..lists.filters import SPANS, id_of
@@ -219,6 +222,10 @@ def described(terms: Mapping[str, Any], error: str = "") -> str:
             parts.append(gettext("no error"))
         else:
             label = gettext(name.replace("_", " "))
+            if name in SPAN_OF.values():
+                with suppress(ValueError, TypeError):  # a row that was written by hand
+                    at = timezone.localtime(datetime.fromisoformat(value))
+                    value = to_the_second_in_zone(at)
             shown = dict(JobStatus.choices).get(value, value) if name == "status" else value
             parts.append(f"{label} {shown}")
     return ", ".join(parts)

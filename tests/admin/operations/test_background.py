@@ -10,7 +10,7 @@ from django.contrib.admin import site
 from django.contrib.admin.models import ADDITION, LogEntry
 
 from django_jobs.admin.base import actions
-from django_jobs.admin.operations.background import SAME, SPAN_OF
+from django_jobs.admin.operations.background import SAME, SPAN_OF, described
 from django_jobs.lifecycle.operations import dead_letters
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, DeadLetter, Job
@@ -266,3 +266,18 @@ def test_a_failure_without_an_error_is_dismissed_in_the_background(page: Page) -
     assert operation.done == 5
     other.refresh_from_db()
     assert other.status == "dead"
+
+
+@pytest.mark.parametrize(
+    "stored, shown",
+    [
+        (
+            "2026-11-27T21:48:06.393435+00:00",
+            "finished since Nov 27, 21:48:06\N{NO-BREAK SPACE}UTC",
+        ),
+        ("yesterday", "finished since yesterday"),
+        (7, "finished since 7"),
+    ],
+)
+def test_a_time_among_the_terms_is_written_as_elsewhere(stored: Any, shown: str) -> None:
+    assert described({"finished_since": stored}) == shown
