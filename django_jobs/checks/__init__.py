@@ -15,6 +15,7 @@ CHECKS = {
     "settings.check_job_types": [TAG],
     "settings.check_immediate": [TAG],
     "settings.check_timeouts": [TAG],
+    "settings.check_run_logs": [TAG],
     "settings.check_server": [Tags.database],
     "project.check_console": [TAG],
     "project.check_schedules": [TAG],

@@ -6,13 +6,14 @@ E003 lease too short     E008 no such database       W001 queue in use not confi
 E004 USE_TZ off          E009 PostgreSQL older than 15 (database check)
 E019 hook cannot be used E020 routers forbid tables  W002 resource of a handler not configured
                          W005 IMMEDIATE on (--deploy) W004 routers read them elsewhere
-                         I001 no time-out (--deploy)
+                         I001 no time-out (--deploy)  W007 RUN_LOGS that no logger passes on
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -113,6 +114,33 @@ def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
             id=_id("I001"),
         )
     ]
+
+
+def check_run_logs(**kwargs: Any) -> list[CheckMessage]:
+    """Check that a logger passes on lines of the level that ``RUN_LOGS`` keeps: by default the root
+    logger of Python takes warnings alone."""
+    if any(message.is_serious() for message in check_settings()):
+        return []
+    if (kept := conf().run_logs) is None:
+        return []
+    loggers = (settings.LOGGING or {}).get("loggers", {}).values()
+    levels = [_number(one["level"]) for one in loggers if "level" in one]
+    if min([logging.getLogger().level, *levels]) <= _number(kept["level"]):
+        return []
+    return [
+        Warning(
+            f"No logger passes on lines of the level {kept['level']}, which "
+            f"{_lookup('RUN_LOGS')} keeps: no run will have them.",
+            hint='Write LOGGING = {"version": 1, "root": {"level": "INFO"}}, or give the loggers '
+            "of the project a level.",
+            id=_id("W007"),
+        )
+    ]
+
+
+def _number(level: int | str) -> int:
+    named = logging.getLevelNamesMapping()
+    return level if isinstance(level, int) else named.get(level, logging.CRITICAL)
 
 
 def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:

@@ -2,13 +2,12 @@
 
 events      every event, with its levels and its keys
 receivers   the signals that become lines
-formats     a line as pairs of keys and values, or as JSON
+formats     a line as pairs of keys and values, or as JSON; standard error
 context     the job of a line that a handler logs
-output      standard error
 """
 
 from .context import JobContextFilter
-from .formats import JsonFormatter, PatientHandler, line, printable, to_stderr
+from .formats import JsonFormatter, PatientHandler, line, printable, show_jobs, to_stderr
 from .receivers import CONNECTED, connect, disconnect, level_of, log_event, logger
 
 __all__ = [
@@ -23,5 +22,6 @@ __all__ = [
     "log_event",
     "logger",
     "printable",
+    "show_jobs",
     "to_stderr",
 ]

@@ -46,6 +46,7 @@ EVENTS = {
     "no_job_types": _event(WARNING, "hint"),
     "job_type_by_chance": _event(WARNING, "job_type module hint"),
     "code_changed": _event(WARNING, "files hint"),
+    "unknown_job_type": _event(WARNING, "job_type jobs hint"),
     "worker_recycled": _event(INFO, "worker reason"),
     "draining": _event(INFO, "signal timeout worker asked"),
     "second_signal": _event(WARNING, "signal"),

@@ -141,3 +141,21 @@ def to_stderr(level: int, formatter: logging.Formatter | None = None) -> bool:
     logger.addHandler(handler)
     logger.setLevel(level)
     return True
+
+
+def show_jobs(formatter: logging.Formatter | None = None) -> None:
+    """Have the root logger write what handlers log from ``INFO`` on, and warnings of all, unless it
+    has a handler. Django's own loggers have one."""
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    handler = PatientHandler()
+    handler.setFormatter(formatter)
+    handler.addFilter(
+        lambda record: (
+            not record.name.startswith("django")
+            and (record.levelno >= logging.WARNING or bool(job_of(record)))
+        )
+    )
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)

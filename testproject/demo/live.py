@@ -24,6 +24,7 @@ from .running import (
 TRICKLE_SECONDS = 3.0
 LOGIN = "demo"
 PAGES = (
+    ("admin:django_jobs_overview_changelist", "the overview: what runs, waits and fails now"),
     ("admin:django_jobs_job_changelist", "jobs, each with its runs"),
     ("admin:django_jobs_deadletter_changelist", "the three bad jobs, in the dead letters"),
     ("admin:demo_printer_changelist", "a printer: give it paper, and replay demo.print_label"),

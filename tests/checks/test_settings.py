@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from django_jobs import Backoff, job, registry, schedule
 from django_jobs.checks import TAG
 from django_jobs.checks import settings as checks_settings
+from django_jobs.checks.settings import check_run_logs
 from django_jobs.conf import KEYS
 from tests.factories import declared
 
@@ -575,3 +577,27 @@ def test_alerts_to_all_kinds_of_receivers_are_fine(settings: Settings) -> None:
     receivers = ("mailto:a@example.com, b@example.com", "https://example.com/x", "json.dumps")
     alerts = {to: {"to": to, "on": ("dead_jobs",), "at_most_per_hour": 5} for to in receivers}
     assert found(settings, ALERTS=alerts) == []
+
+
+@pytest.mark.parametrize(
+    "logging_setting, level, missing",
+    [
+        ({}, logging.WARNING, True),
+        ({"loggers": {"shop": {"level": "ERROR"}, "other": {}}}, logging.WARNING, True),
+        ({"loggers": {"shop": {"level": "DEBUG"}}}, logging.WARNING, False),
+        ({}, logging.INFO, False),
+    ],
+)
+def test_lines_of_runs_that_no_logger_passes_on_are_reported(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    logging_setting: dict[str, Any],
+    level: int,
+    missing: bool,
+) -> None:
+    settings.LOGGING = logging_setting
+    monkeypatch.setattr(logging.getLogger(), "level", level)
+    settings.DJANGO_JOBS = {"RUN_LOGS": "INFO"}
+    assert ids(check_run_logs()) == ["W007"] * missing
+    settings.DJANGO_JOBS = {}
+    assert check_run_logs() == []

@@ -72,3 +72,18 @@ def test_a_worker_in_development_warns_that_its_code_has_changed(
     finally:
         worker.send_signal(signal.SIGINT)
         assert worker.wait(PATIENCE) == 0
+
+
+def test_a_worker_in_development_shows_what_handlers_log(project: Project) -> None:
+    project.add(
+        "shop/jobs.py",
+        "\nimport logging\n\n\n@job\ndef count() -> None:\n"
+        '    logging.getLogger("shop").info("counted %s", 41 + 1)\n'
+        '    logging.getLogger("shop").debug("left out")\n',
+    )
+    project.add("mysite/settings.py", '\nDJANGO_JOBS["RUN_LOGS"] = "INFO"\n')
+    project.console("python manage.py shell -c 'from shop.jobs import count; count.enqueue()'")
+    said = project.console("python manage.py jobworker")
+    assert "django_jobs.W007" in said  # without DEBUG nothing shows it
+    assert said.count("counted 42") == 1
+    assert "left out" not in said

@@ -97,7 +97,7 @@ class Command(OperatorCommand):
         worker_options = chosen_options(**options)
         tasks = [*maintenance_tasks(), *alerting()]
         if for_people:
-            tasks.append(code_watch())
+            tasks += [code_watch(), startup.unknown_types()]
             if level <= logging.INFO:
                 self.stdout.write(terminal.greeting(worker_options))
         hooks.loaded()  # before the forks, which share what is imported

@@ -17,6 +17,9 @@ from django.utils.module_loading import module_has_submodule
 
 from ... import registry
 from ...conf import BEATS_OF_A_LEASE, conf
+from ...domain.hints import did_you_mean
+from ...domain.maintenance import MaintenanceTask
+from ...metrics.unclaimable import take_unclaimable
 from ...metrics.views import respond
 from ...models import Queue
 from ...worker.events import emit
@@ -172,6 +175,28 @@ def warn_of_job_types() -> None:
             hint=f"import {module} in the jobs.py of an installed app; a worker that starts with "
             "--skip-checks does not know this job type",
         )
+
+
+def unknown_types() -> MaintenanceTask:
+    """The maintenance task that names the types of ready jobs which no worker knows, each once. It
+    changes no row."""
+    named: set[str] = set()
+
+    def look() -> int:
+        for backlog in take_unclaimable()[0]:
+            if backlog.job_type not in named:
+                named.add(backlog.job_type)
+                hint = did_you_mean(backlog.job_type, registry.names()) or "start one that does"
+                emit(
+                    "unknown_job_type",
+                    logging.WARNING,
+                    job_type=backlog.job_type,
+                    jobs=backlog.ready,
+                    hint=hint,
+                )
+        return 0
+
+    return MaintenanceTask(name="unknown_types", every=5.0, batch=1, run_once=look)
 
 
 def _why_there_are_none() -> str:

@@ -32,6 +32,7 @@ SENTENCES = {
     "no_fork": "One process without fork: {cannot}. Not run here: {not_claimed}.",
     "no_job_types": "No job type is known: {hint}",
     "job_type_by_chance": "{job_type} is known only by chance: {hint}",
+    "unknown_job_type": "No worker knows {job_type}, of which {jobs} jobs are ready: {hint}",
     "code_changed": "Changed since this worker started: {files}. Restart it to run the new code.",
 }
 
@@ -40,7 +41,8 @@ def connect(level: int, choice: str) -> bool:
     """Log the worker's events. Returns whether they are logged as sentences.
 
     ``auto`` logs sentences at a terminal and if ``DEBUG`` is on. If the project's ``LOGGING`` has a
-    handler for the logger ``django_jobs``, that handler is used instead.
+    handler for the logger ``django_jobs``, that handler is used instead. With ``DEBUG`` and without
+    ``LOGGING``, what handlers log from ``INFO`` on is shown too.
     """
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     for_people = choice == "human" or (choice == "auto" and (is_terminal or settings.DEBUG))
@@ -50,6 +52,8 @@ def connect(level: int, choice: str) -> bool:
     if not logs.to_stderr(level, formatter) or not for_people:
         logs.connect(level)
         return False
+    if settings.DEBUG and not settings.LOGGING:
+        logs.show_jobs(formatter)
     # A receiver of successes costs time for every job, even if nothing is logged.
     ended = job_finished if level <= logging.INFO else attempt_failed
     ended.connect(show_attempt, dispatch_uid=logs.CONNECTED)

@@ -14,9 +14,10 @@ import pytest
 
 from django_jobs import job, registry
 from django_jobs.management.worker.reloading import code_watch, project_files
-from django_jobs.management.worker.startup import warn_of_job_types
+from django_jobs.management.worker.startup import unknown_types, warn_of_job_types
 from django_jobs.signals import worker_event
-from tests.factories import heard
+from tests.app import jobs
+from tests.factories import heard, register_worker, run_sql
 
 
 @pytest.fixture
@@ -74,6 +75,23 @@ def test_a_change_of_a_loaded_module_is_logged_once(
     (event,) = events
     assert (event["sender"], event["level"]) == ("code_changed", logging.WARNING)
     assert event["fields"]["files"].endswith("shop_jobs.py")
+
+
+@pytest.mark.django_db
+def test_a_type_that_no_worker_knows_is_named_once() -> None:
+    register_worker(job_types={"app.noop": 1})
+    jobs.noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET job_type = 'app.nop'")
+    watch = unknown_types()
+    with heard(worker_event) as events:
+        assert [watch.run_once() for _ in range(2)] == [0, 0]
+    (event,) = events
+    assert (event["sender"], event["level"]) == ("unknown_job_type", logging.WARNING)
+    assert event["fields"] == {
+        "job_type": "app.nop",
+        "jobs": 1,
+        "hint": "did you mean 'app.noop'?",
+    }
 
 
 def test_installed_packages_are_not_watched() -> None:
