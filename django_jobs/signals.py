@@ -78,6 +78,12 @@ which look every ``SWEEP_SECONDS``.
 Sender: the name of the queue. Keywords: ``queue``, ``level`` (``"ok"``, ``"high"`` or ``"full"``),
 ``previous`` (the level before) and ``pressure`` (a :class:`~django_jobs.Pressure`)."""
 
+resource_pressure_changed = WorkerSignal()
+"""The same of a resource with a ``max_waiting``.
+
+Sender: the name of the resource. Keywords: ``resource``, ``level``, ``previous`` and ``pressure``
+(a :class:`~django_jobs.ResourcePressure`)."""
+
 process_started = WorkerSignal()
 """A process of ``jobworker`` has started. Connections that receivers open are closed after it.
 

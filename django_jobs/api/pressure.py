@@ -48,12 +48,12 @@ async def aqueue_pressure(queue: str) -> Pressure:
 def resource_pressure(name: str) -> ResourcePressure:
     """The :class:`ResourcePressure` of a resource, as :func:`queue_pressure` of a queue: two
     statements per resource and second. Raises :class:`UnknownResource`."""
-    return _cached(_read_resource, name) or _look(_read_resource, name)
+    return _cached(read_resource, name) or _look(read_resource, name)
 
 
 async def aresource_pressure(name: str) -> ResourcePressure:
     """:func:`resource_pressure` for async code."""
-    return _cached(_read_resource, name) or await _look_in_thread(_read_resource, name)
+    return _cached(read_resource, name) or await _look_in_thread(read_resource, name)
 
 
 def forget_recent() -> None:
@@ -96,7 +96,8 @@ def _read_queue(queue: str) -> Pressure:
     return pressure_of(queue, found)
 
 
-def _read_resource(name: str) -> ResourcePressure:
+def read_resource(name: str) -> ResourcePressure:
+    """As :func:`resource_pressure`, and as of now."""
     rows = fetch(HELD, {"name": name, "most": MOST_COUNTED}) if is_queue_name(name) else []
     if not rows:
         raise unknown_resource(name, "resource_pressure")

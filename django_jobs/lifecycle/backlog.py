@@ -20,12 +20,14 @@ from ..models.queue import OnFull
 from .gate_limits import (
     BEYOND,
     DROP_WAITING,
+    Gate,
     Waiting,
     count_waiting,
     dropping_lowest,
     ends_of_queue,
     gated_up_to,
     limits_of,
+    waiting_at,
 )
 from .job_columns import NewJobs
 
@@ -106,17 +108,26 @@ FROM django_jobs_queue AS queue
 WHERE queue.max_backlog IS NOT NULL OR queue.pressure <> 'ok'
 ORDER BY queue.name
 """
+LIMITED_RESOURCES = """
+SELECT name, pressure, max_waiting FROM django_jobs_resource
+WHERE max_waiting IS NOT NULL OR pressure <> 'ok' ORDER BY name
+"""
 ANY_LIMITED = """EXISTS (
-    SELECT FROM django_jobs_queue WHERE max_backlog IS NOT NULL OR pressure <> 'ok')"""
+    SELECT FROM django_jobs_queue WHERE max_backlog IS NOT NULL OR pressure <> 'ok')
+OR EXISTS (
+    SELECT FROM django_jobs_resource WHERE max_waiting IS NOT NULL OR pressure <> 'ok')"""
 
 # Of several workers that see the same change, one writes it.
-SET_LEVEL = """
-UPDATE django_jobs_queue SET pressure = %(level)s
+SET_LEVEL = {
+    table: f"""
+UPDATE django_jobs_{table} SET pressure = %(level)s
 WHERE id = (
-    SELECT id FROM django_jobs_queue
-    WHERE name = %(queue)s AND pressure = %(previous)s
+    SELECT id FROM django_jobs_{table}
+    WHERE name = %(name)s AND pressure = %(previous)s
     FOR NO KEY UPDATE SKIP LOCKED)
 """
+    for table in ("queue", "resource")
+}
 
 RATE_SECONDS = 300.0
 """The time whose runs give the rate, at most."""
@@ -331,10 +342,21 @@ def limited_queues() -> list[tuple[str, Level, Backlog]]:
     return [(name, level, Backlog(*found)) for name, level, *found in rows]
 
 
-def set_level(queue: str, previous: Level, level: Level) -> bool:
-    """Store the level of the queue. False if it is not ``previous`` any more, or the row is locked:
-    the next look finds what is left to do."""
-    return execute(SET_LEVEL, {"queue": queue, "previous": previous, "level": level}) > 0
+def limited_resources() -> list[tuple[str, Level, Level]]:
+    """The same of the resources with a ``max_waiting``: names, levels at the last look and now."""
+    rows = fetch(LIMITED_RESOURCES, {})
+    gates = {Gate("resource", name): most or MOST_COUNTED for name, _, most in rows}
+    counts = waiting_at(gates).values() if gates else ()
+    return [
+        (name, previous, level_of(waiting, most))
+        for (name, previous, most), waiting in zip(rows, counts, strict=True)
+    ]
+
+
+def set_level(table: str, name: str, previous: Level, level: Level) -> bool:
+    """Store the level of a row of ``queue`` or ``resource``. False if it is not ``previous`` any
+    more, or the row is locked: the next look finds what is left to do."""
+    return execute(SET_LEVEL[table], {"name": name, "previous": previous, "level": level}) > 0
 
 
 def rates() -> dict[str, float]:

@@ -97,6 +97,9 @@ EVENTS = {
     "queue_pressure_changed": _event(
         WARNING, "queue pressure previous ready gated oldest_seconds drain_seconds", INFO
     ),
+    "resource_pressure_changed": _event(
+        WARNING, "resource pressure previous ready gated oldest_seconds drain_seconds", INFO
+    ),
     "transaction_left_open": _event(WARNING, "job_id job_type attempt"),
     "tasks_cancelled": _event(WARNING, "job_id job_type attempt tasks"),
     "long_chain": _event(WARNING, "job_id job_type attempt enqueues generation"),

@@ -5,21 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 
 from ..api.closing import resume_ended
-from ..api.pressure import pressure_of
+from ..api.pressure import pressure_of, read_resource
 from ..conf import conf
 from ..domain.maintenance import LeasesInDoubt, MaintenanceTask
+from ..domain.pressure import Level, Pressure
 from ..lifecycle import backlog, pausing, pruning, reaping, run_totals
-from ..lifecycle.backlog import limited_queues, set_level
+from ..lifecycle.backlog import limited_queues, limited_resources, set_level
 from ..lifecycle.backlog_samples import Past, Sample, may_sample, past, ready_jobs, store
 from ..lifecycle.operations import bulk, quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
 from ..models.database import database_time, jobs_connection
-from ..signals import queue_pressure_changed, worker_event
+from ..signals import queue_pressure_changed, resource_pressure_changed, worker_event
 from .bulk_operations import EVERY_SECONDS as BULK_SECONDS
 from .bulk_operations import run_chunk
 from .history import Partitions
@@ -103,30 +106,42 @@ class Reaping:
 
 
 def watch_pressure() -> int:
-    """Compare the level of each queue that has a ``max_backlog`` with that of the last look, by any
-    worker, and send ``queue_pressure_changed`` for each other one; return how many."""
+    """Compare the level of each queue that has a ``max_backlog``, and of each resource that has a
+    ``max_waiting``, with that of the last look, by any worker, and send ``queue_pressure_changed``
+    or ``resource_pressure_changed`` for each other one; return how many."""
     changed = 0
-    for queue, previous, found in limited_queues():
-        level = found.level
-        if level == previous or not set_level(queue, previous, level):
-            continue
-        changed += 1
-        pressure = pressure_of(queue, found)
-        fields = {
-            "queue": queue,
-            "pressure": level,
-            "previous": previous,
-            "ready": pressure.ready,
-            "gated": pressure.gated,
-            "oldest_seconds": pressure.oldest_seconds,
-            "drain_seconds": pressure.drain_seconds,
-        }
-        severity = logging.INFO if level == "ok" else logging.WARNING
-        worker_event.send_robust("queue_pressure_changed", level=severity, fields=fields)
-        queue_pressure_changed.send_robust(
-            queue, queue=queue, level=level, previous=previous, pressure=pressure
-        )
+    for queue, before, found in limited_queues():
+        if found.level != before and set_level("queue", queue, before, found.level):
+            now = pressure_of(queue, found)
+            event = _event(before, now, queue=queue)
+            worker_event.send_robust("queue_pressure_changed", **event)
+            queue_pressure_changed.send_robust(
+                queue, queue=queue, level=now.level, previous=before, pressure=now
+            )
+            changed += 1
+    for name, before, level in limited_resources():
+        if level != before and set_level("resource", name, before, level):
+            now = replace(read_resource(name), level=level)
+            event = _event(before, now, resource=name)
+            worker_event.send_robust("resource_pressure_changed", **event)
+            resource_pressure_changed.send_robust(
+                name, resource=name, level=level, previous=before, pressure=now
+            )
+            changed += 1
     return changed
+
+
+def _event(previous: Level, pressure: Pressure, **of: str) -> dict[str, Any]:
+    fields = {
+        **of,
+        "pressure": pressure.level,
+        "previous": previous,
+        "ready": pressure.ready,
+        "gated": pressure.gated,
+        "oldest_seconds": pressure.oldest_seconds,
+        "drain_seconds": pressure.drain_seconds,
+    }
+    return {"level": logging.INFO if pressure.level == "ok" else logging.WARNING, "fields": fields}
 
 
 SAMPLE_SECONDS = 60.0

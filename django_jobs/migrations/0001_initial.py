@@ -1348,6 +1348,17 @@ class Migration(migrations.Migration):
                 ("breaker_changed_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="breaker changed at")),
                 ("breaker_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason of the breaker")),
                 (
+                    "pressure",
+                    models.CharField(
+                        db_default="ok",
+                        default="ok",
+                        editable=False,
+                        help_text="The level when a worker last looked.",
+                        max_length=4,
+                        verbose_name="pressure",
+                    ),
+                ),
+                (
                     "retry_budget",
                     models.FloatField(
                         blank=True,

@@ -54,6 +54,18 @@ def is_queue_name(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_NAME
 
 
+def level_field() -> models.CharField[str, str]:
+    """The level of a pressure, when a worker last looked."""
+    return models.CharField(
+        _("pressure"),
+        max_length=4,
+        default="ok",
+        db_default="ok",
+        editable=False,
+        help_text=_("The level when a worker last looked."),
+    )
+
+
 class Queue(NamedRow):
     """A named queue, and the options of its jobs. ``migrate`` creates the queues of the settings;
     they are edited in the admin."""
@@ -98,14 +110,7 @@ class Queue(NamedRow):
             "that would start last; it is cancelled."
         ),
     )
-    pressure = models.CharField(
-        _("pressure"),
-        max_length=4,
-        default="ok",
-        db_default="ok",
-        editable=False,
-        help_text=_("The level when a worker last looked."),
-    )
+    pressure = level_field()
     priority_weight = FloatField(
         _("priority weight"),
         default=AGEING_WEIGHT,

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from ..domain.numbers import LOWEST_RATE, SHORTEST_PERIOD, rate_of
 from .fields import FloatField, TimestampField
 from .named_row import NamedRow
-from .queue import LONGEST_NAME, QUEUE_NAME
+from .queue import LONGEST_NAME, QUEUE_NAME, level_field
 
 WINDOW_SECONDS = 60.0
 """What was started counts for about this long: its weight falls by the factor e in this time."""
@@ -123,6 +123,7 @@ class Resource(NamedRow):
     breaker_reason = models.CharField(
         _("reason of the breaker"), max_length=300, blank=True, default="", editable=False
     )
+    pressure = level_field()
     retry_budget = FloatField(
         _("retry budget"),
         null=True,

@@ -11,8 +11,9 @@ from pytest_django import DjangoAssertNumQueries
 from django_jobs import Pressure, cancel
 from django_jobs.lifecycle.backlog import limited_queues, set_level
 from django_jobs.maintenance.tasks import watch_pressure
-from django_jobs.models import Job, Queue
-from django_jobs.signals import queue_pressure_changed, worker_event
+from django_jobs.models import Job, Queue, Resource
+from django_jobs.signals import queue_pressure_changed, resource_pressure_changed, worker_event
+from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import noop
 from tests.factories import heard, in_threads, run_sql
 
@@ -67,7 +68,7 @@ def test_a_queue_without_a_limit_is_not_looked_at(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     noop.using(queue="bulk").enqueue_many([{}] * 5)
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):
         assert watch_pressure() == 0
     assert limited_queues() == []
 
@@ -97,6 +98,28 @@ def test_a_receiver_that_raises_stops_no_other_and_no_later_look(limit: int) -> 
     assert len(sent) == 1
 
 
+@pytest.mark.django_db
+def test_each_change_of_the_level_of_a_resource_is_sent_once() -> None:
+    resource = Resource.objects.create(name="stripe", max_waiting=5)
+    with heard(resource_pressure_changed) as sent, heard(worker_event) as events:
+        for count in (0, 4, 1):
+            refund_payment.enqueue_many([{"payment_id": 1}] * count)
+            assert [watch_pressure(), watch_pressure()] == [bool(count), 0]
+        Resource.objects.update(max_waiting=None)
+        assert [watch_pressure(), watch_pressure()] == [1, 0]
+    changes = [(one["previous"], one["level"]) for one in sent]
+    assert changes == [("ok", "high"), ("high", "full"), ("full", "ok")]
+    assert {(one["sender"], one["resource"]) for one in sent} == {("stripe", "stripe")}
+    assert [(one["pressure"].level, one["pressure"].gated) for one in sent[:2]] == [
+        ("high", 4),
+        ("full", 5),
+    ]
+    assert {one["sender"] for one in events} == {"resource_pressure_changed"}
+    assert [one["fields"]["gated"] for one in events] == [4, 5, 5]
+    resource.refresh_from_db()
+    assert resource.pressure == "ok"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_of_eight_workers_that_look_at_once_one_sends(limit: int) -> None:
     fill(5)
@@ -118,6 +141,6 @@ def test_a_locked_queue_is_left_to_the_next_look(limit: int) -> None:
 
 @pytest.mark.django_db
 def test_a_level_that_another_worker_has_changed_is_not_overwritten(limit: int) -> None:
-    assert set_level("bulk", "ok", "full")
-    assert not set_level("bulk", "ok", "high")
+    assert set_level("queue", "bulk", "ok", "full")
+    assert not set_level("queue", "bulk", "ok", "high")
     assert Queue.objects.get(name="bulk").pressure == "full"
