@@ -255,16 +255,17 @@ PARTS = {
         SELECT name AS table, pg_total_relation_size(relation) AS bytes,
             pg_stat_get_live_tuples(relation) AS live_rows,
             pg_stat_get_dead_tuples(relation) AS dead_rows,
-            pg_stat_get_numscans(relation) AS sequential_scans, of.index_scans, of.hits,
-            of.fetched - of.hits AS reads
+            pg_stat_get_numscans(relation) AS sequential_scans, of.index_scans,
+            pg_stat_get_blocks_hit(relation) + of.hits AS hits,
+            pg_stat_get_blocks_fetched(relation) - pg_stat_get_blocks_hit(relation)
+                + of.fetched - of.hits AS reads
         FROM unnest(ARRAY['job_live', 'worker', 'uniquekey', 'schedule']) AS name
         CROSS JOIN CAST('django_jobs_' || name AS regclass) AS relation
         CROSS JOIN LATERAL (
-            SELECT sum(CASE WHEN one <> relation THEN pg_stat_get_numscans(one) END) AS index_scans,
-                sum(pg_stat_get_blocks_hit(one)) AS hits,
-                sum(pg_stat_get_blocks_fetched(one)) AS fetched
-            FROM (SELECT relation AS one UNION ALL
-                SELECT indexrelid FROM pg_index WHERE indrelid = relation) AS part) AS of""",
+            SELECT sum(pg_stat_get_numscans(indexrelid)) AS index_scans,
+                sum(pg_stat_get_blocks_hit(indexrelid)) AS hits,
+                sum(pg_stat_get_blocks_fetched(indexrelid)) AS fetched
+            FROM pg_index WHERE indrelid = relation) AS of""",
 }
 REFRESH = statement(
     f"{DEPTH}, {BUSIEST_RESOURCES}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})",
