@@ -84,13 +84,18 @@ def _why(details: LimitDetails, visible: Visible) -> list[Fact]:
 
     blocked = Job.objects.using(conf().database).filter(pk__in=lines, status=JobState.BLOCKED)
     jobs, linked = blocked.defer(*COLUMNS).in_bulk(), Linked(visible.site, visible.request)
-    found = []
+    found: dict[str, tuple[int, bool]] = {}
     for pk, line in lines.items():
         if pk in jobs:
-            text = ngettext("Why %(count)s job waits", "Why %(count)s jobs wait", line["jobs"])
-            count = number_text(line["jobs"], more=line["more"])
-            found.append((text % {"count": count}, linked.text(explain(jobs[pk]).sentence)))
-    return found
+            sentence = linked.text(explain(jobs[pk]).sentence)
+            count, more = found.get(sentence, (0, False))
+            found[sentence] = count + line["jobs"], more or line["more"]
+    return [(_waits(count, more), sentence) for sentence, (count, more) in found.items()]
+
+
+def _waits(count: int, more: bool) -> str:
+    text = ngettext("Why %(count)s job waits", "Why %(count)s jobs wait", count)
+    return text % {"count": number_text(count, more=more)}
 
 
 def _tiles(row: Any, details: LimitDetails) -> list[Tile]:

@@ -290,8 +290,9 @@ def test_it_says_why_its_jobs_wait(page: Page) -> None:
     jobs.resume(["default"])
     running(refund_payment.enqueue(1))
     refund_payment.enqueue(2)
+    refund_payment.using(queue="bulk").enqueue(3)
     text = words(shown(page, row))
-    assert "Why 1 job waits Waits for the resource stripe (1 of 1 taken)" in text
+    assert "Why 2 jobs wait Waits for the resource stripe (1 of 1 taken)" in text
 
 
 def test_it_says_no_reason_where_none_waits_and_to_none_who_may_not_see(
