@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -12,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..domain.search_terms import parsed
-from ..domain.timeline import INTERRUPTED, wait_of
+from ..domain.timeline import INTERRUPTED, gate_time_of, wait_of
 from ..lifecycle.history import RUNS
 from ..lifecycle.scope import scope_of
 from ..models import Job, Run, Worker
@@ -35,6 +36,7 @@ from .base.search import KINDS_OF_RUNS, run_search, search_runs, show
 from .cost import cost_path, cost_url
 from .lists.filters import FinishedSinceFilter, IdFilter, OutcomeFilter
 
+LASTED = "gate_time", "waited", "ran", "used"
 ERROR = _("Error"), ("error_type", "error_code", "fingerprint")
 
 
@@ -79,7 +81,7 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
     lookups_allowed = HistoryAdmin.lookups_allowed | {"job", "job__exact", "job__id__exact"}
     fieldsets = (
         section(None, ("job_number", "job_name", "number", "result"), "worker_name", "trace"),
-        section(_("Times"), ("due", "claimed", "started", "finished"), ("waited", "ran", "used")),
+        section(_("Times"), ("due", "ready", "claimed", "started", "finished"), LASTED),
         section(*ERROR, "message_text", "traceback_text"),
     )
 
@@ -165,18 +167,15 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
 
     ended = moment_column("finished_at", _("finished"), ago)
 
-    @admin.display(description=_("waited"))
+    @admin.display(description=_("held at gates"))
+    def gate_time(self, run: Any) -> str:
+        return duration(gate_time_of(run.available_at, run.ready_at, _earlier_end(run)))
+
+    @admin.display(description=_("waited for a worker"))
     def waited(self, run: Any) -> str:
-        earlier_end = None
-        if run.attempt > 1:
-            earlier = Run.objects.using(run._state.db).filter(
-                job_id=run.job_id,
-                attempt=run.attempt - 1,
-                outcome__in=INTERRUPTED,
-                finished_at__range=(run.available_at, run.finished_at),
-            )
-            earlier_end = earlier.values_list("finished_at", flat=True).first()
-        return duration(wait_of(run.available_at, run.claimed_at, earlier_end))
+        end = _earlier_end(run)
+        at_gates = gate_time_of(run.available_at, run.ready_at, end)
+        return duration(wait_of(run.available_at, run.claimed_at, end) - at_gates)
 
     @admin.display(description=_("ran"))
     def ran(self, run: Any) -> str:
@@ -192,6 +191,7 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
         return one_line(f"{run.error_type}{code}")
 
     due = moment_column("available_at", _("due"))
+    ready = moment_column("ready_at", _("ready"))
     claimed = moment_column("claimed_at", _("claimed"))
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
@@ -199,3 +199,19 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
     message_text = text_column("error_message", _("message"), preformatted)
     log_text = text_column("log", _("lines"), preformatted)
     traceback_text = text_column("traceback", _("traceback"), preformatted)
+
+
+def _earlier_end(run: Any) -> datetime | None:
+    """The end of the attempt before, if that was interrupted; read once."""
+    if not hasattr(run, "earlier_end"):
+        run.earlier_end = None
+        if run.attempt > 1:
+            earlier = Run.objects.using(run._state.db).filter(
+                job_id=run.job_id,
+                attempt=run.attempt - 1,
+                outcome__in=INTERRUPTED,
+                finished_at__range=(run.available_at, run.finished_at),
+            )
+            run.earlier_end = earlier.values_list("finished_at", flat=True).first()
+    end: datetime | None = run.earlier_end
+    return end

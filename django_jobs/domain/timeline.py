@@ -22,6 +22,11 @@ def wait_of(due: datetime, claimed: datetime, earlier_end: datetime | None) -> t
     return claimed - (due if earlier_end is None else max(due, earlier_end))
 
 
+def gate_time_of(due: datetime, ready: datetime | None, earlier_end: datetime | None) -> timedelta:
+    """The part of that wait until its gates let the attempt go; none without gates."""
+    return timedelta() if ready is None else max(wait_of(due, ready, earlier_end), timedelta())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
     """An attempt: when it was due, claimed and ended, in epoch seconds. None is not yet."""

@@ -48,6 +48,9 @@ IN_LINE = f"""job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = l
 """Of a statement that makes jobs of a ``line`` ready. A job that is quarantined, or that no worker
 can run, keeps its place and is passed over."""
 
+ADMITTED = "status = 'ready', reason = '', ready_at = clock_timestamp()"
+"""What an admission sets. A job without gates is ready when it is due, so nothing is written."""
+
 AT_THE_GATES = "CASE WHEN job.gates IS NULL THEN 'ready' ELSE 'blocked' END"
 """The status of a job that may start but for its gates."""
 

@@ -66,8 +66,9 @@ WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
 
 KEY = "queue, job_type, outcome"
 TIMES = ("waiting", "start_lag", "runtime")
+ALL_TIMES = (*TIMES, "gate")
 SUMS = (
-    *("runs", *(f"{time}_seconds" for time in TIMES)),
+    *("runs", *(f"{time}_seconds" for time in ALL_TIMES)),
     *("slo_runs", "slo_met", "retries", "died", "prevented"),
 )
 OF_RESOURCES = ("runs", "throttled", "server_errors", "runtime_seconds")
@@ -132,7 +133,7 @@ WITH mark AS MATERIALIZED (
     RETURNING run_id
 ), run AS MATERIALIZED (
     SELECT job_id, attempt, outcome, greatest(available_at, {INTERRUPTED_AT}) AS due_at,
-        claimed_at, started_at, finished_at, error_type, error_code, fingerprint
+        ready_at, claimed_at, started_at, finished_at, error_type, error_code, fingerprint
     FROM django_jobs_run
     WHERE id > %(after)s::bigint AND id <= %(upto)s::bigint
       AND finished_at >= %(since)s::timestamptz AND EXISTS (SELECT FROM mark)
@@ -150,6 +151,7 @@ WITH mark AS MATERIALIZED (
         CASE WHEN job.resources IS NOT NULL THEN run.error_code END AS error_code,
         coalesce(job.queue, '') AS queue, coalesce(job.job_type, '') AS job_type,
         {_seconds("run.due_at", "run.claimed_at")} AS waiting,
+        {_seconds("run.due_at", "run.ready_at")} AS gate, run.ready_at IS NOT NULL AS gated,
         {_seconds("run.claimed_at", "run.started_at")} AS start_lag,
         {_seconds("run.started_at", "run.finished_at")} AS runtime,
         run.started_at IS NOT NULL AS started,
@@ -162,9 +164,11 @@ WITH mark AS MATERIALIZED (
         LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
 ), alike AS MATERIALIZED (
     SELECT minute, {KEY}, {_bucket("waiting")} AS waiting,
+        CASE WHEN gated THEN {_bucket("gate")} END AS gate,
         CASE WHEN started THEN {_bucket("start_lag")} END AS start_lag,
         CASE WHEN started THEN {_bucket("runtime")} END AS runtime,
         count(*) AS runs, sum(waiting) AS waiting_seconds,
+        coalesce(sum(gate) FILTER (WHERE gated), 0) AS gate_seconds,
         coalesce(sum(start_lag) FILTER (WHERE started), 0) AS start_lag_seconds,
         coalesce(sum(runtime) FILTER (WHERE started), 0) AS runtime_seconds,
         count(in_time) FILTER (WHERE started) AS slo_runs,
@@ -172,20 +176,20 @@ WITH mark AS MATERIALIZED (
         count(*) FILTER (WHERE is_retry) AS retries, count(*) FILTER (WHERE died) AS died,
         coalesce(sum(prevented), 0) AS prevented,
         error_type, fingerprint, resources, error_code
-    FROM ended GROUP BY 1, {KEY}, 5, 6, 7, error_type, fingerprint, resources, error_code
+    FROM ended GROUP BY 1, {KEY}, 5, 6, 7, 8, error_type, fingerprint, resources, error_code
 ), added AS (
     INSERT INTO django_jobs_runtotal AS total (
-        period, began_at, {KEY}, {", ".join(f"{time}_buckets" for time in TIMES)},
+        period, began_at, {KEY}, {", ".join(f"{time}_buckets" for time in ALL_TIMES)},
         {", ".join(SUMS)})
     SELECT period.seconds,
         CASE period.seconds WHEN 0 THEN 'epoch' WHEN 60 THEN minute
             ELSE date_bin('1 hour', minute, 'epoch') END,
-        {KEY}, {", ".join(_counted(time) for time in TIMES)},
+        {KEY}, {", ".join(_counted(time) for time in ALL_TIMES)},
         {", ".join(f"sum({column})" for column in SUMS)}
     FROM alike CROSS JOIN (VALUES ({SINCE_THE_BEGINNING}), ({MINUTE}), ({HOUR})) AS period (seconds)
     GROUP BY 1, 2, {KEY}
     ON CONFLICT (period, began_at, {KEY}) DO UPDATE SET
-        {", ".join(_added(time) for time in TIMES)},
+        {", ".join(_added(time) for time in ALL_TIMES)},
         {", ".join(f"{column} = total.{column} + excluded.{column}" for column in SUMS)}
     RETURNING 1
 ), added_resources AS (

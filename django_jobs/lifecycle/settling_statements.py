@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..domain.gates import JUST_WAITS
 from ..domain.run_log import RunCost
 from ..models.resource import LIMITS_MORE_THAN_SLOTS
-from .job_columns import AT_THE_GATES, IN_LINE, IN_LIVE, as_array
+from .job_columns import ADMITTED, AT_THE_GATES, IN_LINE, IN_LIVE, as_array
 
 # Plain successes are passed as arrays: with all endings as JSON one process reached 18,700 instead
 # of 23,400 jobs/s. Rows are locked in the order of their ids, as everywhere. So they are looked up
@@ -99,17 +99,17 @@ UPDATE = f""", updated AS (
     FROM settled AS s
     {ITS_OWN}
       AND job.{IN_LIVE} AND (job.cancel_requested_at IS NULL OR s.cancel_no_matter){{only}}
-    RETURNING job.id, job.attempt, job.available_at, job.claimed_at, job.started_at,
+    RETURNING job.id, job.attempt, job.available_at, job.ready_at, job.claimed_at, job.started_at,
         job.status, job.gates, job.tenant, job.resources, job.queue, s.queue IS NOT NULL AS moved,
         {TOLD}
 )"""
 UPDATED = UPDATE.format(only="")
 RUNS = """django_jobs_run (
-    job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
-    error_type, error_code, error_message, traceback, fingerprint, traceparent,
+    job_id, attempt, outcome, worker_id, available_at, ready_at, claimed_at, started_at,
+    finished_at, error_type, error_code, error_message, traceback, fingerprint, traceparent,
     cpu_seconds, max_rss_kb, queries, query_seconds, log)
 SELECT u.id, u.attempt, u.outcome, u.worker, coalesce(to_timestamp(u.due), u.available_at),
-    u.claimed_at, u.started_at, u.ended_at,
+    u.ready_at, u.claimed_at, u.started_at, u.ended_at,
     coalesce(u.error_type, ''), coalesce(u.error_code, ''), coalesce(u.error_message, ''),
     coalesce(u.traceback, ''), coalesce(u.fingerprint, ''), coalesce(u.traceparent, ''),
     u.cpu_seconds, u.max_rss_kb, u.queries, u.query_seconds, u.log
@@ -155,7 +155,7 @@ INSERT INTO {RUNS}), freed AS MATERIALIZED (
         WHERE line.resources ? resource.name
           AND ({LIMITS_MORE_THAN_SLOTS}))
 ), opened AS (
-    UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
+    UPDATE django_jobs_job_live AS job SET {ADMITTED}
     WHERE job.id = ANY(ARRAY(SELECT id FROM heirs))
     RETURNING job.queue, job.resources IS NOT NULL AS shared
 )
@@ -173,7 +173,7 @@ SETTLE_AND_DELETE = f"""
 {ENDINGS}, deleted AS (
     DELETE FROM django_jobs_job_live AS job USING settled AS s
     {ITS_OWN}
-    RETURNING job.id, job.attempt, job.available_at, job.claimed_at,
+    RETURNING job.id, job.attempt, job.available_at, job.ready_at, job.claimed_at,
         {TOLD}
 ), progress AS (
     DELETE FROM django_jobs_progress WHERE job_id = ANY(ARRAY(SELECT id FROM deleted))
@@ -184,10 +184,10 @@ SETTLE_AND_DELETE = f"""
     WHERE %(with_runs)s AND job_id = ANY(ARRAY(SELECT id FROM deleted WHERE attempt > 1))
 ), written AS (
     INSERT INTO django_jobs_run (
-        job_id, attempt, outcome, worker_id, available_at, claimed_at, started_at, finished_at,
-        error_type, error_message, traceback, fingerprint, traceparent,
+        job_id, attempt, outcome, worker_id, available_at, ready_at, claimed_at, started_at,
+        finished_at, error_type, error_message, traceback, fingerprint, traceparent,
         cpu_seconds, max_rss_kb, queries, query_seconds, log)
-    SELECT d.id, d.attempt, d.outcome, d.worker, d.available_at, d.claimed_at,
+    SELECT d.id, d.attempt, d.outcome, d.worker, d.available_at, d.ready_at, d.claimed_at,
         d.ended_at - make_interval(secs => d.ran), d.ended_at, '', '', '', '',
         coalesce(d.traceparent, ''),
         d.cpu_seconds, d.max_rss_kb, d.queries, d.query_seconds, d.log

@@ -254,6 +254,10 @@ FAMILIES = tuple(
             "Time from the due time of an attempt to its claim.",
         ),
         (
+            *("run_gate_seconds", "queue job_type", "times", "gate"),
+            "The part of it until its gates let the job go.",
+        ),
+        (
             *("run_start_lag_seconds", "queue job_type", "times", "start_lag"),
             "Time from the claim of an attempt to its start.",
         ),

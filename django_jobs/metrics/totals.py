@@ -9,7 +9,7 @@ from typing import Any
 
 from ..domain.histograms import BUCKETS, Histogram
 from ..domain.states import RunState
-from ..lifecycle.run_totals import HOUR, MINUTE, MINUTES_KEPT, SINCE_THE_BEGINNING, TIMES
+from ..lifecycle.run_totals import ALL_TIMES, HOUR, MINUTE, MINUTES_KEPT, SINCE_THE_BEGINNING
 from ..models.database import fetch, fetch_named
 
 
@@ -24,7 +24,10 @@ def _runs(outcome: RunState) -> str:
 def _histogram(time: str) -> str:
     # The sum of bigints is a numeric, which takes twice as long. Floats are exact up to 9e15.
     places = (f"sum({time}_buckets[{place}]::float8)" for place in range(1, BUCKETS + 1))
-    return f"json_build_array({_list(*places)}, sum({time}_seconds)) AS {time}"
+    made = f"json_build_array({_list(*places)}, sum({time}_seconds))"
+    if time == "gate":  # most types have none, and no samples of it
+        made = f"CASE WHEN sum(gate_seconds) > 0 THEN {made} END"
+    return f"{made} AS {time}"
 
 
 # Lists in JSON, which Python reads faster than arrays. PostgreSQL makes them faster by way of the
@@ -33,7 +36,7 @@ SUMS = f"""
 SELECT queue, job_type, json_build_object({", ".join(map(_runs, RunState))}) AS outcomes,
     sum(slo_runs)::bigint AS slo_runs, sum(slo_met)::bigint AS slo_met,
     sum(retries)::bigint AS retries, sum(died)::bigint AS died,
-    sum(prevented)::bigint AS prevented, {", ".join(map(_histogram, TIMES))}
+    sum(prevented)::bigint AS prevented, {", ".join(map(_histogram, ALL_TIMES))}
 """
 SUMS_OF_RESOURCES = f"""
 SELECT resource, json_build_object({", ".join(map(_runs, RunState))}) AS outcomes,
@@ -59,7 +62,8 @@ class TypeTotals:
     """The attempts of one job type that ended in one queue. Both names are empty for runs whose job
     was deleted before they were counted.
 
-    ``waiting`` is from the due time to the claim, ``start_lag`` from there to the start, and
+    ``waiting`` is from the due time to the claim, and ``gate`` its part at gates or in a
+    quarantine, of the attempts that had one; ``start_lag`` is from the claim to the start, and
     ``runtime`` from there to the end. ``slo_runs`` are those of queues with an objective, and
     ``slo_met`` those that started in time. ``retries`` were not the first attempt of their job.
     ``died`` ended a job as dead that was dead when they were counted. ``prevented`` are calls that
@@ -75,6 +79,7 @@ class TypeTotals:
     died: int
     prevented: int
     waiting: Histogram
+    gate: Histogram
     start_lag: Histogram
     runtime: Histogram
 
@@ -120,8 +125,8 @@ def _read(period: int, since: datetime | None) -> tuple[TypeTotals, ...]:
 
 
 def _totals(row: dict[str, Any]) -> TypeTotals:
-    for time in TIMES:
-        counts, seconds = row[time]
+    for time in ALL_TIMES:
+        counts, seconds = row[time] or ([0] * BUCKETS, 0.0)
         row[time] = Histogram(tuple(counts), seconds)
     row["outcomes"] = {outcome: runs for outcome, runs in row["outcomes"].items() if runs}
     return TypeTotals(**row)

@@ -86,6 +86,9 @@ class Job(models.Model):
         db_constraint=False,
         db_index=False,
     )
+    ready_at = TimestampField(
+        _("ready at"), null=True, blank=True, help_text=_("When its gates let it go.")
+    )
     claimed_at = TimestampField(_("claimed at"), null=True, blank=True)
     started_at = TimestampField(_("started at"), null=True, blank=True)
     finished_at = TimestampField(_("finished at"), null=True, blank=True)

@@ -57,6 +57,7 @@ class Run(models.Model):
         db_index=False,
     )
     available_at = TimestampField(_("due at"))
+    ready_at = TimestampField(_("ready at"), null=True, help_text=_("When its gates let it go."))
     claimed_at = TimestampField(_("claimed at"))
     started_at = TimestampField(_("started at"), null=True)
     finished_at = TimestampField(_("finished at"))

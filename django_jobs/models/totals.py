@@ -39,6 +39,8 @@ class RunTotal(models.Model):
     runs = models.BigIntegerField(_("runs"))
     waiting_buckets = BucketsField(_("waiting"))
     waiting_seconds = FloatField(_("seconds of waiting"))
+    gate_buckets = BucketsField(_("waiting at gates"))
+    gate_seconds = FloatField(_("seconds at gates"))
     start_lag_buckets = BucketsField(_("start lag"))
     start_lag_seconds = FloatField(_("seconds of start lag"))
     runtime_buckets = BucketsField(_("runtime"))

@@ -62,10 +62,10 @@ FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n,
 FILL_TOTALS = """
 INSERT INTO django_jobs_runtotal (period, began_at, queue, job_type, outcome, runs,
     slo_runs, slo_met, waiting_buckets, waiting_seconds, start_lag_buckets, start_lag_seconds,
-    runtime_buckets, runtime_seconds)
+    runtime_buckets, runtime_seconds, gate_buckets, gate_seconds)
 SELECT period, began_at, 'queue-' || n %% %(queues)s,
     (%(types)s::text[])[1 + n %% %(type_count)s], outcome, 100, 0, 0,
-    counts, 1, counts, 1, counts, 1
+    counts, 1, counts, 1, counts, 1, counts, 1
 FROM generate_series(1, %(pairs)s) AS n, unnest(ARRAY['succeeded', 'failed']) AS outcome,
     (SELECT array_fill(10, ARRAY[%(buckets)s]) AS counts) AS counted,
     (SELECT 0 AS period, '-infinity'::timestamptz AS began_at

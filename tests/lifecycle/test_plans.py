@@ -735,7 +735,7 @@ def fill_totals() -> None:
     run_sql(
         """INSERT INTO django_jobs_runtotal
         SELECT period, date_bin(size, now(), 'epoch') - n * size, 'default', 'app.job' || type,
-            'succeeded', 7, zeros, 0, zeros, 0, zeros, 0, 0, 0
+            'succeeded', 7, zeros, 0, zeros, 0, zeros, 0, zeros, 0, 0, 0
         FROM (VALUES (3600, interval '1 h', 191), (60, interval '1 min', 179)) AS of
                 (period, size, most),
             generate_series(0, most) AS n, generate_series(1, 50) AS type,

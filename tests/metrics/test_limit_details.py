@@ -122,7 +122,7 @@ def test_the_minutes_are_of_its_job_types() -> None:
     run_sql(
         """INSERT INTO django_jobs_runtotal
         SELECT 60, date_bin('1 min', now(), 'epoch') - n * interval '1 min', 'default', type,
-            outcome, runs, zeros, 0, zeros, 0, zeros, 0, 0, 0
+            outcome, runs, zeros, 0, zeros, 0, zeros, 0, zeros, 0, 0, 0
         FROM (VALUES (1, 'app.a', 'succeeded', 7), (1, 'app.b', 'failed', 2),
                      (1, 'app.c', 'succeeded', 99), (90, 'app.a', 'lost', 5))
                 AS one (n, type, outcome, runs),

@@ -175,7 +175,7 @@ def test_two_hundred_types_are_read_by_a_scan_that_visits_no_other_period() -> N
     fold_runs()
     columns = (
         "waiting_buckets, waiting_seconds, start_lag_buckets, start_lag_seconds,"
-        " runtime_buckets, runtime_seconds, slo_runs, slo_met"
+        " runtime_buckets, runtime_seconds, gate_buckets, gate_seconds, slo_runs, slo_met"
     )
     run_sql(
         f"INSERT INTO django_jobs_runtotal (period, began_at, queue, job_type, outcome, runs,"
@@ -207,8 +207,9 @@ def test_a_scrape_takes_all_counts_and_times_of_the_busiest_types(
     run_sql(
         "INSERT INTO django_jobs_runtotal (period, began_at, queue, job_type, outcome, runs,"
         " slo_runs, slo_met, waiting_buckets, waiting_seconds, start_lag_buckets,"
-        " start_lag_seconds, runtime_buckets, runtime_seconds)"
-        " SELECT %s, '-infinity', 'q', 'app.' || n, outcome, n, 0, 0, zero, 0, zero, 0, zero, 0"
+        " start_lag_seconds, runtime_buckets, runtime_seconds, gate_buckets, gate_seconds)"
+        " SELECT %s, '-infinity', 'q', 'app.' || n, outcome, n, 0, 0, zero, 0, zero, 0, zero, 0,"
+        " zero, 0"
         " FROM generate_series(1, 9) AS n, unnest(ARRAY['succeeded', 'failed']) AS outcome,"
         " (SELECT array_fill(0, ARRAY[%s]) AS zero) AS zeros",
         [SINCE_THE_BEGINNING, BUCKETS],

@@ -339,8 +339,9 @@ def test_few_failures_among_many_successes_are_no_spike(before: str) -> None:
 PAIRS = """
 INSERT INTO django_jobs_runtotal (period, began_at, queue, job_type, outcome, runs,
     slo_runs, slo_met, waiting_buckets, waiting_seconds, start_lag_buckets, start_lag_seconds,
-    runtime_buckets, runtime_seconds)
-SELECT 0, 'epoch', 'default', 'app.old_' || n, outcome, 100 * n, 0, 0, zero, 0, zero, 0, zero, 0
+    runtime_buckets, runtime_seconds, gate_buckets, gate_seconds)
+SELECT 0, 'epoch', 'default', 'app.old_' || n, outcome, 100 * n, 0, 0, zero, 0, zero, 0, zero, 0,
+    zero, 0
 FROM generate_series(1, 501) AS n, unnest(ARRAY['succeeded', 'failed', 'lost']) AS outcome,
     (SELECT array_fill(0, ARRAY[%s]) AS zero) AS zeros
 """

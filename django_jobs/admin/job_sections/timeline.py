@@ -14,11 +14,12 @@ from django.http import HttpRequest
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
-from ...domain.timeline import INTERRUPTED, Stretch, bars_of, wait_of
+from ...domain.timeline import INTERRUPTED, Stretch, bars_of, gate_time_of, wait_of
 from ...models import JobStatus, Run, Worker
 from ..access.errors import hide_in_run, mask
 from ..access.visible import Visible
 from ..base.formatting import (
+    NOTHING,
     badge,
     change_url,
     duration,
@@ -48,6 +49,7 @@ class Step:
     due: str
     started: str
     finished: str
+    gate_time: str
     waited: str
     ran: str
     used: str
@@ -151,6 +153,7 @@ def timeline(job: Any, site: AdminSite, request: HttpRequest, headers: str | Non
 def _step(
     run: Any, replays: list[str], worker: str, visible: Visible, earlier_end: datetime | None
 ) -> Step:
+    at_gates = gate_time_of(run.available_at, run.ready_at, earlier_end)
     line = run.error_message.strip().split("\n", 1)[0]
     whole = line == run.error_message.strip() and len(line) <= FIRST_LINE
     return Step(
@@ -161,7 +164,8 @@ def _step(
         due=moment(run.available_at),
         started=moment(run.started_at),
         finished=moment(run.finished_at),
-        waited=duration(wait_of(run.available_at, run.claimed_at, earlier_end)),
+        gate_time=duration(at_gates) if run.ready_at else NOTHING,
+        waited=duration(wait_of(run.available_at, run.claimed_at, earlier_end) - at_gates),
         ran=duration(run.duration),
         used=usage(run),
         headline=line if len(line) <= FIRST_LINE else line[:FIRST_LINE] + "…",

@@ -32,7 +32,7 @@ FACTS = (
     *("queue_link", "priority", "workflow_text", "schedule_text"),
     *("tags_text", "tenant_text", "concurrency_key_text", "resources_text"),
     *("key_text", "key_scope_text"),
-    *("created", "due", "started", "finished", "expires", "retried_until"),
+    *("created", "due", "ready", "started", "finished", "expires", "retried_until"),
     *("cancel_requested", "force_requested"),
     *("failures_of", "replays", "timeout_text", "backoff_text", "delivery_text"),
 )
@@ -300,6 +300,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
     created = moment_column("created_at", _("created"))
     due = moment_column("available_at", _("due"))
+    ready = moment_column("ready_at", _("let go by its gates"))
     claimed = moment_column("claimed_at", _("claimed"))
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
@@ -323,6 +324,7 @@ def empty_facts(job: Any) -> set[str]:
         "key_text": job.idempotency_key,
         "key_scope_text": key_parts(job.idempotency_key or "")[0],
         "due": not job.is_final,
+        "ready": job.ready_at and job.status in (JobStatus.READY, JobStatus.RUNNING),
         "started": job.started_at,
         "finished": job.finished_at,
         "expires": job.expires_at,

@@ -18,7 +18,7 @@ from ...domain.admission import MOST_AT_ONCE, FairShares, Line, Share, share_out
 from ...logs import log_event
 from ...models.database import fetch, jobs_connection, repeat_conflicts
 from .. import known_types
-from ..job_columns import IN_LINE
+from ..job_columns import ADMITTED, IN_LINE
 from ..pausing import SERVED
 from . import breakers
 from .conflicts import resolve
@@ -97,7 +97,7 @@ WITH picked AS MATERIALIZED (
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS next
 )
-UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
+UPDATE django_jobs_job_live AS job SET {ADMITTED}
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
 RETURNING job.gates, job.queue
 """

@@ -14,7 +14,7 @@ from ...domain.admission import MOST_AT_ONCE
 from ...domain.gates import ALONE, LoneGate
 from ...models.database import fetch_last
 from ...models.resource import LIMITS_MORE_THAN_SLOTS
-from ..job_columns import IN_LINE
+from ..job_columns import ADMITTED, IN_LINE
 from ..known_types import own_parameters
 from .admission import TAKE_TURN
 
@@ -62,7 +62,7 @@ WITH RECURSIVE line AS (
     ) AS next
     WHERE line.open AND line.decided AND line.rivals = 1
 ), opened AS (
-    UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
+    UPDATE django_jobs_job_live AS job SET {ADMITTED}
     WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING job.queue
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ...domain.admission import Line
 from ...models.database import execute, fetch
 from ...models.resource import FADED
-from ..job_columns import IN_LINE
+from ..job_columns import ADMITTED, IN_LINE
 
 COUNT = f"""
 UPDATE django_jobs_resource AS resource
@@ -51,7 +51,7 @@ WITH picked AS MATERIALIZED (
         ORDER BY rank, id LIMIT line.count
     ) AS next
 )
-UPDATE django_jobs_job_live AS job SET status = 'ready', reason = ''
+UPDATE django_jobs_job_live AS job SET {ADMITTED}
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
 RETURNING job.gates, job.queue, job.failures > 0
 """

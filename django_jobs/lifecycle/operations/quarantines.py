@@ -109,7 +109,8 @@ WITH picked AS MATERIALIZED (
     LIMIT %(page)s
     FOR NO KEY UPDATE SKIP LOCKED
 ), freed AS (
-    UPDATE django_jobs_job_live AS job SET status = {AT_THE_GATES}, reason = ''
+    UPDATE django_jobs_job_live AS job SET status = {AT_THE_GATES}, reason = '',
+        ready_at = clock_timestamp()
     WHERE job.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING job.queue
 )

@@ -127,11 +127,28 @@ def test_an_attempt_has_waited_since_the_last_of_several_interruptions(page: Pag
     assert re.fullmatch(r"[0-9.]+ m?s", waited_of(page, 3))
 
 
-def waited_of(page: Page, attempt: int) -> str:
-    """What the page of a run says about its wait."""
+def test_the_time_at_gates_is_apart_from_the_wait_for_a_worker(page: Page) -> None:
+    held = enqueue_and_claim(add, 1)
+    settle_one(held, Succeeded())
+    assert waited_of(page, 1, "gate_time") == "0 ms"
+    run_sql(
+        "UPDATE django_jobs_run SET ready_at = claimed_at - interval '2 min',"
+        " available_at = claimed_at - interval '5 min'"
+    )
+    assert (waited_of(page, 1, "gate_time"), waited_of(page, 1)) == ("3 min", "2 min")
+    table = page.text(change_url(Job, held.id)).partition("Timeline")[2]
+    lengths = [one.replace("\N{NO-BREAK SPACE}", " ") for one in NUMBERS.findall(table)]
+    assert lengths[lengths.index("3 min") + 1] == "2 min"
+
+
+NUMBERS = re.compile(r'<td class="jobs-number">([^<]*)<')
+
+
+def waited_of(page: Page, attempt: int, what: str = "waited") -> str:
+    """What the page of a run says about its wait, or the part of it at gates."""
     run = Run.objects.get(attempt=attempt)
     times = page.text(change_url(Run, run.pk)).partition("Times")[2]
-    waited = re.search(r"field-waited.*?readonly\">(.*?)<", times, re.DOTALL)
+    waited = re.search(rf"fieldBox field-{what}\b.*?readonly\">(.*?)<", times, re.DOTALL)
     assert waited is not None
     return waited[1].replace("\N{NO-BREAK SPACE}", " ")
 

@@ -177,7 +177,7 @@ def test_attempts_of_its_job_types_are_drawn_for_the_last_hour(page: Page, setti
     run_sql(
         """INSERT INTO django_jobs_runtotal
         SELECT 60, date_bin('1 min', now(), 'epoch') - interval '5 min', 'default',
-            'app.refund_payment', 'failed', 7, zeros, 0, zeros, 0, zeros, 0, 0, 0
+            'app.refund_payment', 'failed', 7, zeros, 0, zeros, 0, zeros, 0, zeros, 0, 0, 0
         FROM (SELECT array_fill(0::bigint, ARRAY[19]) AS zeros) AS no_times"""
     )
     text = shown(page, row)

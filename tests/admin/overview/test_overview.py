@@ -145,7 +145,7 @@ def test_the_time_until_a_queue_is_empty_is_that_of_jobstatus(page: Page) -> Non
     )
     run_sql(
         "INSERT INTO django_jobs_runtotal SELECT 0, 'epoch', 'bulk', 'app.add', 'succeeded', 300,"
-        " zeros, 0, zeros, 0, zeros, 0, 0, 0"
+        " zeros, 0, zeros, 0, zeros, 0, zeros, 0, 0, 0"
         " FROM (SELECT array_fill(0::bigint, ARRAY[19]) AS zeros) AS no_times"
     )
     run_sql(
