@@ -85,7 +85,7 @@ CONSOLE = ("django.contrib.admin", "django.contrib.sessions", "django.contrib.me
         ((), 85, ("admin", "checks.", "contrib.", "http", "metrics", "worker.context", "croniter")),
         (
             CONSOLE,
-            194,
+            193,
             ("checks.", "doctor", "http", "metrics.gauges", "why", "worker.context", "croniter"),
         ),
     ],

@@ -17,7 +17,6 @@ from ..separators import number_text
 from .base.actions import ModelAdmin
 from .base.formatting import NOTHING, duration, list_url
 from .layout.console_page import console_page, console_path
-from .layout.tables import Column, Sorting
 
 if TYPE_CHECKING:
     from ..metrics.cost import Cost, TypeCost
@@ -78,6 +77,7 @@ def _measures(whole: float) -> dict[str, Measure]:
 
 def _view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     from ..metrics.cost import take_cost
+    from .layout.tables import Column, Sorting
 
     cost = take_cost()
     every = _measures(sum(of.seconds for of in cost.types))

@@ -377,6 +377,7 @@ def test_cancel_requests_are_found_by_their_own_index(
     job_operations.cancel(ids)
     one = {"workers": [worker], "known": [None], "failures": [0], "rss": [1], "started": ["[]"]}
     others = {"lease": 30.0, "looked_ago": None, "clock_skew": None}
+    one |= {"runs": [0], "failed": [0], "listens": [True]}
     for sql, parameters in (
         (workers.CANCELS, {"workers": [worker]}),
         (workers.RENEW, one | others),
