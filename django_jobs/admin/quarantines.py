@@ -63,10 +63,10 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
         model = Quarantine
         fields = ("job_type", "reason")
         help_texts: ClassVar[dict[str, Any]] = {
-            "reason": _("Optional. Stored with the quarantine."),
+            "reason": _("Optional. Stored with the quarantine.")
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
-            "reason": forms.TextInput(attrs={"class": "vTextField"}),
+            "reason": forms.TextInput(attrs={"class": "vTextField"})
         }
 
     def clean_job_type(self) -> str:

@@ -17,14 +17,7 @@ from ..models import Job, Worker
 from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
 from .access.visible import LinksVisible
-from .base.formatting import (
-    NOTHING,
-    ago,
-    badge,
-    moment_column,
-    one_line,
-    text_column,
-)
+from .base.formatting import NOTHING, ago, badge, moment_column, one_line, text_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
 from .doctor import DOCTOR, doctor_path

@@ -51,9 +51,7 @@ def _requests(payloads: Iterable[Mapping[str, Any]]) -> Iterator[Request]:
 
 
 def _keyed(
-    job_type: JobType[..., Any],
-    payloads: Iterable[Mapping[str, Any]],
-    keys: Iterable[str | None],
+    job_type: JobType[..., Any], payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None]
 ) -> Iterator[Request]:
     wrong = f"{job_type.name}: idempotency_keys must be as many as the payloads"
     left = iter(keys)

@@ -12,13 +12,7 @@ from django.utils import timezone
 from ..conf import conf
 from ..domain.errors import UNSTORABLE
 from ..domain.hints import did_you_mean
-from ..exceptions import (
-    JobsError,
-    OperationRefused,
-    UnknownJobType,
-    UnknownQueue,
-    UnknownResource,
-)
+from ..exceptions import JobsError, OperationRefused, UnknownJobType, UnknownQueue, UnknownResource
 from ..lifecycle.operations import jobs, limits, quarantines, schedules
 from ..lifecycle.operations.jobs import Actor
 from ..lifecycle.pausing import ended_pauses

@@ -76,11 +76,7 @@ def stored_key(chosen: JobType[..., Any], key: str, gates: Gates | None) -> str:
 
 
 def enqueue_one(
-    chosen: JobType[..., Any],
-    new: NewJobs,
-    payload: dict[str, Any],
-    text: str,
-    gates: Gates | None,
+    chosen: JobType[..., Any], new: NewJobs, payload: dict[str, Any], text: str, gates: Gates | None
 ) -> Job:
     """Insert one job, or do with a duplicate what ``on_duplicate`` says.
 

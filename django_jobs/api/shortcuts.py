@@ -162,9 +162,7 @@ def job(
 
 
 def enqueue(
-    job_type: str | JobType[..., Any],
-    payload: Mapping[str, Any] | None = None,
-    **options: Any,
+    job_type: str | JobType[..., Any], payload: Mapping[str, Any] | None = None, **options: Any
 ) -> Job:
     """Enqueue by name, for code that cannot import the handler.
 

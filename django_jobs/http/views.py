@@ -23,12 +23,7 @@ from ..domain.errors import cut
 from ..domain.run_log import masked, without_assigned
 from ..domain.states import JobState
 from ..domain.tags import tag_problem
-from ..exceptions import (
-    EnqueueError,
-    QueueFull,
-    UnknownQueue,
-    UnknownResource,
-)
+from ..exceptions import EnqueueError, QueueFull, UnknownQueue, UnknownResource
 from ..lifecycle.operations import jobs as job_operations
 from ..logs.receivers import log_event
 from ..models import Job

@@ -72,8 +72,7 @@ MOST_NAMED = 10
 
 
 def as_json(
-    compensations: Mapping[str, NewStep],
-    takes: Mapping[str, Mapping[str, Sequence[str]]] = NOTHING,
+    compensations: Mapping[str, NewStep], takes: Mapping[str, Mapping[str, Sequence[str]]] = NOTHING
 ) -> str | None:
     """The compensations of a run, by the step that each undoes, as they are stored with it.
     ``takes`` has of each, by the names of steps, the arguments that get their results."""

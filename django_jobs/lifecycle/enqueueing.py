@@ -81,11 +81,7 @@ RETURNING id, {TIMES["created_at"]}
 """
 
 # For a job with gates. It is never ready at once: only an admission counts what is taken.
-GATED = {
-    **ONE,
-    **timing(NOW, DUE, "'blocked'"),
-    **{name: f"%({name})s" for name in GATE_COLUMNS},
-}
+GATED = {**ONE, **timing(NOW, DUE, "'blocked'"), **{name: f"%({name})s" for name in GATE_COLUMNS}}
 ENQUEUE_GATED = f"""
 INSERT INTO django_jobs_job_live (
     {listed(GATED)})
@@ -179,11 +175,7 @@ class KeyRule:
 
 
 def enqueue_one(
-    new: NewJobs,
-    payload: dict[str, Any],
-    text: str,
-    key: str | None,
-    gates: Gates | None = None,
+    new: NewJobs, payload: dict[str, Any], text: str, key: str | None, gates: Gates | None = None
 ) -> Job:
     """Insert one job, or return the live job that holds ``key``, marked as ``deduplicated``.
 

@@ -233,12 +233,7 @@ class Page:
 
 
 def prune(
-    rules: Rules,
-    *,
-    after: int = 0,
-    page: int = PAGE,
-    table: str = HISTORY,
-    dry_run: bool = False,
+    rules: Rules, *, after: int = 0, page: int = PAGE, table: str = HISTORY, dry_run: bool = False
 ) -> Page:
     """Delete the jobs past their retention among the next ``page`` jobs of ``table`` behind id
     ``after``: of all finished ones, or of those without a partition.

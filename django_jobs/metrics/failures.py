@@ -201,11 +201,7 @@ def take_failures(
     """The groups of the dead jobs of one queue or of all that died in the last ``span``, or at any
     time. ``retried`` also counts the jobs that failed and wait for another attempt."""
     read_at = database_time()
-    parameters = {
-        "queue": queue,
-        "most": MOST_GROUPS + 1,
-        **_times(read_at, span, curve),
-    }
+    parameters = {"queue": queue, "most": MOST_GROUPS + 1, **_times(read_at, span, curve)}
     dead = fetch_named(DEAD_GROUPS, parameters)
     again = fetch_named(RETRIED_GROUPS, parameters) if retried else []
     return Failures(

@@ -217,18 +217,12 @@ FAMILIES = tuple(
             *("workflow_runs_ended", "status", "ended_workflows", "runs"),
             "Runs of workflows that ended in the last hour.",
         ),
-        (
-            *("runs_total", "queue job_type outcome", "runs", "runs"),
-            "Attempts that ended.",
-        ),
+        (*("runs_total", "queue job_type outcome", "runs", "runs"), "Attempts that ended."),
         (
             *("retries_total", "queue job_type", "times", "retries"),
             "Attempts that were not the first of their job.",
         ),
-        (
-            *("jobs_dead_total", "queue job_type", "times", "died"),
-            "Jobs that died.",
-        ),
+        (*("jobs_dead_total", "queue job_type", "times", "died"), "Jobs that died."),
         (
             *("job_type_info", "job_type delivery", "job_types", "info"),
             "1 for each job type, to join its delivery to other metrics.",

@@ -268,8 +268,7 @@ PARTS = {
             FROM pg_index WHERE indrelid = relation) AS of""",
 }
 REFRESH = statement(
-    f"{DEPTH}, {BUSIEST_RESOURCES}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})",
-    PARTS | DEPTHS,
+    f"{DEPTH}, {BUSIEST_RESOURCES}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})", PARTS | DEPTHS
 )
 
 

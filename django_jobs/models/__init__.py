@@ -22,13 +22,7 @@ from .totals import (
 )
 from .unique_key import UniqueKey
 from .worker import Worker, WorkerStatus
-from .workflow import (
-    Dependency,
-    StepCondition,
-    WorkflowDefinition,
-    WorkflowRun,
-    WorkflowStatus,
-)
+from .workflow import Dependency, StepCondition, WorkflowDefinition, WorkflowRun, WorkflowStatus
 
 __all__ = [
     "Alert",

@@ -199,9 +199,7 @@ class Job(models.Model):
                 name="django_jobs_scheduled",
             ),
             models.Index(
-                fields=("worker",),
-                condition=models.Q(status="running"),
-                name="django_jobs_running",
+                fields=("worker",), condition=models.Q(status="running"), name="django_jobs_running"
             ),
             # Each worker looks for these every second while it has prefetched jobs. Few match.
             models.Index(

@@ -164,9 +164,7 @@ def refusals_text(refused: Mapping[int, object]) -> str:
     count = len(refused)
     named = [f"#{id_}: {refusal_text(why)}" for id_, why in list(refused.items())[:NAMED]]
     text = ngettext(
-        "%(count)s was not changed. %(named)s",
-        "%(count)s were not changed. %(named)s",
-        count,
+        "%(count)s was not changed. %(named)s", "%(count)s were not changed. %(named)s", count
     ) % {"count": number_text(count), "named": "; ".join(named)}
     if count > NAMED:
         rest = count - NAMED

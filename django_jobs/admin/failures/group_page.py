@@ -231,10 +231,7 @@ def _title(group: FailureGroup) -> str:
 
 
 def _issue(
-    group: FailureGroup,
-    newest: NewestFailure | None,
-    versions: list[CodeVersion],
-    address: str,
+    group: FailureGroup, newest: NewestFailure | None, versions: list[CodeVersion], address: str
 ) -> list[str]:
     lines = [
         f"Job type: {group.job_type}",

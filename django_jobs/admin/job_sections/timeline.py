@@ -18,15 +18,7 @@ from ...domain.timeline import INTERRUPTED, Stretch, bars_of, gate_time_of, wait
 from ...models import JobStatus, Run, Worker
 from ..access.errors import hide_in_run, mask
 from ..access.visible import Visible
-from ..base.formatting import (
-    NOTHING,
-    badge,
-    change_url,
-    duration,
-    moment,
-    moment_in_zone,
-    usage,
-)
+from ..base.formatting import NOTHING, badge, change_url, duration, moment, moment_in_zone, usage
 from ..base.json_display import object_of
 
 MOST_RUNS = 100

@@ -26,15 +26,7 @@ from .detail import JobPage
 class DeadLetterAdmin(JobPage):
     """Dead jobs: the reason of each, and the actions that replay them."""
 
-    list_display = (
-        "id",
-        "job_name",
-        "arguments_line",
-        "queue_name",
-        "why",
-        "failures_of",
-        "died",
-    )
+    list_display = ("id", "job_name", "arguments_line", "queue_name", "why", "failures_of", "died")
     empty = _(
         "No dead letters. A job is listed here when its last attempt has failed, until it is "
         "replayed or dismissed."

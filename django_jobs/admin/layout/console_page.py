@@ -118,10 +118,7 @@ def console_page(
         "title": title,
         "opts": page.opts,
         "media": page.media if media is None else page.media + media,
-        "crumbs": [
-            *_app_crumb(page),
-            *([list_crumb(page)] if parents is None else parents),
-        ],
+        "crumbs": [*_app_crumb(page), *([list_crumb(page)] if parents is None else parents)],
         "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
         **context,
     }

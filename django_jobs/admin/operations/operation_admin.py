@@ -19,14 +19,7 @@ from ...models import BulkAction, BulkOperation
 from ...separators import number_text
 from ..access.visible import LinksVisible, Visible
 from ..base.actions import OperatorAction, by_id
-from ..base.formatting import (
-    ago,
-    badge,
-    moment_column,
-    one_line,
-    refusal_text,
-    text_column,
-)
+from ..base.formatting import ago, badge, moment_column, one_line, refusal_text, text_column
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..layout.console_page import console_path
 from ..lists.filters import StatusFilter

@@ -17,16 +17,7 @@ from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import change_url
 from .numbers import Count, Numbers, Row, is_full, is_late
-from .problem import (
-    CAUTION,
-    ERROR,
-    Found,
-    Problem,
-    job_text,
-    jobs_text,
-    seconds_text,
-    waiting_text,
-)
+from .problem import CAUTION, ERROR, Found, Problem, job_text, jobs_text, seconds_text, waiting_text
 
 
 def of_queues(numbers: Numbers, visible: Visible) -> Found:

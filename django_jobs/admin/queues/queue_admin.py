@@ -19,13 +19,7 @@ from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.fields import TimestampSubquery
 from ...separators import number_text
 from ..access.visible import LinksVisible, Visible
-from ..base.formatting import (
-    NOTHING,
-    badge,
-    duration,
-    shortened,
-    with_reason,
-)
+from ..base.formatting import NOTHING, badge, duration, shortened, with_reason
 from ..base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
 from ..base.paginator import CappedCount, counted
 from ..operator_actions import PAUSE, RESUME

@@ -27,14 +27,7 @@ from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ...separators import number_text
 from ..base.actions import ModelAdmin
-from ..base.formatting import (
-    ago,
-    badge,
-    change_url,
-    moment_column,
-    refusal_text,
-    text_column,
-)
+from ..base.formatting import ago, badge, change_url, moment_column, refusal_text, text_column
 from ..base.model_admin import allowed_by, section
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL

@@ -31,15 +31,7 @@ from ..base.actions import ModelAdmin
 from ..base.formatting import badge, link, shortened
 from ..layout.console_page import console_page
 from .columns import PLACE
-from .display import (
-    CHANGES,
-    YEAR,
-    exception_of,
-    in_words,
-    state_badge,
-    what_it_does,
-    why_not,
-)
+from .display import CHANGES, YEAR, exception_of, in_words, state_badge, what_it_does, why_not
 
 MOST = 1_000
 """Schedules that the page shows."""

@@ -29,15 +29,7 @@ from ..base.formatting import (
 )
 from ..base.json_display import coding_of, document, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by
-from .display import (
-    in_words,
-    is_in_code,
-    next_due,
-    on_clock,
-    preview,
-    state_badge,
-    why_not,
-)
+from .display import in_words, is_in_code, next_due, on_clock, preview, state_badge, why_not
 
 OUTCOMES = {**dict(TickOutcome.choices), TickOutcome.SKIPPED_OVERLAP: _("skipped: overlap")}
 """Short, for the cells of lists."""

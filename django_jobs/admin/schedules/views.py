@@ -33,15 +33,7 @@ from ...models.database import database_time
 from ...models.fields import TimestampMax
 from ..access.visible import Visible
 from ..base.actions import ModelAdmin
-from ..base.formatting import (
-    NOTHING,
-    badge,
-    change_url,
-    duration,
-    list_url,
-    moment,
-    refusal_text,
-)
+from ..base.formatting import NOTHING, badge, change_url, duration, list_url, moment, refusal_text
 from ..base.json_display import masked
 from ..forms.fields import MomentField
 from ..layout.console_page import console_page, list_crumb

@@ -303,16 +303,8 @@ def now_of(steps: Steps, visible: Visible, read_at: datetime) -> list[Fact]:
             in_state(JobStatus.RUNNING),
             lambda step: named(step, step.took(read_at)),
         ),
-        *fact(
-            _("Waits for a signal"),
-            waiting,
-            lambda step: named(step, step.awaits or ""),
-        ),
-        *fact(
-            _("Due later"),
-            due,
-            lambda step: named(step, ago(step.available_at, read_at)),
-        ),
+        *fact(_("Waits for a signal"), waiting, lambda step: named(step, step.awaits or "")),
+        *fact(_("Due later"), due, lambda step: named(step, ago(step.available_at, read_at))),
     ]
 
 

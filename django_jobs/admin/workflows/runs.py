@@ -169,8 +169,7 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
         allowed = jobs.get_actions(request)
         refused = refused_steps(run.pk)
         skip = replace(
-            SKIP_STEP,
-            applies=lambda step: SKIP_STEP.applies(step) and not refused(step.pk),
+            SKIP_STEP, applies=lambda step: SKIP_STEP.applies(step) and not refused(step.pk)
         )
         has_ended = run.status != WorkflowState.RUNNING
         dismiss = replace(
@@ -232,11 +231,7 @@ def _refresh_seconds(steps: int) -> int:
 def progress_of(counts: Counts) -> dict[str, Any]:
     """How many of the steps have ended, and how many are in each state."""
     by_state = counts.by_state
-    return {
-        "ended": counts.ended,
-        "total": counts.total,
-        "parts": _parts(by_state),
-    }
+    return {"ended": counts.ended, "total": counts.total, "parts": _parts(by_state)}
 
 
 def _parts(by_state: Any) -> list[str]:

@@ -21,14 +21,7 @@ from ...models import WorkflowRun
 from ...models.database import fetch
 from ..base.actions import ModelAdmin
 from ..base.formatting import list_url
-from ..forms.arguments import (
-    MORE,
-    arguments_of,
-    more_field,
-    more_payload,
-    payload_of,
-    takes_more,
-)
+from ..forms.arguments import MORE, arguments_of, more_field, more_payload, payload_of, takes_more
 from ..forms.edit_form import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from ..forms.fields import JsonObjectText
 from ..layout.console_page import console_page

@@ -16,13 +16,7 @@ from ...lifecycle.compensating import as_json
 from ...lifecycle.job_columns import NewJobs
 from ...lifecycle.step_insert import NewStep, first_among
 from ..job_type import JobType
-from ..steps import (
-    RESULT,
-    Step,
-    check_arguments,
-    compensation_name,
-    results_of_compensation,
-)
+from ..steps import RESULT, Step, check_arguments, compensation_name, results_of_compensation
 from .arguments import chosen_for, missing_arguments
 from .run_options import RunOptions
 

@@ -237,12 +237,7 @@ class Workflow(Startable):
         job_type = job_type.using(**{**queue, **using})
         check_options_of_step(job_type, f"{self}: step {name!r}")
         step = Step(
-            name=name,
-            job_type=job_type,
-            kind=kind,
-            payload=payload,
-            after=edges,
-            details=details,
+            name=name, job_type=job_type, kind=kind, payload=payload, after=edges, details=details
         )
         return self._add(step)
 

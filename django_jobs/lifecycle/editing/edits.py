@@ -312,12 +312,7 @@ def _write(id_: int, stored: StoredJob, edited: Edited, who: str, why: str, scop
 
 
 def _replay(
-    id_: int,
-    edited: Edited,
-    check: Callable[[Job], str | None],
-    who: str,
-    why: str,
-    scope: Scope,
+    id_: int, edited: Edited, check: Callable[[Job], str | None], who: str, why: str, scope: Scope
 ) -> None:
     alias = jobs_connection().alias
     job = Job.objects.using(alias).get(pk=id_)

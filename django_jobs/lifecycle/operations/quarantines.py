@@ -201,11 +201,7 @@ def quarantine(
 
 
 def lift(
-    job_type: str,
-    *,
-    actor: Actor = None,
-    seconds: float = MOVE_SECONDS,
-    ended: bool = False,
+    job_type: str, *, actor: Actor = None, seconds: float = MOVE_SECONDS, ended: bool = False
 ) -> list[str]:
     """Lift the quarantine of a job type under all its names; if ``ended``, of those whose time is
     over. Returns the names that were quarantined.

@@ -67,13 +67,7 @@ BYTES: Func = Func(
 
 
 def signal(
-    id_: int,
-    name: str,
-    data: Any = None,
-    *,
-    actor: Actor = None,
-    by: str = "",
-    reason: str = "",
+    id_: int, name: str, data: Any = None, *, actor: Actor = None, by: str = "", reason: str = ""
 ) -> OperationResult:
     """Send a job the signal ``name`` with ``data``, in the caller's transaction.
 

@@ -24,24 +24,8 @@ from ...exceptions import OperationRefused
 from ...models import Job, WorkflowRun
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..opening import count_ends
-from ..workflows.restarting import (
-    SeenRun,
-    key_taken,
-    pass_over,
-    restart,
-    restart_problem,
-    see_run,
-)
-from .jobs import (
-    LOCK_JOBS,
-    NEEDED,
-    Actor,
-    OperationResult,
-    demand,
-    name_of,
-    not_replayable,
-    signed,
-)
+from ..workflows.restarting import SeenRun, key_taken, pass_over, restart, restart_problem, see_run
+from .jobs import LOCK_JOBS, NEEDED, Actor, OperationResult, demand, name_of, not_replayable, signed
 from .signals import demand_of_step
 from .signals import signal as signal_job
 

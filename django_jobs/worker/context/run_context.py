@@ -191,12 +191,7 @@ class RunContext:
         return rows
 
     def once(
-        self,
-        key: str,
-        call: Callable[[], Any],
-        *,
-        scope: Scope = "job",
-        keep: Duration = KEEP,
+        self, key: str, call: Callable[[], Any], *, scope: Scope = "job", keep: Duration = KEEP
     ) -> Any:
         """Call ``call`` once in all attempts of the job, and return its answer as JSON returns it.
 

@@ -27,13 +27,7 @@ from ...lifecycle.workflows.results import (
     step_names,
     steps_of,
 )
-from ...lifecycle.workflows.spawning import (
-    NewSpawn,
-    Spawned,
-    new_run_id,
-    stored,
-    write_batch,
-)
+from ...lifecycle.workflows.spawning import NewSpawn, Spawned, new_run_id, stored, write_batch
 from ...models.database import jobs_connection
 from .attempt import Attempt
 from .progress import in_transaction
@@ -170,11 +164,7 @@ def spawn(
 
 
 def _write(
-    attempt: Attempt,
-    call: Call,
-    new: NewSpawn,
-    spawned: Spawned,
-    on_batch: Callable[[], None],
+    attempt: Attempt, call: Call, new: NewSpawn, spawned: Spawned, on_batch: Callable[[], None]
 ) -> int:
     """Write the children that are left, and return how many there are in all."""
     if attempt.job.workflow_run_id is None:

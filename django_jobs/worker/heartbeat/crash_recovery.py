@@ -9,12 +9,7 @@ from queue import SimpleQueue
 
 from ...lifecycle import reaping
 from ...lifecycle.settling import Settled
-from ..connections import (
-    close_others,
-    drop_connection,
-    own_connection,
-    retry_while_disconnected,
-)
+from ..connections import close_others, drop_connection, own_connection, retry_while_disconnected
 from ..events import emit, emit_settled, emit_throttled
 from ..execution.failures import outcome_of_ending
 from ..ipc.pipes import AttemptEnd, Message, MessagePipe, MessageType

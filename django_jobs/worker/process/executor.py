@@ -131,11 +131,7 @@ class Executor:
             self._settler.give_back([job])
             return None
         return Attempt(
-            job,
-            self._slot,
-            self._reporter,
-            stopping=self._is_stopping,
-            draining=self._is_draining,
+            job, self._slot, self._reporter, stopping=self._is_stopping, draining=self._is_draining
         )
 
     def _run(

@@ -342,12 +342,7 @@ class Settler:
                 reason = f"it takes longer than {self.deadline.seconds:g} s"
         if left:
             job = left[0][0].job
-            fields = {
-                "job_id": job.id,
-                "attempt": job.attempt,
-                "jobs": len(left),
-                "reason": reason,
-            }
+            fields = {"job_id": job.id, "attempt": job.attempt, "jobs": len(left), "reason": reason}
             emit_throttled("settle_blocked", logging.WARNING, **fields)
             # The others go first the next time. They do not wait for its run.
             self._locked += sorted(left, key=lambda pending: _wait_together(pending[0].job, job))
