@@ -18,7 +18,7 @@ from ...domain.timeline import INTERRUPTED, Stretch, bars_of, gate_time_of, wait
 from ...models import JobStatus, Run, Worker
 from ..access.errors import hide_in_run, mask
 from ..access.visible import Visible
-from ..base.formatting import NOTHING, badge, change_url, duration, moment, moment_in_zone, usage
+from ..base.formatting import badge, change_url, duration, moment, moment_in_zone, usage
 from ..base.json_display import object_of
 
 MOST_RUNS = 100
@@ -95,6 +95,11 @@ class Timeline:
     most: int = MOST_RUNS
 
     @property
+    def was_gated(self) -> bool:
+        """Whether gates held any of the runs."""
+        return any(step.gate_time for step in self.steps)
+
+    @property
     def last(self) -> Step | None:
         return self.steps[-1] if self.steps else None
 
@@ -156,7 +161,7 @@ def _step(
         due=moment(run.available_at),
         started=moment(run.started_at),
         finished=moment(run.finished_at),
-        gate_time=duration(at_gates) if run.ready_at else NOTHING,
+        gate_time=duration(at_gates) if run.ready_at else "",
         waited=duration(wait_of(run.available_at, run.claimed_at, earlier_end) - at_gates),
         ran=duration(run.duration),
         used=usage(run),

@@ -96,8 +96,13 @@ def test_workers_and_schedules(page: Page) -> None:
     run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '1 h' WHERE id = %s",
             [other])  # fmt: skip
     assert names(page, Worker, "heartbeat") == ["other", "one"]
-    for name, every in (("a", 7200.0), ("b", 60.0)):
-        new_schedule(name=name, every=every)
+    for name, hours in (("a", 2), ("b", 1)):
+        new_schedule(name=name)
+        run_sql(
+            "UPDATE django_jobs_schedule SET next_due_at = now() + make_interval(hours => %s)"
+            " WHERE name = %s",
+            [hours, name],
+        )
     assert names(page, Schedule, "coming") == ["b", "a"]
     assert names(page, Schedule, "name", down=True) == ["b", "a"]
 
