@@ -55,7 +55,9 @@ ENDED_BY = f"""CASE WHEN status = 'lost' THEN CASE stop_reason
         WHEN 'its process ended with SIGKILL' THEN 'killed' ELSE 'crashed' END
     WHEN starts_with(stop_reason, 'recycled:') THEN 'recycled'
     WHEN drain_requested_at IS NOT NULL THEN 'drained' ELSE 'stopped' END"""
-DRAIN_SECONDS = """date_part('epoch', stopped_at - coalesce(drain_requested_at, draining_at))"""
+DRAIN_SECONDS = """CASE WHEN isfinite(stopped_at)
+        AND isfinite(coalesce(drain_requested_at, draining_at))
+    THEN date_part('epoch', stopped_at - coalesce(drain_requested_at, draining_at)) END"""
 
 # Each part is a list of rows. Their columns are labels and values: see families.py.
 # Workers of one release have the same queues, which are told apart by hash: see unclaimable.py.

@@ -200,6 +200,12 @@ BEFORE = {
     "docs/operations.md": """
 Queue.objects.bulk_create(Queue(name=name) for name in ("heavy", "mail", "web"))
 """,
+    "docs/schedules.md": """
+Schedule.objects.create(
+    name="monthly report", job_type="shop.report", cron="0 0 1 * *",
+    payload={"to": "owner@example.org"},
+)
+""",
     "docs/retention.md": """
 from datetime import timedelta
 from django.db import connection

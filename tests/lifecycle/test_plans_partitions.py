@@ -82,7 +82,7 @@ OF_A_SCRAPE = {
     "metrics.gauges.PARTS[unclaimable]",
 }
 OF_THE_OVERVIEW = {"metrics.overview.RECENT"}
-OF_A_LIMIT = {"metrics.limits.PARTS[next]"}
+OF_A_LIMIT = {"metrics.limits.PARTS[lines]", "metrics.limits.PARTS[next]"}
 OF_WHY = {"why.admission.USERS", "why.admission.JOBS_OF_TENANT"}
 """Parts of ``metrics.gauges.REFRESH``, of that of the overview, of what the page of a limit and of
 what ``why`` reads, that are no statements without the rest of it."""

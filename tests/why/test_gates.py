@@ -577,9 +577,9 @@ def total(queue: str, job_type: str, *, period: int, runs: int, seconds: float) 
     zeros = [0] * 40
     run_sql(
         "INSERT INTO django_jobs_runtotal SELECT %s, CASE WHEN %s = 0 THEN '-infinity' ELSE"
-        " date_bin('1 hour', now(), 'epoch') END, %s, %s, 'succeeded', %s, %s, 0, %s, 0, %s, %s,"
-        " 0, 0",
-        [period, period, queue, job_type, runs, zeros, zeros, zeros, seconds],
+        " date_bin('1 hour', now(), 'epoch') END, %s, %s, 'succeeded', %s, %s, 0, %s, 0, %s, 0, %s,"
+        " %s, 0, 0",
+        [period, period, queue, job_type, runs, *[zeros] * 4, seconds],
     )
 
 

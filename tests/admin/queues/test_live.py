@@ -143,7 +143,7 @@ def backlog(before: int, ended: int, seconds: float) -> None:
     )
     run_sql(
         "INSERT INTO django_jobs_runtotal SELECT period, at, 'default', 'app.noop', 'succeeded',"
-        " %s, zeros, 0, zeros, 0, zeros, %s, 0, 0"
+        " %s, zeros, 0, zeros, 0, zeros, 0, zeros, %s, 0, 0"
         " FROM (VALUES (0, '1970-01-01Z'::timestamptz), (60, date_bin('1 min', now(), 'epoch')))"
         " AS of (period, at), (SELECT array_fill(0::bigint, ARRAY[19]) AS zeros) AS no_times",
         [ended, ended * seconds],
