@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,14 +17,17 @@ from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import dead_letters, inspections
 from ..lifecycle.operations import jobs as job_operations
-from ..models import BulkAction, Job, Queue, Worker
+from ..models import BulkAction, Job, Queue, Resource, Schedule, Tenant, Worker
 from ..separators import number_text
 from .base.actions import OperatorAction, by_name
 from .base.formatting import list_url
 from .base.search import DEAD
+from .forms.fields import UntilField
 from .operations.background import in_background
 from .operations.replay_plan import BY_PLAN
 from .restarts import OF_NO_RUNNING_RUN, run_goes_on
+
+Pausable = type[Queue | Schedule | Resource | Tenant]
 
 MOST_LINKED = 50
 """Replayed jobs that a link lists."""
@@ -38,6 +41,10 @@ class ReasonForm(forms.Form):
         help_text=_("Optional. Stored with the row and in the history."),
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
+
+
+class PauseForm(ReasonForm):
+    until = UntilField()
 
 
 class PriorityForm(forms.Form):
@@ -209,41 +216,57 @@ DISMISS = OperatorAction(
     form=ReasonForm,
     alternatives=(in_background(BulkAction.DISMISS),),
 )
-PAUSE = OperatorAction(
-    action="pause_queues",
-    permission="pause",
-    label=_("Pause"),
+
+
+def pause_action(model: Pausable, change: Callable[..., list[str]], **texts: Any) -> OperatorAction:
+    """The action that pauses rows of ``model`` by ``change``, until a time if one is given."""
+    return OperatorAction(
+        action=f"pause_{model._meta.model_name}s",
+        permission="pause",
+        label=_("Pause"),
+        execute=by_name(model, change, _("it is already paused"), takes_ids=model is Schedule),
+        logged="paused",
+        named_by="name",
+        applies=lambda row: row.paused_at is None,
+        form=PauseForm,
+        **texts,
+    )
+
+
+def resume_action(
+    model: Pausable, change: Callable[..., list[str]], **texts: Any
+) -> OperatorAction:
+    """The action that undoes it."""
+    is_schedule = model is Schedule
+    refusal = _("it is neither paused nor in error") if is_schedule else _("it is not paused")
+    return OperatorAction(
+        action=f"resume_{model._meta.model_name}s",
+        permission="pause",
+        label=_("Resume"),
+        execute=by_name(model, change, refusal, takes_ids=is_schedule),
+        logged="resumed",
+        named_by="name",
+        applies=lambda row: row.paused_at is not None or bool(is_schedule and row.error),
+        **texts,
+    )
+
+
+PAUSE = pause_action(
+    Queue,
+    job_operations.pause,
     question=_("Pause queues?"),
     explanation=_(
         "Workers do not claim jobs from a paused queue. Running jobs are not stopped, and jobs can "
         "still be enqueued."
     ),
-    execute=by_name(
-        Queue,
-        lambda queues, **given: job_operations.pause(queues.values(), **given),
-        _("it is already paused"),
-    ),
     done=ngettext_lazy("%(count)s queue was paused.", "%(count)s queues were paused.", "number"),
-    logged="paused",
-    named_by="name",
-    applies=lambda queue: not queue.paused,
-    form=ReasonForm,
 )
-RESUME = OperatorAction(
-    action="resume_queues",
-    permission="pause",
-    label=_("Resume"),
+RESUME = resume_action(
+    Queue,
+    job_operations.resume,
     question=_("Resume queues?"),
     explanation=_("Workers claim jobs from these queues again."),
-    execute=by_name(
-        Queue,
-        lambda queues, **given: job_operations.resume(queues.values(), **given),
-        _("it is not paused"),
-    ),
     done=ngettext_lazy("%(count)s queue was resumed.", "%(count)s queues were resumed.", "number"),
-    logged="resumed",
-    named_by="name",
-    applies=lambda queue: queue.paused,
 )
 STOP = OperatorAction(
     action="stop_workers",

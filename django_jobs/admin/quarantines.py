@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from django import forms
@@ -24,10 +25,11 @@ from .base.actions import OperatorAction, by_name
 from .base.formatting import ago, badge, moment_column, text_column
 from .base.model_admin import ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
+from .forms.fields import UntilField
 
 
-def _lift(names: dict[int, str], actor: Any) -> list[str]:
-    return [lifted for name in names.values() for lifted in quarantines.lift(name, actor=actor)]
+def _lift(names: Iterable[str], actor: Any) -> list[str]:
+    return [lifted for name in names for lifted in quarantines.lift(name, actor=actor)]
 
 
 LIFT = OperatorAction(
@@ -59,9 +61,11 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
         ),
     )
 
+    until = UntilField()
+
     class Meta:
         model = Quarantine
-        fields = ("job_type", "reason")
+        fields = ("job_type", "reason", "until")
         help_texts: ClassVar[dict[str, Any]] = {
             "reason": _("Optional. Stored with the quarantine.")
         }
@@ -106,7 +110,7 @@ class QuarantineAdmin(LinksVisible, ConsoleAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
-            return (section(None, "job_type", "reason"),)
+            return (section(None, "job_type", "reason", "until"),)
         row = ("state", "blocked", "made_by")
         times = ("since_text", *(["until_text"] if obj.until else []), "lifted_text")
         return (section(None, "job_type", row, times, "why"),)
@@ -123,7 +127,8 @@ class QuarantineAdmin(LinksVisible, ConsoleAdmin):
         return super().has_view_permission(request, obj) or self.has_quarantine_permission(request)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        quarantines.quarantine(obj.job_type, actor=request.user, reason=obj.reason)
+        given = {"reason": obj.reason, "until": obj.until}
+        quarantines.quarantine(obj.job_type, actor=request.user, **given)
         obj.pk = Quarantine.objects.using(conf().database).get(job_type=obj.job_type).pk
 
     @admin.display(description=_("status"))

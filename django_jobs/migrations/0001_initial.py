@@ -1235,7 +1235,7 @@ class Migration(migrations.Migration):
                 ("lifted_at", models.DateTimeField(blank=True, help_text="Empty: its jobs are blocked.", null=True, verbose_name="lifted at")),
                 ("reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason")),
                 ("by", models.CharField(blank=True, default="", help_text="Empty: a worker.", max_length=150, verbose_name="by")),
-                ("until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="until")),
+                ("until", models.DateTimeField(blank=True, null=True, verbose_name="until")),
             ],
             options={
                 "verbose_name": "quarantine",

@@ -24,7 +24,7 @@ class Quarantine(models.Model):
     by = models.CharField(
         _("by"), max_length=150, blank=True, default="", help_text=_("Empty: a worker.")
     )
-    until = TimestampField(_("until"), null=True, blank=True, editable=False)
+    until = TimestampField(_("until"), null=True, blank=True)
 
     class Meta:
         verbose_name = _("quarantine")

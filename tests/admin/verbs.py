@@ -298,4 +298,4 @@ OTHERS = {
 VERBS: dict[str, Verb] = {**LISTED, **OTHERS}
 VIEWS = {"edit", "reveal", "enqueue", "start", "backfill", "replay_plan", "occurrence", "run"}
 """The pages that change something, besides those that each model has, by the end of their name."""
-READ = {"preview", "calendar", "cost", "deploys", "doctor", "failures", "failure_group"}
+READ = {"preview", "calendar", "cost", "deploys", "doctor", "failures", "failure_group", "paused"}

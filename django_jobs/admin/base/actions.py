@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
@@ -329,17 +330,16 @@ def by_name(
     change: Callable[..., list[str]],
     refusal: _StrOrPromise,
     column: str = "name",
+    *,
+    takes_ids: bool = False,
 ) -> Callable[..., OperationResult]:
-    """What executes an action by an operation on names.
-
-    ``change`` is called with the names by id and what the form was given, and returns the names
-    that it changed. The other rows are refused with ``refusal``.
-    """
+    """What executes an action by ``change``, which takes names or ids and what the form was given,
+    and returns the names that it changed. The other rows are refused with ``refusal``."""
 
     def execute(ids: list[int], **given: Any) -> OperationResult:
         rows = model._default_manager.using(conf().database).filter(pk__in=ids)
         names = dict(rows.values_list("pk", column))
-        changed = set(change(names, **given))
+        changed = set(change(names if takes_ids else names.values(), **given))
         return _result(ids, [pk for pk, name in names.items() if name in changed], refusal)
 
     return execute
@@ -368,14 +368,12 @@ def _log(
     given: Mapping[str, Any],
     named: Sequence[Model],
 ) -> None:
-    details = [
-        str(value)
-        for name, value in given.items()
-        if value not in ("", None) and name not in action.unlogged
-    ]
-    message = ": ".join([action.logged, *details])
-    model = _concrete(page)
-    user = request.user.pk
+    message = action.logged
+    for name, value in given.items():
+        if value not in ("", None) and name not in action.unlogged:
+            is_time = isinstance(value, datetime)
+            message += f": {name} {value:%Y-%m-%d %H:%M:%S %Z}" if is_time else f": {value}"
+    model, user = _concrete(page), request.user.pk
     assert user is not None
     if len(done) <= LOGGED_ONE_BY_ONE:
         rows: Any = [row for row in named if row.pk in done]

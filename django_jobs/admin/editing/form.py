@@ -31,20 +31,8 @@ from ..forms.arguments import (
     payload_of,
     takes_more,
 )
-from ..forms.fields import MomentField
-from ..schedules.form import HIDDEN, site_zone
-
-
-class MomentWidget(forms.SplitDateTimeWidget):
-    """A date and a time, with the controls of the browser."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            date_attrs={"type": "date", "aria-label": str(_("Date"))},
-            time_attrs={"type": "time", "step": "1", "aria-label": str(_("Time"))},
-            date_format="%Y-%m-%d",
-            time_format="%H:%M:%S",
-        )
+from ..forms.fields import MomentField, MomentWidget, site_zone
+from ..schedules.form import HIDDEN
 
 
 class JobForm(forms.Form):

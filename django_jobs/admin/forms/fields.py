@@ -10,6 +10,8 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils import timezone
+from django.utils.functional import lazy
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 
@@ -48,6 +50,26 @@ def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is not a number")
 
 
+def _site_zone() -> str:
+    return str(timezone.get_current_timezone())
+
+
+site_zone = lazy(_site_zone, str)
+"""The time zone of times entered in the admin."""
+
+
+class MomentWidget(forms.SplitDateTimeWidget):
+    """A date and a time, with the controls of the browser."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            date_attrs={"type": "date", "aria-label": str(_("Date"))},
+            time_attrs={"type": "time", "step": "1", "aria-label": str(_("Time"))},
+            date_format="%Y-%m-%d",
+            time_format="%H:%M:%S",
+        )
+
+
 class MomentField(forms.SplitDateTimeField):
     """A time that comes twice when clocks go back is the first of the two. Django refuses it, and
     with it each change of a row that has such a time."""
@@ -59,3 +81,22 @@ class MomentField(forms.SplitDateTimeField):
             if first is not None and second is not None and first > second:
                 return at.astimezone(UTC)  # in its own zone it equals no time of another one
         return super().compress(data_list)
+
+
+class UntilField(MomentField):
+    """When a pause is to end by itself."""
+
+    def __init__(self) -> None:
+        text = _("Optional. A worker resumes it then. In the time zone {}.")
+        super().__init__(
+            label=_("Until"),
+            required=False,
+            widget=MomentWidget(),
+            help_text=format_lazy(text, site_zone()),
+        )
+
+    def clean(self, value: Any) -> datetime | None:
+        until: datetime | None = super().clean(value)
+        if until is not None and until <= timezone.now():
+            raise ValidationError(_("Enter a time that has not passed."))
+        return until

@@ -18,51 +18,32 @@ from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
 from ..base.model_admin import allowed_by, section
 from ..forms.edit_form import EditForm
-from ..operator_actions import ReasonForm
+from ..operator_actions import ReasonForm, pause_action, resume_action
 from .limit_admin import LimitAdmin, name_section
 
 if TYPE_CHECKING:
     from ...metrics.limits import Usage, Usages
 
-PAUSE = OperatorAction(
-    action="pause_resources",
-    permission="pause",
-    label=_("Pause"),
+PAUSE = pause_action(
+    Resource,
+    limits.pause_resources,
     question=_("Pause resources?"),
     explanation=_(
         "No job that uses a paused resource starts. Jobs that are ready or running are not "
         "stopped, and jobs can still be enqueued."
     ),
-    execute=by_name(
-        Resource,
-        lambda names, **given: limits.pause_resources(names.values(), **given),
-        _("it is already paused"),
-    ),
     done=ngettext_lazy(
         "%(count)s resource was paused.", "%(count)s resources were paused.", "number"
     ),
-    logged="paused",
-    named_by="name",
-    applies=lambda resource: not resource.paused,
-    form=ReasonForm,
 )
-RESUME = OperatorAction(
-    action="resume_resources",
-    permission="pause",
-    label=_("Resume"),
+RESUME = resume_action(
+    Resource,
+    limits.resume_resources,
     question=_("Resume resources?"),
     explanation=_("Jobs that use these resources start again, as their limits allow."),
-    execute=by_name(
-        Resource,
-        lambda names, **given: limits.resume_resources(names.values(), **given),
-        _("it is not paused"),
-    ),
     done=ngettext_lazy(
         "%(count)s resource was resumed.", "%(count)s resources were resumed.", "number"
     ),
-    logged="resumed",
-    named_by="name",
-    applies=lambda resource: resource.paused,
 )
 OPEN_BREAKER = OperatorAction(
     action="open_breakers",
@@ -74,11 +55,7 @@ OPEN_BREAKER = OperatorAction(
         "in its settings a few jobs run as a test, and the breaker closes if they succeed. To "
         "stop all jobs until you resume them, pause the resource instead."
     ),
-    execute=by_name(
-        Resource,
-        lambda names, **given: limits.open_breaker(names.values(), **given),
-        _("its breaker is already open"),
-    ),
+    execute=by_name(Resource, limits.open_breaker, _("its breaker is already open")),
     done=ngettext_lazy(
         "The breaker of %(count)s resource was opened.",
         "The breakers of %(count)s resources were opened.",
@@ -95,11 +72,7 @@ CLOSE_BREAKER = OperatorAction(
     label=_("Close breaker"),
     question=_("Close the breakers of resources?"),
     explanation=_("Jobs that use these resources start again, as their limits allow."),
-    execute=by_name(
-        Resource,
-        lambda names, **given: limits.close_breaker(names.values(), **given),
-        _("its breaker is closed"),
-    ),
+    execute=by_name(Resource, limits.close_breaker, _("its breaker is closed")),
     done=ngettext_lazy(
         "The breaker of %(count)s resource was closed.",
         "The breakers of %(count)s resources were closed.",

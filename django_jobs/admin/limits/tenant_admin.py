@@ -17,52 +17,32 @@ from ...models import Tenant
 from ...models.tenant import LONGEST_TENANT
 from ...separators import number_text
 from ..access.visible import Visible
-from ..base.actions import OperatorAction, by_name
 from ..base.model_admin import allowed_by, section
 from ..forms.edit_form import EditForm
-from ..operator_actions import ReasonForm
+from ..operator_actions import pause_action, resume_action
 from .limit_admin import LimitAdmin, name_section
 
 if TYPE_CHECKING:
     from ...metrics.limits import Usage, Usages
 
-PAUSE = OperatorAction(
-    action="pause_tenants",
-    permission="pause",
-    label=_("Pause"),
+PAUSE = pause_action(
+    Tenant,
+    limits.pause_tenants,
     question=_("Pause tenants?"),
     explanation=_(
         "No job of a paused tenant starts. Jobs that are ready or running are not stopped, and "
         "jobs can still be enqueued."
     ),
-    execute=by_name(
-        Tenant,
-        lambda names, **given: limits.pause_tenants(names.values(), **given),
-        _("it is already paused"),
-    ),
     done=ngettext_lazy("%(count)s tenant was paused.", "%(count)s tenants were paused.", "number"),
-    logged="paused",
-    named_by="name",
-    applies=lambda tenant: not tenant.paused,
-    form=ReasonForm,
 )
-RESUME = OperatorAction(
-    action="resume_tenants",
-    permission="pause",
-    label=_("Resume"),
+RESUME = resume_action(
+    Tenant,
+    limits.resume_tenants,
     question=_("Resume tenants?"),
     explanation=_("Jobs of these tenants start again, as their limits and shares allow."),
-    execute=by_name(
-        Tenant,
-        lambda names, **given: limits.resume_tenants(names.values(), **given),
-        _("it is not paused"),
-    ),
     done=ngettext_lazy(
         "%(count)s tenant was resumed.", "%(count)s tenants were resumed.", "number"
     ),
-    logged="resumed",
-    named_by="name",
-    applies=lambda tenant: tenant.paused,
 )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .numbers import Numbers
 
 REFRESH_SECONDS = 5
+PAUSED = "django_jobs_overview_paused"
 SHOWN: tuple[type[Model], ...] = (Queue, Job, Run, Worker, Schedule, WorkflowRun)
 """Who may see one of these lists sees the overview, with the parts about it."""
 
@@ -45,7 +46,9 @@ class OverviewAdmin(ConsoleAdmin):
 
     def get_urls(self) -> list[Any]:
         name = "django_jobs_overview_changelist"
-        return [console_path(self, "", overview, name, self.has_view_permission)]
+        sees = self.has_view_permission
+        paused = console_path(self, "paused/", "overview.paused.paused", PAUSED, sees)
+        return [console_path(self, "", overview, name, sees), paused]
 
 
 def overview(page: OverviewAdmin, request: HttpRequest) -> HttpResponse:
@@ -65,6 +68,7 @@ def overview(page: OverviewAdmin, request: HttpRequest) -> HttpResponse:
         parents=(),
         refresh_seconds=REFRESH_SECONDS,
         doctor_url=_doctor_url(request, visible),
+        paused_url=visible.page_url(PAUSED),
         **shown,
     )
 

@@ -13,9 +13,9 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Backfill, Schedule
-from ..base.actions import OperatorAction, by_id, by_name
+from ..base.actions import OperatorAction, by_id
 from ..forms.edit_form import NUMBER, number_field
-from ..operator_actions import ReasonForm
+from ..operator_actions import pause_action, resume_action
 
 
 class RunForm(forms.Form):
@@ -57,40 +57,29 @@ def _cancel_backfills(ids: list[int], actor: Any) -> list[int]:
     return [row.pk for row in rows]
 
 
-PAUSE = OperatorAction(
-    action="pause_schedules",
-    permission="pause",
-    label=_("Pause"),
+PAUSE = pause_action(
+    Schedule,
+    schedule_operations.pause,
     question=_("Pause schedules?"),
     explanation=_(
         "The schedules fire no jobs until they are resumed. Existing jobs still run. Due times "
         "during the pause are skipped."
     ),
-    execute=by_name(Schedule, schedule_operations.pause, _("it is already paused")),
     done=ngettext_lazy(
         "%(count)s schedule was paused.", "%(count)s schedules were paused.", "number"
     ),
-    logged="paused",
-    named_by="name",
-    applies=lambda schedule: schedule.paused_at is None,
-    form=ReasonForm,
 )
-RESUME = OperatorAction(
-    action="resume_schedules",
-    permission="pause",
-    label=_("Resume"),
+RESUME = resume_action(
+    Schedule,
+    schedule_operations.resume,
     question=_("Resume schedules?"),
     explanation=_(
         "The schedules fire again from now on, including those with an error. Due times during the "
         "pause are skipped; a backfill makes their jobs."
     ),
-    execute=by_name(Schedule, schedule_operations.resume, _("it is neither paused nor in error")),
     done=ngettext_lazy(
         "%(count)s schedule was resumed.", "%(count)s schedules were resumed.", "number"
     ),
-    logged="resumed",
-    named_by="name",
-    applies=lambda schedule: schedule.paused_at is not None or bool(schedule.error),
 )
 RUN_NOW = OperatorAction(
     action="run_schedules_now",

@@ -12,8 +12,6 @@ from zoneinfo import available_timezones
 from django import forms
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import ValidationError
-from django.utils import timezone
-from django.utils.functional import lazy
 from django.utils.html import escape
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
@@ -34,7 +32,7 @@ from ..forms.arguments import (
     takes_more,
 )
 from ..forms.edit_form import EditForm
-from ..forms.fields import MomentField
+from ..forms.fields import MomentField, site_zone
 
 Choices = list[tuple[Any, Any]]
 HIDDEN = _("Hidden. Leave empty to keep the current value.")
@@ -61,14 +59,6 @@ def _is_zone(name: str) -> bool:
     except UnknownTimezone:
         return False
     return True
-
-
-def _site_zone() -> str:
-    return str(timezone.get_current_timezone())
-
-
-site_zone = lazy(_site_zone, str)
-"""The time zone of times entered in the admin."""
 
 
 class DatesFormField(forms.CharField):
