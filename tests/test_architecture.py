@@ -49,8 +49,8 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 994,
-    "admin": 16_462,
-    "api": 4_675,
+    "admin": 16_654,
+    "api": 4_698,
     "backend": 1_063,
     "checks": 1_051,
     "contrib": 4_570,
@@ -61,12 +61,12 @@ BUDGETS = {
     "logs": 459,
     "maintenance": 1_512,
     "management": 3_759,
-    "metrics": 3_463,
+    "metrics": 3_479,
     "models": 3_493,
     "templatetags": 33,
     "testing": 1_660,
     "why": 1_785,
-    "worker": 11_123,
+    "worker": 11_128,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

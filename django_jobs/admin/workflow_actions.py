@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
+from django.db.models.fields.json import KeyTextTransform
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ..api import replay_problem
 from ..conf import conf
+from ..domain.graph import WAIT
 from ..domain.states import LIVE, PENDING, JobState
 from ..domain.workflows import WorkflowState
 from ..exceptions import JobsError
 from ..lifecycle.operations import signals, workflows
-from ..lifecycle.operations.jobs import OperationResult
-from ..models import Job
+from ..lifecycle.operations.jobs import OperationResult, name_of
+from ..models import Job, JobStatus
 from .base.actions import OperatorAction
 from .base.search import OUTSIDE_HISTORY
 from .forms.fields import JsonText
@@ -36,7 +41,21 @@ class WhyForm(forms.Form):
     )
 
 
+FORM_FIELDS: dict[str, Callable[[], forms.Field]] = {
+    "bool": partial(forms.BooleanField, required=False),
+    "int": forms.IntegerField,
+    "float": forms.FloatField,
+    "str": partial(forms.CharField, required=False),
+}
+"""The fields that a ``wait`` step can declare, by their type."""
+PREFIX = "data_"
+APPROVED = "approved"
+"""The declared field that makes a ``wait`` step an approval."""
+
+
 class SignalForm(forms.Form):
+    """The data is JSON, or what the ``wait`` step declares, if the rows have only one of those."""
+
     name = forms.CharField(
         label=_("Signal"), max_length=200, widget=forms.TextInput(attrs={"class": "vTextField"})
     )
@@ -52,6 +71,94 @@ class SignalForm(forms.Form):
         help_text=_("Optional. Stored in the history."),
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
+    awaited: str | None = None
+    declared: Mapping[str, str] | None = None
+
+    def fill(self, rows: QuerySet[Any]) -> None:
+        fields = KeyTextTransform("fields", "payload")
+        kinds = rows.order_by().values_list("awaits", "job_type", fields).distinct()[:2]
+        (self.awaited, job_type, text), *others = list(kinds) or [(None, "", None)]
+        if others:
+            self.awaited = None
+        elif job_type == WAIT:
+            self.declared = _declared(text)
+        if self.declared is None:
+            self.fields["name"].initial = self.awaited
+            return
+        del self.fields["name"], self.fields["value"]
+        typed = {f"{PREFIX}{name}": FORM_FIELDS[kind]() for name, kind in self.declared.items()}
+        for key, field in typed.items():
+            field.label = key.removeprefix(PREFIX)
+        self.fields = {**typed, **self.fields}
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if self.declared is None:
+            return given
+        data = {
+            name: given.pop(f"{PREFIX}{name}")
+            for name in self.declared
+            if f"{PREFIX}{name}" in given
+        }
+        return {"name": self.awaited, "value": data, **given}
+
+
+class DecisionForm(SignalForm):
+    """Approves or rejects: the data has what else the step declares."""
+
+    def fill(self, rows: QuerySet[Any]) -> None:
+        super().fill(rows)
+        self.fields = {
+            name: field
+            for name, field in self.fields.items()
+            if name not in ("name", "value", f"{PREFIX}{APPROVED}")
+        }
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean()
+        if self.declared is None or APPROVED not in self.declared:
+            self.add_error("reason", _("These are not jobs that wait for the same approval."))
+        return given
+
+
+class RejectionForm(DecisionForm):
+    def fill(self, rows: QuerySet[Any]) -> None:
+        super().fill(rows)
+        self.fields["reason"].required = True
+
+
+def _declared(text: str | None) -> dict[str, str] | None:
+    with suppress(ValueError, RecursionError):
+        fields = json.loads(text or "null")
+        known = isinstance(fields, dict) and [kind in [*FORM_FIELDS] for kind in fields.values()]
+        return fields if known and all(known) else None
+    return None
+
+
+def waiting_for_person() -> QuerySet[Any]:
+    """The jobs of ``wait`` steps that declare fields, of which each waits for its signal."""
+    waiting = Job.objects.using(conf().database).filter(status=JobStatus.WAITING, job_type=WAIT)
+    return waiting.filter(awaits__isnull=False, payload__has_key="fields")
+
+
+def approvals(**of: Any) -> set[int]:
+    """The ids of the jobs, among those ``of`` a run or with an id, that wait for an approval."""
+    asked = waiting_for_person().filter(payload__fields__approved="bool", **of)
+    return set(asked.values_list("pk", flat=True))
+
+
+def is_awaiting(job: Any) -> bool:
+    return job.status in LIVE and job.awaits is not None
+
+
+def waits_for_approval(job: Any) -> bool:
+    return is_awaiting(job) and job.job_type == WAIT and bool(approvals(pk=job.pk))
+
+
+def _name_of_step(job: Any) -> str:
+    if job.step is None or job.workflow_run is None:
+        return str(job)
+    return gettext("step %(step)s of %(run)s") % {"step": job.step, "run": job.workflow_run}
 
 
 def _skip(ids: list[int], *, actor: Any, reason: str) -> OperationResult:
@@ -73,9 +180,13 @@ def _skip(ids: list[int], *, actor: Any, reason: str) -> OperationResult:
     return result
 
 
-def _signal(ids: list[int], *, actor: Any, name: str, value: str, reason: str) -> OperationResult:
+def _signal(
+    ids: list[int], *, actor: Any, name: str, value: Any, reason: str, **decision: bool
+) -> OperationResult:
     result = OperationResult()
-    data = json.loads(value) if value else None
+    data = json.loads(value) if isinstance(value, str) and value else value or None
+    if isinstance(value, dict):
+        data = {**value, **decision, "by": name_of(actor), "reason": reason}
     for pk in ids:
         try:
             sent = signals.signal(pk, name, data, actor=actor, reason=reason)
@@ -85,13 +196,6 @@ def _signal(ids: list[int], *, actor: Any, name: str, value: str, reason: str) -
             result.done += sent.done
             result.refused.update(sent.refused)
     return result
-
-
-def _awaited(jobs: QuerySet[Any]) -> dict[str, str]:
-    """The signal that all of the jobs wait for, if there is one."""
-    names = set(jobs.order_by().values_list("awaits", flat=True).distinct()[:2])
-    (name,) = names if len(names) == 1 else (None,)
-    return {"name": name} if name else {}
 
 
 def _has_failed_steps(run: Any) -> bool:
@@ -174,8 +278,32 @@ SIGNAL = OperatorAction(
     execute=_signal,
     done=ngettext_lazy("%(count)s job got the signal.", "%(count)s jobs got the signal.", "number"),
     logged="signalled",
-    applies=lambda job: job.status in LIVE and job.awaits is not None,
+    applies=lambda job: is_awaiting(job) and not waits_for_approval(job),
     form=SignalForm,
-    initial=_awaited,
+    fill=lambda form, rows: form.fill(rows),
+    row_name=_name_of_step,
     unlogged=frozenset({"value"}),
+)
+APPROVE = replace(
+    SIGNAL,
+    action="approve_steps",
+    label=_("Approve"),
+    question=_("Approve steps of workflows?"),
+    explanation=_("The steps after it get that it was approved, by whom, and the reason."),
+    execute=partial(_signal, approved=True),
+    done=ngettext_lazy("%(count)s step was approved.", "%(count)s steps were approved.", "number"),
+    logged="approved",
+    applies=waits_for_approval,
+    form=DecisionForm,
+)
+REJECT = replace(
+    APPROVE,
+    action="reject_steps",
+    label=_("Reject"),
+    question=_("Reject steps of workflows?"),
+    explanation=_("The steps after it get that it was rejected, by whom, and the reason."),
+    execute=partial(_signal, approved=False),
+    done=ngettext_lazy("%(count)s step was rejected.", "%(count)s steps were rejected.", "number"),
+    logged="rejected",
+    form=RejectionForm,
 )

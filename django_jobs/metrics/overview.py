@@ -10,11 +10,13 @@ from datetime import timedelta
 from django.utils import timezone
 
 from .. import registry
+from ..domain.graph import WAIT
 from ..domain.histograms import BUCKETS
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
 from ..lifecycle.compensating import FAILED as NOT_UNDONE
 from ..lifecycle.run_totals import FAILED, MINUTE, TIMES
+from ..lifecycle.waits import SIGNAL_KEY
 from ..models.database import fetch
 from ..models.worker import IS_ALIVE
 from .forecast import JOB_OF_RUN, SLOTS
@@ -41,7 +43,7 @@ BOUNDS = {
 """What it returns: job types, workers, jobs of each that holds something, due times, groups of
 failures, runs of workflows of which not all was undone; and what it reads: ``newest`` runs (and
 whether as many before them have one of the last hour), ``recent`` workflow runs, ``running`` jobs,
-and the ``first`` schedules."""
+and the ``first`` schedules and steps that wait for a person."""
 
 
 def _of(outcomes: str, columns: str = "runs") -> str:
@@ -212,6 +214,20 @@ PARTS = {
             WHERE finished_at >= statement_timestamp() - interval '1 hour'
             ORDER BY finished_at DESC LIMIT %(recent)s) AS ended
          WHERE status = 'failed' ORDER BY finished_at DESC LIMIT %(named)s)""",
+    # A receipt keeps when the wait began. Steps that declare fields are for a person.
+    "asking": f"""
+        SELECT run.id, run.name, step.step, {SECONDS.format("receipt.made_at")} AS seconds,
+            count(*) OVER () AS steps
+        FROM (
+            SELECT id, workflow_run_id, step, awaits FROM django_jobs_job_live
+            WHERE status = 'waiting' AND awaits IS NOT NULL AND job_type = '{WAIT}'
+              AND jsonb_exists(payload, 'fields')
+            ORDER BY available_at LIMIT %(first)s) AS step
+        JOIN django_jobs_workflowrun AS run ON run.id = step.workflow_run_id
+        JOIN django_jobs_receipt AS receipt
+            ON receipt.job_id = step.id AND receipt.key = '{SIGNAL_KEY}' || step.awaits
+        WHERE receipt.made_at < statement_timestamp() - interval '1 day'
+        ORDER BY receipt.made_at, run.id LIMIT 1""",
     "not_undone": NOT_UNDONE.replace("%(most)s", "%(not_undone)s"),
     # Those that a person has not dealt with: a dead step that is replayed, skipped or dismissed is
     # dead no more.

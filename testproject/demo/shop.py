@@ -116,5 +116,7 @@ def pay_refund(order: int, cents: int, decision: dict[str, Any]) -> str:
 
 refund = Workflow("shop.refund")
 proposed = refund.step(propose_refund)
-approval = refund.wait("approval", after=proposed, timeout=timedelta(days=3))
+approval = refund.wait(
+    "approval", after=proposed, timeout=timedelta(days=3), fields={"approved": bool}
+)
 refund.step(pay_refund, after=approval, takes={"decision": approval})

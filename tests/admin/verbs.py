@@ -9,6 +9,7 @@ from typing import Any
 
 from django.urls import reverse
 
+from django_jobs.domain.graph import WAIT
 from django_jobs.lifecycle.editing.edits import stored_job
 from django_jobs.lifecycle.operations import bulk, limits, quarantines
 from django_jobs.models import (
@@ -142,6 +143,13 @@ def waiting_job() -> int:
     return pk
 
 
+def asked_step() -> int:
+    pk = waiting_job()
+    payload = {"name": "approved", "fields": {"approved": "bool"}}
+    Job.objects.filter(pk=pk).update(job_type=WAIT, payload=payload)
+    return pk
+
+
 def edit() -> Sent:
     pk = add.enqueue(1).pk
     stored = stored_job(pk)
@@ -247,6 +255,8 @@ OTHERS = {
     "signal": of_rows(
         *(Job, "signal_jobs", "signal_workflowrun", waiting_job), name="approved", value="1"
     ),
+    "approve": of_rows(Job, "approve_steps", "signal_workflowrun", asked_step),
+    "reject": of_rows(Job, "reject_steps", "signal_workflowrun", asked_step, reason="no"),
     "edit": Verb(permission="edit_job", make=edit),
     "reveal": Verb(
         permission="reveal_job",

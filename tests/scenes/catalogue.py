@@ -21,12 +21,13 @@ from django.utils import timezone
 
 from django_jobs import schedule
 from django_jobs.api.generations import GENERATION, MANY
+from django_jobs.domain.graph import WAIT
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.lifecycle.operations import schedules as schedule_operations
-from django_jobs.models import Job, Queue, Resource, Schedule, Tenant, Worker, WorkerStatus
+from django_jobs.models import Job, Queue, Receipt, Resource, Schedule, Tenant, Worker, WorkerStatus
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -465,6 +466,21 @@ class Jobs:
         """why prerequisites: Waits for the signal approval."""
         # Such as the approval of a person.
         return waiting_for("approval", step(start_graph({"a": "", "b": "a"}), "a"))
+
+    def step_waits_for_a_person(self) -> Job:
+        """why prerequisites: Waits for the signal approval.
+        overview caution: 1 step waits for a person: a of graph #… has waited for 1 d ….
+        """
+        # disagree: the overview alone, after a day.
+        job = self.step_waits_for_a_signal()
+        payload = {"name": "approval", "fields": {"approved": "bool"}}
+        Job.objects.filter(pk=job.pk).update(job_type=WAIT, payload=payload)
+        began = Now() - timedelta(hours=26)
+        answer = {"until": "infinity"}
+        Receipt.objects.create(
+            job_id=job.pk, key="signal:approval", attempt=1, answer=answer, made_at=began
+        )
+        return Job.objects.get(pk=job.pk)
 
     def running_job_was_cancelled(self) -> Job:
         """why -: Runs for … on web-1 #…, attempt 1. Its cancellation was requested."""

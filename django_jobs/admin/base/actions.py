@@ -22,7 +22,7 @@ from django.utils.translation import ngettext
 from ...conf import conf
 from ...exceptions import OperationRefused
 from ...lifecycle.operations.jobs import OperationResult
-from ...models import Job, Quarantine, Queue, Resource, Schedule, Tenant
+from ...models import Job, Quarantine, Queue, Resource, Schedule, Tenant, WorkflowRun
 from ...separators import number_text
 from ..layout.console_page import console_page
 from ..layout.time_limit import is_timed_out, time_limit
@@ -40,7 +40,6 @@ ADMIN_BULK_LIMIT = 10_000
 CHUNK = 1_000
 LOGGED_ONE_BY_ONE = 100
 PREVIEWED = 10
-
 
 Link = tuple[str, str]
 
@@ -73,8 +72,10 @@ class OperatorAction:
         lambda page, request, done: ()
     )
     """Where the rows are that it changed, if they leave their list: a label and an address each."""
-    initial: Callable[[QuerySet[Any]], Mapping[str, Any]] = lambda rows: {}
-    """What the form shows at first, given the chosen rows."""
+    fill: Callable[[Any, QuerySet[Any]], None] = lambda form, rows: None
+    """Completes the form, given the chosen rows."""
+    row_name: Callable[[Any], str] = str
+    """What the question calls a single row."""
     caution: Callable[[QuerySet[Any]], str] = lambda rows: ""
     """What the confirmation page warns of, given the chosen rows."""
     unlogged: frozenset[str] = frozenset()
@@ -132,7 +133,8 @@ def run_action(
         choice = _choice(page, request, matching.filter(action.among), ceiling)
     if choice.across and ceiling is None:
         confirmed = False
-    form = action.form(request.POST) if confirmed else _empty_form(page, request, choice, action)
+    form = action.form(request.POST if confirmed else None)
+    action.fill(form, page.get_queryset(request).filter(pk__in=choice.ids))
     if not confirmed or not form.is_valid():
         return _question(page, request, choice, action, form)
     if instead := request.POST.get("instead"):
@@ -148,16 +150,9 @@ def run_action(
     if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
         # The page of a dead letter that was replayed is gone, and the row of a tenant may be.
         pk = [*choice.ids, *choice.gone][0]
-        if _rows(page, action, [pk]).exists():
-            return HttpResponseRedirect(change_url(page.admin_site, _concrete(page), pk))
+        if _number(request, "from_run") or _rows(page, action, [pk]).exists():
+            return HttpResponseRedirect(_page_of(page, request, pk))
     return None
-
-
-def _empty_form(
-    page: ModelAdmin, request: HttpRequest, choice: Choice, action: OperatorAction
-) -> forms.Form:
-    rows = page.get_queryset(request).filter(pk__in=choice.ids)
-    return action.form(initial=dict(action.initial(rows)))
 
 
 def ceiling_of(request: HttpRequest) -> int | None:
@@ -205,7 +200,8 @@ def _question(
     others = [it for it in action.alternatives if count and it.offered(page, request, choice)]
     title = action.question
     if len(choice.ids) == len(preview) == 1:
-        title = _("%(action)s: %(row)s?") % {"action": action.label, "row": preview[0]}
+        row = action.row_name(preview[0])
+        title = _("%(action)s: %(row)s?") % {"action": action.label, "row": row}
     return console_page(
         page,
         request,
@@ -226,6 +222,7 @@ def _question(
         selected=[0] if choice.across else [*choice.ids, *choice.gone],
         checkbox_name=ACTION_CHECKBOX_NAME,
         from_page="from_page" in request.POST,
+        from_run=_number(request, "from_run"),
         back=_back(page, request, choice),
         button=_counted(action.button, count) if action.button else action.label,
         preferred=[one for one in others if one.preferred(choice)],
@@ -255,8 +252,14 @@ def _notes(
 
 def _back(page: ModelAdmin, request: HttpRequest, choice: Choice) -> str:
     if "from_page" in request.POST and choice.ids:
-        return change_url(page.admin_site, _concrete(page), choice.ids[0])
+        return _page_of(page, request, choice.ids[0])
     return request.get_full_path()
+
+
+def _page_of(page: ModelAdmin, request: HttpRequest, pk: int) -> str:
+    """The page from which the action on a row was asked for: its own, or that of its run."""
+    run = _number(request, "from_run")
+    return change_url(page.admin_site, WorkflowRun if run else _concrete(page), run or pk)
 
 
 def _act(
@@ -314,11 +317,10 @@ def _show_result(
         page.message_user(request, text, messages.SUCCESS)
     if action.asked and asked:
         page.message_user(request, _counted(action.asked, asked), messages.SUCCESS)
-    if not result.refused:
-        if not result.done:
-            page.message_user(request, _("No rows were changed."), messages.WARNING)
-        return
-    page.message_user(request, refusals_text(result.refused), messages.WARNING)
+    if result.refused:
+        page.message_user(request, refusals_text(result.refused), messages.WARNING)
+    elif not result.done:
+        page.message_user(request, _("No rows were changed."), messages.WARNING)
 
 
 def _counted(text: _StrOrPromise, number: int) -> str:

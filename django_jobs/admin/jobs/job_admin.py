@@ -34,7 +34,7 @@ from ..lists.filters import (
     with_error,
 )
 from ..operator_actions import CANCEL, DISMISS, INSPECT, REPLAY, REPRIORITIZE, RUN_NOW
-from ..workflow_actions import SIGNAL, SKIP_STEP
+from ..workflow_actions import APPROVE, REJECT, SIGNAL, SKIP_STEP
 from .detail import JobPage
 from .stopping import STOP_BY_FORCE
 from .tags import TagFilter
@@ -85,7 +85,7 @@ class JobAdmin(HistoryAdmin, JobPage):
     for_all = (CANCEL,)
     operator_actions = (
         *(CANCEL, STOP_BY_FORCE, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS),
-        *(SIGNAL, SKIP_STEP),
+        *(APPROVE, REJECT, SIGNAL, SKIP_STEP),
     )
     change_list_template = "admin/django_jobs/job/change_list.html"
 

@@ -221,6 +221,26 @@ def _of_compensations(numbers: Numbers, visible: Visible) -> Found:
         yield Problem(ERROR, shown, (_("Run"), change_url(visible.site, WorkflowRun, row["id"])))
 
 
+def _of_people(numbers: Numbers, visible: Visible) -> Found:
+    """Steps that have waited for a person for more than a day."""
+    for row in numbers.own["asking"]:
+        text = ngettext(
+            "<strong>{count} step waits for a person</strong>: {step} of {run} has waited for "
+            "{time}.",
+            "<strong>{count} steps wait for a person</strong>, the first for {time}: {step} of "
+            "{run}.",
+            row["steps"],
+        )
+        shown = format_html(
+            text,
+            count=number_text(row["steps"]),
+            step=row["step"],
+            run=f"{row['name']} #{row['id']}",
+            time=seconds_text(row["seconds"]),
+        )
+        yield Problem(CAUTION, shown, (_("Runs"), visible.list_url(WorkflowRun, waits="person")))
+
+
 LOOKS: tuple[tuple[type[Model], Callable[[Numbers, Visible], Found]], ...] = (
     (Worker, _of_workers),
     (Job, _of_types),
@@ -232,5 +252,6 @@ LOOKS: tuple[tuple[type[Model], Callable[[Numbers, Visible], Found]], ...] = (
     (DeadLetter, _of_dead_jobs),
     (WorkflowRun, _of_workflows),
     (WorkflowRun, _of_compensations),
+    (WorkflowRun, _of_people),
 )
 """What looks for problems, and the model whose list a user has to be allowed to see."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.translation import gettext
@@ -36,11 +37,21 @@ from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..base.paginator import MOST_COUNTED, CappedCount, counted
 from ..base.search import OUTSIDE_HISTORY, show, workflow_run_search
 from ..layout.console_page import console_path
-from ..lists.filters import StatusFilter, WorkflowFilter
+from ..lists.filters import ListFilter, StatusFilter, WorkflowFilter
 from ..lists.newest_list import NewestList, Searched
 from ..operator_actions import DISMISS
 from ..restarts import refused_steps
-from ..workflow_actions import CANCEL_RUN, RETRY_RUN, SIGNAL, SKIP_STEP
+from ..workflow_actions import (
+    APPROVE,
+    CANCEL_RUN,
+    REJECT,
+    RETRY_RUN,
+    SIGNAL,
+    SKIP_STEP,
+    approvals,
+    is_awaiting,
+    waiting_for_person,
+)
 
 if TYPE_CHECKING:
     from .steps import Counts
@@ -55,6 +66,22 @@ class WorkflowRunList(NewestList):
         if name := chosen.get("name"):
             return Searched(rows=Q(name=name), column="id", name=_("runs of the workflow"))
         return Searched(rows=Q(), column="id", name=_("workflow runs"))
+
+
+WAITS = _("waits for a person")
+
+
+class WaitsFilter(ListFilter):
+    title = _("waits")
+    parameter_name = "waits"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return (("person", _("for a person")),)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() is None:
+            return queryset
+        return queryset.filter(pk__in=waiting_for_person().values("workflow_run"))
 
 
 @admin.register(WorkflowRun)
@@ -72,7 +99,7 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
         "took",
         "reason_line",
     )
-    list_filter = (StatusFilter, WorkflowFilter)
+    list_filter = (StatusFilter, WorkflowFilter, WaitsFilter)
     list_select_related = ("definition",)
     unread = ("payload", "compensations", "definition__graph")
     search_fields = ("id",)  # shows the box; get_search_results does the search
@@ -112,7 +139,11 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
     def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database).filter(workflow_run=OuterRef("pk"))
         steps = jobs.filter(OUTSIDE_HISTORY | Q(finished_at__gte=OuterRef("started_at")))
-        return {"steps_": CappedCount(steps), "live_": CappedCount(jobs.filter(status__in=LIVE))}
+        return {
+            "steps_": CappedCount(steps),
+            "live_": CappedCount(jobs.filter(status__in=LIVE)),
+            "asks_": Exists(waiting_for_person().filter(workflow_run=OuterRef("pk"))),
+        }
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -175,7 +206,14 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
         dismiss = replace(
             DISMISS, applies=lambda step: has_ended and step.status == JobState.DEAD
         )  # one look at the run for all of its steps
-        return [action for action in (SIGNAL, skip, dismiss) if action.action in allowed]
+        asked = cache(partial(approvals, workflow_run=run))
+        signal = replace(SIGNAL, applies=lambda step: is_awaiting(step) and step.pk not in asked())
+        approve, reject = (
+            replace(action, applies=lambda step: is_awaiting(step) and step.pk in asked())
+            for action in (APPROVE, REJECT)
+        )
+        actions = (approve, reject, signal, skip, dismiss)
+        return [action for action in actions if action.action in allowed]
 
     @admin.display(description=_("number"))
     def number(self, run: Any) -> str:
@@ -193,6 +231,8 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
 
     @admin.display(description=_("status"))
     def state(self, run: Any) -> str:
+        if run.asks_:
+            return badge("waiting", WAITS)
         return badge(run.status, run.get_status_display())
 
     @admin.display(description=_("steps ended"))

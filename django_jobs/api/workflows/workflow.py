@@ -30,6 +30,9 @@ from .startable import Startable, register_start_job
 
 HIGHEST_VERSION = 2**31 - 1
 
+FIELD_TYPES: dict[type, str] = {bool: "bool", int: "int", float: "float", str: "str"}
+"""The types of the fields of a signal, by which its form in the admin has them."""
+
 
 class Workflow(Startable):
     """A graph of steps with a name and a version. Declared in ``jobs.py``, like a job type.
@@ -177,6 +180,7 @@ class Workflow(Startable):
         timeout: Duration | None = None,
         on_timeout: Literal["fail", "continue"] = "fail",
         permission: str | None = None,
+        fields: Mapping[str, type] | None = None,
         **using: Any,
     ) -> Step:
         """Add a step that waits for ``run.signal(name, data)``; return it.
@@ -185,6 +189,11 @@ class Workflow(Startable):
         timedelta), the step fails, or with ``on_timeout="continue"`` succeeds with None. An
         operator needs ``permission``, such as ``"shop.approve_order"``, to send it. It holds no
         worker while it waits. ``after`` and ``when`` are those of :meth:`step`.
+
+        ``fields`` are what a person fills in there, by name: ``bool``, ``int``, ``float`` or
+        ``str``. Each is a key of the data, besides ``by``, who sent it, and ``reason``. With a
+        ``bool`` that is named ``approved`` there are two buttons, *Approve* and *Reject*. What code
+        sends is not checked.
         """
         where = self._check_name(name)
         if on_timeout not in ("fail", "continue"):
@@ -197,12 +206,10 @@ class Workflow(Startable):
             "name": name,
             "timeout": None if timeout is None else _seconds(timeout, f"{where}: timeout"),
             "on_timeout": on_timeout,
+            **({} if fields is None else {"fields": _field_types(fields, where)}),
         }
-        details = {
-            "timeout": payload["timeout"],
-            "on_timeout": on_timeout,
-            "permission": permission,
-        }
+        details = {**payload, "permission": permission}
+        del details["name"]
         return self._add_waiting(StepKind.WAIT, name, payload, details, after, when, using)
 
     def sleep(
@@ -286,3 +293,19 @@ def _seconds(duration: Any, what: str) -> float:
             f"not {duration!r}"
         )
     return seconds
+
+
+def _field_types(fields: Any, where: str) -> dict[str, str]:
+    if not isinstance(fields, Mapping) or not fields:
+        raise WorkflowError(f"{where}: fields are names with their types, not {fields!r}")
+    for name, given in fields.items():
+        if not isinstance(name, str) or not name.isidentifier() or name in ("by", "reason"):
+            raise WorkflowError(
+                f"{where}: a field has a name like 'note', other than 'by' and 'reason', "
+                f"not {name!r}"
+            )
+        if not isinstance(given, type) or given not in FIELD_TYPES:
+            raise WorkflowError(
+                f"{where}: the field {name!r} is bool, int, float or str, not {given!r}"
+            )
+    return {name: FIELD_TYPES[given] for name, given in fields.items()}

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
 
 @job(name=WAIT, max_crashes=MOST_CRASHES)
-def wait(name: str, timeout: float | None = None, on_timeout: str = "fail") -> Any:
+def wait(
+    name: str,
+    timeout: float | None = None,
+    on_timeout: str = "fail",
+    fields: dict[str, str] | None = None,
+) -> Any:
     """Wait for a signal, and return its data. After ``timeout`` seconds the job is dead, or, with
-    ``on_timeout="continue"``, returns None."""
+    ``on_timeout="continue"``, returns None. ``fields`` are those of its form in the admin."""
     try:
         return _this_run().wait_for(name, timeout)
     except SignalTimeout:

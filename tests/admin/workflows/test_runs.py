@@ -113,7 +113,12 @@ def test_the_list_takes_the_same_queries_for_one_run_and_for_many(page: Page) ->
         order()
     captured = queries()
     assert len(captured) == few
-    assert not [sql for sql in captured if re.search(r'"(payload|compensations|graph)"', sql)]
+    # That of a step that waits is small, and never selected.
+    assert not [
+        sql
+        for sql in captured
+        if re.search(r'"(payload|compensations|graph)"(?! \? \'fields\')', sql)
+    ]
     for sql in captured:
         assert sql.upper().count("COUNT(") <= sql.upper().count("LIMIT")
 
