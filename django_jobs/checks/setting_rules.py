@@ -19,7 +19,7 @@ from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.links import link_problem
 from ..domain.numbers import STRICT_WEIGHT
 from ..domain.retention import NOT_OF_JOBS, Period, kept_by_status
-from ..models.queue import A_QUEUE_NAME, OnFull, is_queue_name
+from ..models.queue import A_QUEUE_NAME, OnFull, SloSince, is_queue_name
 
 Problem = str | None
 """The end of the message "… is not a dict"; None if the value is valid."""
@@ -329,6 +329,10 @@ QUEUES = Section(
         "retention": Option(_retention, RETENTION_EXAMPLE),
         "slo_seconds": Option(
             _timeout, "30, a number of seconds, or leave it out for no objective"
+        ),
+        "slo_since": Option(
+            rule(lambda value: value in SloSince.values, 'not "due" or "ready"'),
+            '"ready", or leave it out to count from the due time',
         ),
         "slo_target": Option(
             number(0.01, 0.99999), "0.99, the share of the jobs that should start in time"

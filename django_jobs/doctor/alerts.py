@@ -27,6 +27,7 @@ from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
 from ..metrics.slo import BURNING, FEWEST_RUNS, take_objectives
 from ..metrics.stored import NoMetrics
 from ..models.database import execute, fetch, fetch_named, jobs_connection
+from ..models.queue import SloSince
 from ..signals import worker_event
 from .examination import EXAMINATIONS, diagnose
 from .findings import CannotExamine, Finding, jobs
@@ -69,10 +70,11 @@ def _open_breaker() -> Iterator[Situation]:
 def _burning_objective() -> Iterator[Situation]:
     for one in take_objectives():
         if one.hour.runs >= FEWEST_RUNS and (one.hour.burn_rate or 0) > BURNING:
+            after = " after they were ready" if one.since == SloSince.READY else ""
             yield (
                 one.queue,
                 f"{one.hour.ratio:.1%} of the last hour's jobs of the queue {one.queue!r} started "
-                f"within {one.seconds:g} s; the objective is {one.target * 100:.4g}%.",
+                f"within {one.seconds:g} s{after}; the objective is {one.target * 100:.4g}%.",
             )
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..domain.histograms import BOUNDS, BUCKETS
 from ..models.database import execute, fetch
+from ..models.queue import slo_began
 
 BATCH = 20_000
 """Run ids that one statement looks at."""
@@ -159,7 +160,8 @@ WITH mark AS MATERIALIZED (
         CASE WHEN run.attempt > 1 AND job.ended = run.attempt THEN (
             SELECT sum(receipt.prevented) FROM django_jobs_receipt AS receipt
             WHERE receipt.job_id = job.id) END AS prevented,
-        {_seconds("run.due_at", "run.started_at")} <= queue.slo_seconds AS in_time
+        {_seconds(slo_began("run.due_at", "run.ready_at"), "run.started_at")} <= queue.slo_seconds
+            AS in_time
     FROM run FULL JOIN job ON job.id = run.job_id
         LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
 ), alike AS MATERIALIZED (

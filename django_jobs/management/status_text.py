@@ -11,6 +11,7 @@ from ..metrics.schedules import MAX_LAG, SchedulesSnapshot
 from ..metrics.slo import MOST_LATE, SloSnapshot
 from ..metrics.snapshot import QueueSnapshot, Snapshot, stuck_jobs
 from ..metrics.unclaimable import QuarantineSnapshot, capped
+from ..models.queue import SloSince
 from ..models.schedule_state import ScheduleState
 from ..models.worker import pools_text, slots_text
 from .base import counted, table
@@ -179,7 +180,8 @@ def _objective(one: SloSnapshot) -> tuple[str, ...]:
         for window in (one.hour, one.day)
     )
     late = capped(one.late, MOST_LATE)
-    return (one.queue, f"{one.seconds:g}s", f"{one.target * 100:g}%", *windows, late)
+    within = f"{one.seconds:g}s" + (" of ready" if one.since == SloSince.READY else "")
+    return (one.queue, within, f"{one.target * 100:g}%", *windows, late)
 
 
 def _schedules(snapshot: SchedulesSnapshot) -> str:

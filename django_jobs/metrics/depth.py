@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..models.job import QUARANTINED
+from ..models.queue import slo_began
 
 KIND = "queue, job_type, status, sign(priority), tenant"
 
@@ -45,9 +46,10 @@ WITH share AS MATERIALIZED (
         (SELECT pg_relation_size('django_jobs_job_live')
             / current_setting('block_size')::bigint AS size) AS live
 ), front AS MATERIALIZED (
-    SELECT line.name AS queue, line.slo_seconds, job.*
+    SELECT line.name AS queue, line.slo_seconds, {slo_began("available_at", "ready_at")} AS slo_at,
+        job.*
     FROM django_jobs_queue AS line CROSS JOIN LATERAL (
-        SELECT job_type, payload_version, priority, tenant, available_at
+        SELECT job_type, payload_version, priority, tenant, available_at, ready_at
         FROM django_jobs_job_live WHERE status = 'ready' AND queue = line.name
         ORDER BY rank, id LIMIT (SELECT front FROM share)) AS job
 ), sampled AS MATERIALIZED (
@@ -60,7 +62,8 @@ WITH share AS MATERIALIZED (
         TABLESAMPLE SYSTEM (100 * (SELECT read FROM share)) REPEATABLE (0)
     JOIN django_jobs_queue AS line ON line.name = job.queue
     WHERE job.status = 'ready'
-      AND job.available_at < now() - make_interval(secs => line.slo_seconds)
+      AND {slo_began("job.available_at", "job.ready_at")}
+        < now() - make_interval(secs => line.slo_seconds)
     GROUP BY 1
 ), going AS MATERIALIZED (
     SELECT id FROM django_jobs_workflowrun WHERE status = 'running'

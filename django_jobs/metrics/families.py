@@ -265,7 +265,7 @@ FAMILIES = tuple(
         ),
         (
             *("slo_late_jobs", "queue", "queues", "late"),
-            "Jobs that have been due for longer than the objective of their queue.",
+            "Jobs that wait for longer than the objective of their queue.",
         ),
         ("slo_met_runs_total", "queue", "slo", "met", "Those that started in time."),
         (

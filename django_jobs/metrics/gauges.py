@@ -82,7 +82,7 @@ PARTS = {
         ahead AS MATERIALIZED (
             SELECT queue, count(*) AS read, least(greatest(date_part('epoch', clock_timestamp())
                 - date_part('epoch', min(available_at)), 0), 1e9) AS oldest,
-                count(*) FILTER (WHERE available_at
+                count(*) FILTER (WHERE slo_at
                     < now() - make_interval(secs => slo_seconds)) AS late
             FROM front GROUP BY 1)
         SELECT queue.name AS queue, (queue.paused_at IS NOT NULL)::int AS paused,

@@ -137,7 +137,7 @@ PARTS = {
         WHERE queue = ANY(%(queues)s::text[])""",
     "objectives": f"""
         SELECT * FROM ({OBJECTIVES.replace("%(most)s", str(MOST_LATE))}) AS part
-            (queue, seconds, target, late, hour_runs, hour_met, day_runs, day_met)""",
+            (queue, seconds, since, target, late, hour_runs, hour_met, day_runs, day_met)""",
     "paused": f"""
         SELECT name AS queue, {SECONDS.format("paused_at")} AS seconds, paused_reason AS reason
         FROM django_jobs_queue WHERE paused_at IS NOT NULL ORDER BY name LIMIT %(first)s""",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..lifecycle.run_totals import HOUR, MINUTE
 from ..models.database import fetch
+from ..models.queue import slo_began
 
 MOST_LATE = 10_000
 """Ready jobs of each queue, and due ones of all, that are examined. A number that reaches it means
@@ -33,12 +34,13 @@ WITH counted AS MATERIALIZED (
     WHERE status = 'scheduled' AND available_at < statement_timestamp()
     ORDER BY available_at LIMIT %(most)s
 )
-SELECT queue.name, queue.slo_seconds, queue.slo_target,
+SELECT queue.name, queue.slo_seconds, queue.slo_since, queue.slo_target,
     (SELECT count(*) FROM (
-        SELECT job.available_at FROM django_jobs_job_live AS job
+        SELECT job.available_at, job.ready_at FROM django_jobs_job_live AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
         ORDER BY job.rank, job.id LIMIT %(most)s) AS head
-     WHERE head.available_at < now() - make_interval(secs => queue.slo_seconds))
+     WHERE {slo_began("head.available_at", "head.ready_at")}
+        < now() - make_interval(secs => queue.slo_seconds))
     + (SELECT count(*) FROM overdue WHERE overdue.queue = queue.name
        AND overdue.available_at < now() - make_interval(secs => queue.slo_seconds)),
     coalesce(hour.runs, 0), coalesce(hour.met, 0), coalesce(day.runs, 0), coalesce(day.met, 0)
@@ -73,11 +75,12 @@ class SloWindow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloSnapshot:
     """The objective of one queue: a share of ``target`` of its jobs starts within ``seconds`` after
-    they are due. ``late`` jobs have not started and have been due for longer; the count stops at
-    10,000 ready ones, and as many that are not ready yet."""
+    they are ``due``, or ``ready``. ``late`` jobs have not started and should have; the count stops
+    at 10,000 ready ones, and as many that are due and not ready yet."""
 
     queue: str
     seconds: float
+    since: str
     target: float
     late: int
     hour: SloWindow
@@ -90,12 +93,13 @@ def take_objectives() -> tuple[SloSnapshot, ...]:
         SloSnapshot(
             queue=queue,
             seconds=seconds,
+            since=since,
             target=target,
             late=late,
             hour=SloWindow.of(hour_runs, hour_met, late, target),
             day=SloWindow.of(day_runs, day_met, late, target),
         )
-        for queue, seconds, target, late, hour_runs, hour_met, day_runs, day_met in fetch(
+        for queue, seconds, since, target, late, hour_runs, hour_met, day_runs, day_met in fetch(
             OBJECTIVES, {"most": MOST_LATE}
         )
     )

@@ -230,10 +230,21 @@ class Migration(migrations.Migration):
                     "slo_seconds",
                     models.FloatField(
                         blank=True,
-                        help_text="Seconds after its due time within which a job should start. Empty: none.",
+                        help_text="Seconds within which a job should start. Empty: none.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(0.001), django.core.validators.MaxValueValidator(31622400.0)],
                         verbose_name="start within",
+                    ),
+                ),
+                (
+                    "slo_since",
+                    models.CharField(
+                        choices=[("due", "the due time"), ("ready", "the moment when its gates let it go")],
+                        db_default="due",
+                        default="due",
+                        help_text="From the due time, the wait for a rate limit counts too.",
+                        max_length=5,
+                        verbose_name="counted from",
                     ),
                 ),
                 (
@@ -264,6 +275,7 @@ class Migration(migrations.Migration):
                         condition=models.Q(("slo_seconds__isnull", True), ("slo_seconds__range", (0.001, 31622400.0)), _connector="OR"),
                         name="django_jobs_queue_slo_seconds",
                     ),
+                    models.CheckConstraint(condition=models.Q(("slo_since__in", ["due", "ready"])), name="django_jobs_queue_slo_since"),
                 ],
             },
         ),

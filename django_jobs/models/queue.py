@@ -45,6 +45,19 @@ class OnFull(models.TextChoices):
     DROP_LOWEST = "drop_lowest", _("drop the lowest waiting job")
 
 
+class SloSince(models.TextChoices):
+    """From when the objective of a queue counts."""
+
+    DUE = "due", _("the due time")
+    READY = "ready", _("the moment when its gates let it go")
+
+
+def slo_began(due: str, ready: str) -> str:
+    """SQL: from when a job is counted, where ``slo_since`` is that of its queue. ``ready`` is null
+    without gates, and earlier than ``due`` if it is of an earlier attempt."""
+    return f"greatest({due}, CASE slo_since WHEN '{SloSince.READY}' THEN {ready} END)"
+
+
 def is_queue_name(value: Any) -> bool:
     """Whether this is a valid name of a queue."""
     try:
@@ -153,7 +166,15 @@ class Queue(NamedRow):
         null=True,
         blank=True,
         validators=[MinValueValidator(SLO_SECONDS[0]), MaxValueValidator(SLO_SECONDS[1])],
-        help_text=_("Seconds after its due time within which a job should start. Empty: none."),
+        help_text=_("Seconds within which a job should start. Empty: none."),
+    )
+    slo_since = models.CharField(
+        _("counted from"),
+        max_length=5,
+        choices=SloSince,
+        default=SloSince.DUE,
+        db_default=SloSince.DUE.value,
+        help_text=_("From the due time, the wait for a rate limit counts too."),
     )
     slo_target = FloatField(
         _("share of jobs"),
@@ -194,6 +215,10 @@ class Queue(NamedRow):
                 | models.Q(slo_seconds__range=SLO_SECONDS),
                 name="django_jobs_queue_slo_seconds",
             ),
+            models.CheckConstraint(
+                condition=models.Q(slo_since__in=[choice.value for choice in SloSince]),
+                name="django_jobs_queue_slo_since",
+            ),
         )
 
     def __str__(self) -> str:
@@ -221,5 +246,6 @@ class Queue(NamedRow):
             timeout=options.get("timeout"),
             retention=options.get("retention"),
             slo_seconds=options.get("slo_seconds"),
+            slo_since=options.get("slo_since") or SloSince.DUE,
             slo_target=options.get("slo_target") or SLO_TARGET,
         )

@@ -64,7 +64,7 @@ def queue_form(**values: Any) -> dict[str, Any]:
         ),
         "",
     )
-    given = {"on_full": "raise", "priority_weight": "60", "slo_target": "0.99"}
+    given = {"on_full": "raise", "priority_weight": "60", "slo_since": "due", "slo_target": "0.99"}
     return {"name": "fresh", **given, **blank, **values}
 
 
@@ -91,6 +91,7 @@ def test_a_queue_is_added_and_edited_but_keeps_its_name_and_its_pause(page: Page
         {"retention_number": "0"},
         {"slo_seconds": "0"},
         {"slo_target": "1"},
+        {"slo_since": "blocked"},
         {"priority_weight": "1e300"},
         {"priority_weight": "nan"},
         {"max_concurrency": "0"},

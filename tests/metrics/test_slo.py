@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from io import StringIO
+from types import MappingProxyType
 
 import pytest
 from django.core.management import call_command
@@ -12,10 +14,10 @@ from django.core.management import call_command
 from django_jobs import enqueue_many
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.metrics import slo
+from django_jobs.metrics import gauges, slo
 from django_jobs.metrics.slo import OBJECTIVES, SloWindow, take_objectives
 from django_jobs.metrics.totals import take_totals
-from django_jobs.models import Queue
+from django_jobs.models import Queue, StoredMetrics
 from tests.factories import claim_ready, explain, fold_runs, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
@@ -26,17 +28,21 @@ def _objective() -> None:
     Queue.objects.filter(name="default").update(slo_seconds=30)
 
 
-def run_with_waits(*waits: float, queue: str = "default") -> None:
-    """Runs that started so many seconds after their due time."""
+def run_with_waits(
+    *waits: float, queue: str = "default", let_go: Mapping[float, float] = MappingProxyType({})
+) -> None:
+    """Runs that started so many seconds after their due time, and ``let_go`` after that by their
+    gates."""
     enqueue_many("app.noop", [{}] * len(waits), queue=queue)
     held = claim_ready(register_worker(), queue)
     now = time.monotonic()
     settle([Ending(job, Succeeded(), started=now, finished=now) for job in held])
     for number, wait in enumerate(waits):
         run_sql(
-            "UPDATE django_jobs_run SET available_at = started_at - make_interval(secs => %s)"
+            "UPDATE django_jobs_run SET available_at = started_at - make_interval(secs => %s),"
+            " ready_at = started_at - make_interval(secs => %s)"
             " WHERE id = (SELECT id FROM django_jobs_run ORDER BY id DESC OFFSET %s LIMIT 1)",
-            [wait, number],
+            [wait, let_go.get(wait), number],
         )
     fold_runs()
 
@@ -67,6 +73,30 @@ def test_the_share_of_jobs_that_started_in_time_is_that_of_the_ledger() -> None:
     assert found.day == found.hour
     totals = {one.queue: (one.slo_runs, one.slo_met) for one in take_totals().types}
     assert totals == {"default": (100, 96), "bulk": (0, 0)}
+
+
+@pytest.mark.parametrize(("since", "met", "late"), [("due", 1, 29), ("ready", 2, 2)])
+def test_an_objective_counts_from_the_due_time_or_from_when_gates_let_a_job_go(
+    since: str, met: int, late: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Queue.objects.update(slo_since=since)
+    # Without gates, with a moment that is of an earlier attempt, soon after the gates, and late.
+    run_with_waits(31, 10, 4_000, 5_000, let_go={10: 900, 4_000: 10, 5_000: 60})
+    waiting = (("ready", None), ("ready", "40 s"), ("blocked", None), *[("ready", "0 s")] * 27)
+    ids = enqueue_many("app.noop", [{}] * len(waiting))
+    for id_, (status, before) in zip(ids, waiting, strict=True):
+        run_sql(
+            "UPDATE django_jobs_job SET available_at = now() - interval '1 h', status = %s,"
+            " ready_at = now() - %s::interval WHERE id = %s",
+            [status, before, id_],
+        )
+    for head in (gauges.BOUNDS["head"], 0):  # all are counted, or estimated
+        monkeypatch.setitem(gauges.BOUNDS, "head", head)
+        StoredMetrics.objects.all().delete()
+        (scraped,) = (row for row in gauges.read_gauges()["queues"] if row["queue"] == "default")
+        (found,) = take_objectives()
+        assert (found.since, found.hour.met) == (since, met)
+        assert found.late == scraped["late"] == found.hour.runs - 4 == late
 
 
 def test_a_run_that_never_started_neither_meets_nor_misses() -> None:

@@ -27,6 +27,7 @@ def test_the_options_of_the_settings_become_the_row() -> None:
     queue = Queue.configured(
         "q", {"strict": True, "backoff": Backoff.fixed(1), "retention": {"dead": "1d"}}
     )
+    assert Queue.configured("q", {"slo_since": "ready"}).slo_since == "ready" != queue.slo_since
     assert queue.priority_weight == 1e8
     assert queue.backoff == Backoff.fixed(1).as_json()
     assert queue.retention == {"dead": "1d"}

@@ -181,7 +181,9 @@ def is_late(queue: Row, counts: Mapping[tuple[str, str], Count]) -> bool:
     """Whether jobs that could start have waited for longer than they should."""
     if queue["paused"] or not queue["slots"] or is_full(queue, counts):
         return False
-    return float(queue["oldest_ready_seconds"]) >= (queue["slo_seconds"] or LATE_SECONDS)
+    if queue["slo_seconds"] is not None:
+        return bool(queue["late"])
+    return float(queue["oldest_ready_seconds"]) >= LATE_SECONDS
 
 
 def is_taken(resource: Row) -> bool:

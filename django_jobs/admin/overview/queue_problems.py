@@ -13,6 +13,7 @@ from ...domain.pressure import level_of
 from ...lifecycle.backlog import read_backlog
 from ...metrics.slo import BURNING
 from ...models import Job, Queue, Worker
+from ...models.queue import SloSince
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import change_url
@@ -150,11 +151,14 @@ def of_objectives(numbers: Numbers, visible: Visible) -> Found:
             text = _("<strong>{name}</strong>: {share} of the last hour's jobs started "
                      "within {time}; the objective is {target}. The error budget burns "
                      "{rate} times too fast.")  # fmt: skip
+            time = seconds_text(row["seconds"])
+            if row["since"] == SloSince.READY:
+                time = format_html(_("{} after they were ready"), time)
             shown = format_html(
                 text,
                 name=row["queue"],
                 share=number_text(1 - missed, ".1%"),
-                time=seconds_text(row["seconds"]),
+                time=time,
                 target=number_text(row["target"] * 100, ".4g") + "%",
                 rate=number_text(burn_rate, ",.1f"),
             )

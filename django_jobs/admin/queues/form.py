@@ -74,6 +74,7 @@ class QueueForm(EditForm):
             "backoff",
             "retention",
             "slo_seconds",
+            "slo_since",
             "slo_target",
         )
         widgets: ClassVar[dict[str, forms.Widget]] = {

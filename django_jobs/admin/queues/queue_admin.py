@@ -128,7 +128,10 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
             section(_("Defaults for its jobs"), "max_attempts", "timeout"),
             section(_("Backoff of job types without one"), *names[BACKOFF]),
             section(_("Retention of its finished jobs"), *names[RETENTION]),
-            section(_("Objective"), "slo_seconds", "slo_target", "last_hour", "last_day"),
+            section(
+                *(_("Objective"), "slo_seconds", "slo_since", "slo_target"),
+                *("last_hour", "last_day"),
+            ),
         )
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:

@@ -166,6 +166,9 @@ def test_an_objective_says_for_how_long_jobs_may_wait_for_a_thread(page: Page) -
     (sentence,) = (one for one in found(page) if "thread" in one)
     assert sentence.startswith("default : its only thread is busy with 1 app.noop ( #")
     assert re.search(r"; 1 job waits, the first for 3 min \d+ s\.$", sentence)
+    Queue.objects.update(slo_since="ready")
+    run_sql("UPDATE django_jobs_job SET ready_at = now() WHERE status = 'ready'")
+    assert not any("thread" in one for one in found(page))
 
 
 def test_a_queue_is_late_only_if_all_pools_that_serve_it_are_busy(page: Page) -> None:
@@ -230,6 +233,9 @@ def test_an_objective_whose_budget_burns(page: Page) -> None:
         "default : 50.0% of the last hour's jobs started within 1 min; the objective is 90%. "
         "The error budget burns 5.0 times too fast."
     )
+    Queue.objects.update(slo_since="ready")
+    (sentence,) = found(page)
+    assert " within 1 min after they were ready; the objective" in sentence
     Queue.objects.filter(name="default").update(slo_target=0.4)
     assert found(page) == {}
 
