@@ -34,7 +34,9 @@ FAILED = "('failed', 'timed_out', 'lost')"
 """The outcomes whose errors are counted. The reason of a snooze or of a release is none."""
 
 MINUTES_KEPT, HOURS_KEPT, ERRORS_KEPT = 3 * HOUR, 8 * 24 * HOUR, 2 * HOUR
-"""Seconds for which the totals of minutes, of hours and of errors are kept."""
+TENANTS_KEPT = 25 * HOUR
+"""Seconds for which the totals of minutes, of hours, of errors and of the hours of tenants are
+kept."""
 
 LOOK = """
 SELECT pg_sequence_last_value('django_jobs_run_id_seq'), mark.run_id, mark.reached_at,
@@ -73,6 +75,7 @@ SUMS = (
     *("slo_runs", "slo_met", "retries", "died", "prevented"),
 )
 OF_RESOURCES = ("runs", "throttled", "server_errors", "runtime_seconds")
+OF_TENANTS = ("runs", "waiting_seconds", "runtime_seconds")
 
 
 def _seconds(since: str, until: str) -> str:
@@ -100,6 +103,10 @@ def _added(time: str) -> str:
     return f"{column} = ARRAY[{', '.join(sums)}]"
 
 
+def _more(columns: Sequence[str]) -> str:
+    return ", ".join(f"{column} = total.{column} + excluded.{column}" for column in columns)
+
+
 def _places() -> range:
     return range(1, BUCKETS + 1)
 
@@ -119,9 +126,10 @@ INTERRUPTED_AT = """CASE WHEN attempt > 1 THEN (
 # through an array of ids, which makes an index search no matter how many runs the planner expects.
 # The join is FULL because that cannot be a nested loop; each job has a run. First runs of equal
 # buckets and errors are counted, which makes few rows of many; then these in their minute, in their
-# hour, and since the beginning; and by resource, if their jobs use any. Duplicates that receipts
-# prevented are counted once, with the attempt that ended the job in the history; only retries have
-# any. Who finds another watermark, or the row locked, adds nothing: another worker does.
+# hour, and since the beginning; and by resource and by tenant, of those that have a row.
+# Duplicates that receipts prevented are counted once, with the attempt that ended the job in the
+# history; only retries have any. Who finds another watermark, or the row locked, adds nothing:
+# another worker does.
 FOLD = f"""
 WITH mark AS MATERIALIZED (
     SELECT run_id FROM django_jobs_runwatermark
@@ -139,11 +147,11 @@ WITH mark AS MATERIALIZED (
     WHERE id > %(after)s::bigint AND id <= %(upto)s::bigint
       AND finished_at >= %(since)s::timestamptz AND EXISTS (SELECT FROM mark)
 ), job AS (
-    SELECT id, queue, job_type, resources, NULL::integer AS died, attempt AS ended
+    SELECT id, queue, job_type, tenant, resources, NULL::integer AS died, attempt AS ended
     FROM django_jobs_job_history
     WHERE id = ANY(ARRAY(SELECT job_id FROM run)) AND finished_at >= %(since)s::timestamptz
     UNION ALL
-    SELECT id, queue, job_type, resources, CASE status WHEN 'dead' THEN attempt END, NULL
+    SELECT id, queue, job_type, tenant, resources, CASE status WHEN 'dead' THEN attempt END, NULL
     FROM django_jobs_job_live
     WHERE id = ANY(ARRAY(SELECT job_id FROM run))
 ), ended AS (
@@ -151,6 +159,7 @@ WITH mark AS MATERIALIZED (
         run.error_type, run.fingerprint, job.resources,
         CASE WHEN job.resources IS NOT NULL THEN run.error_code END AS error_code,
         coalesce(job.queue, '') AS queue, coalesce(job.job_type, '') AS job_type,
+        tenant.name AS tenant,
         {_seconds("run.due_at", "run.claimed_at")} AS waiting,
         {_seconds("run.due_at", "run.ready_at")} AS gate, run.ready_at IS NOT NULL AS gated,
         {_seconds("run.claimed_at", "run.started_at")} AS start_lag,
@@ -164,6 +173,7 @@ WITH mark AS MATERIALIZED (
             AS in_time
     FROM run FULL JOIN job ON job.id = run.job_id
         LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
+        LEFT JOIN django_jobs_tenant AS tenant ON tenant.name = job.tenant
 ), alike AS MATERIALIZED (
     SELECT minute, {KEY}, {_bucket("waiting")} AS waiting,
         CASE WHEN gated THEN {_bucket("gate")} END AS gate,
@@ -177,8 +187,9 @@ WITH mark AS MATERIALIZED (
         count(*) FILTER (WHERE started AND in_time) AS slo_met,
         count(*) FILTER (WHERE is_retry) AS retries, count(*) FILTER (WHERE died) AS died,
         coalesce(sum(prevented), 0) AS prevented,
-        error_type, fingerprint, resources, error_code
-    FROM ended GROUP BY 1, {KEY}, 5, 6, 7, 8, error_type, fingerprint, resources, error_code
+        error_type, fingerprint, tenant, resources, error_code
+    FROM ended
+    GROUP BY 1, {KEY}, 5, 6, 7, 8, error_type, fingerprint, tenant, resources, error_code
 ), added AS (
     INSERT INTO django_jobs_runtotal AS total (
         period, began_at, {KEY}, {", ".join(f"{time}_buckets" for time in ALL_TIMES)},
@@ -191,8 +202,7 @@ WITH mark AS MATERIALIZED (
     FROM alike CROSS JOIN (VALUES ({SINCE_THE_BEGINNING}), ({MINUTE}), ({HOUR})) AS period (seconds)
     GROUP BY 1, 2, {KEY}
     ON CONFLICT (period, began_at, {KEY}) DO UPDATE SET
-        {", ".join(_added(time) for time in ALL_TIMES)},
-        {", ".join(f"{column} = total.{column} + excluded.{column}" for column in SUMS)}
+        {", ".join(_added(time) for time in ALL_TIMES)}, {_more(SUMS)}
     RETURNING 1
 ), added_resources AS (
     INSERT INTO django_jobs_resourcetotal AS total (
@@ -206,7 +216,21 @@ WITH mark AS MATERIALIZED (
     JOIN django_jobs_resource AS resource ON resource.name = used.name
     GROUP BY 1, 2
     ON CONFLICT (resource, outcome) DO UPDATE SET {_added("runtime")},
-        {", ".join(f"{column} = total.{column} + excluded.{column}" for column in OF_RESOURCES)}
+        {_more(OF_RESOURCES)}
+    RETURNING 1
+), added_tenants AS (
+    INSERT INTO django_jobs_tenanttotal AS total (
+        period, began_at, tenant, outcome, {", ".join(OF_TENANTS)}, waiting_buckets,
+        runtime_buckets)
+    SELECT period.seconds,
+        CASE period.seconds WHEN 0 THEN 'epoch' ELSE date_bin('1 hour', minute, 'epoch') END,
+        tenant, outcome, {", ".join(f"sum({column})" for column in OF_TENANTS)},
+        {_counted("waiting")}, {_counted("runtime")}
+    FROM alike CROSS JOIN (VALUES ({SINCE_THE_BEGINNING}), ({HOUR})) AS period (seconds)
+    WHERE tenant IS NOT NULL
+    GROUP BY 1, 2, 3, 4
+    ON CONFLICT (period, began_at, tenant, outcome) DO UPDATE SET {_added("waiting")},
+        {_added("runtime")}, {_more(OF_TENANTS)}
     RETURNING 1
 ), added_errors AS (
     INSERT INTO django_jobs_errortotal AS total (
@@ -227,6 +251,12 @@ FUTURE = "began_at > statement_timestamp() + interval '1 min'"
 PRUNE_ERRORS = f"""
 DELETE FROM django_jobs_errortotal
 WHERE began_at < statement_timestamp() - interval '{ERRORS_KEPT} s' OR {FUTURE}
+"""
+PRUNE_TENANTS = f"""
+DELETE FROM django_jobs_tenanttotal
+WHERE period = {HOUR}
+      AND (began_at < statement_timestamp() - interval '{TENANTS_KEPT} s' OR {FUTURE})
+   OR tenant NOT IN (SELECT name FROM django_jobs_tenant)
 """
 PRUNE = f"""
 DELETE FROM django_jobs_runtotal
@@ -283,5 +313,6 @@ def fold(seen: Look, upto: int, reached_at: datetime | None) -> bool:
 
 
 def prune_run_totals() -> int:
-    """Delete the totals of minutes and hours that are long over; return how many."""
-    return execute(PRUNE, {}) + execute(PRUNE_ERRORS, {})
+    """Delete the totals of minutes and hours that are long over, and of tenants without a row;
+    return how many."""
+    return sum(execute(statement, {}) for statement in (PRUNE, PRUNE_ERRORS, PRUNE_TENANTS))

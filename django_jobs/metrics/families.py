@@ -212,6 +212,18 @@ FAMILIES = tuple(
             "Jobs of the tenant that may wait at their gates.",
         ),
         ("tenant_paused", "tenant", "tenant_rows", "paused", "1 if the tenant is paused."),
+        (
+            *("tenant_runs_total", "tenant outcome", "tenant_runs", "runs"),
+            "Attempts of the tenant's jobs, of the 20 tenants with the most.",
+        ),
+        (
+            *("tenant_waiting_seconds", "tenant", "tenant_times", "waiting"),
+            "Time from the due time of these attempts to their claim.",
+        ),
+        (
+            *("tenant_duration_seconds", "tenant", "tenant_times", "runtime"),
+            "Time from the start of these attempts to their end.",
+        ),
         ("workflow_runs", "", "workflows", "runs", "Runs of workflows that have not ended."),
         (
             *("workflow_runs_ended", "status", "ended_workflows", "runs"),

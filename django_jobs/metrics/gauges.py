@@ -21,7 +21,7 @@ from .forecast import SLOTS
 from .limits import BUSIEST_RESOURCES
 from .schedules import SCHEDULES
 from .stored import SCRAPED, Parts, read_stored, statement
-from .totals import SUMS, SUMS_OF_RESOURCES
+from .totals import SUMS, SUMS_OF_RESOURCES, SUMS_OF_TENANTS
 from .unclaimable import AT_GATES, FIRST_BLOCKED, unclaimable_among
 
 Gauges = Parts
@@ -229,6 +229,11 @@ PARTS = {
     "resource_times": f"""
         {SUMS_OF_RESOURCES} FROM django_jobs_resourcetotal
         WHERE resource IN (SELECT name FROM busiest_resource) GROUP BY 1 ORDER BY 1""",
+    "tenant_times": f"""
+        {SUMS_OF_TENANTS} WHERE period = %(period)s AND tenant IN (
+            SELECT tenant FROM django_jobs_tenanttotal WHERE period = %(period)s
+            GROUP BY 1 ORDER BY sum(runs) DESC, 1 LIMIT %(tenants)s)
+        GROUP BY 1 ORDER BY 1""",
     "slo": """
         SELECT queue, sum(runs) AS runs, sum(met) AS met FROM (
             SELECT queue, slo_runs AS runs, slo_met AS met FROM django_jobs_runtotal
@@ -312,6 +317,7 @@ def _add_runs(gauges: Gauges) -> None:
     statement. Zeros too: increase() does not see what a counter has at its first scrape."""
     gauges["runs"] = _by_outcome(gauges["times"], "queue", "job_type")
     gauges["resource_runs"] = _by_outcome(gauges["resource_times"], "resource")
+    gauges["tenant_runs"] = _by_outcome(gauges["tenant_times"], "tenant")
 
 
 def _by_outcome(rows: list[dict[str, Any]], *labels: str) -> list[dict[str, Any]]:

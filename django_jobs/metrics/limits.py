@@ -15,12 +15,13 @@ from django.db.models.functions import Now
 from ..conf import conf
 from ..domain.gates import Gates, parse
 from ..lifecycle.gates.supply import TOKENS
-from ..lifecycle.run_totals import MINUTE
+from ..lifecycle.run_totals import HOUR, MINUTE
 from ..models import BreakerState, Resource, Tenant
 from ..models.database import fetch, fetch_last
 from ..models.resource import FADED
 from .overview import BEGAN_AGO, ENDED, LAST_HOUR
 from .stored import PLAIN, Parts, with_parts
+from .totals import SUMS_OF_TENANTS
 
 MOST_READ = 100_000
 """Jobs that one count reads."""
@@ -379,6 +380,10 @@ OF_RESOURCE = {
 }
 OF_TENANT = {
     **PARTS,
+    "day": f"""
+        {SUMS_OF_TENANTS} WHERE tenant = %(name)s AND period = {HOUR}
+            AND began_at >= date_bin('1 hour', statement_timestamp() - interval '1 day', 'epoch')
+        GROUP BY 1""",
     # Of each queue where it waits, those that wait there too and are not paused.
     "shares": """
         SELECT mine.*, coalesce(others.tenants, 0) AS tenants, coalesce(weights, 0) AS weights

@@ -43,6 +43,11 @@ SELECT resource, json_build_object({", ".join(map(_runs, RunState))}) AS outcome
     sum(throttled)::bigint AS throttled, sum(server_errors)::bigint AS server_errors,
     {_histogram("runtime")}
 """
+SUMS_OF_TENANTS = f"""
+SELECT tenant, json_build_object({", ".join(map(_runs, RunState))}) AS outcomes,
+    {_histogram("waiting")}, {_histogram("runtime")}
+FROM django_jobs_tenanttotal
+"""
 READ = f"""
 {SUMS}
 FROM django_jobs_runtotal

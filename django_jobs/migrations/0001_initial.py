@@ -1725,6 +1725,40 @@ class Migration(migrations.Migration):
             options={"default_permissions": ()},
         ),
         migrations.CreateModel(
+            name="TenantTotal",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey("period", "began_at", "tenant", "outcome", blank=True, editable=False, primary_key=True, serialize=False),
+                ),
+                ("period", models.PositiveIntegerField(verbose_name="period")),
+                ("began_at", models.DateTimeField(verbose_name="began at")),
+                ("tenant", models.CharField(max_length=100, verbose_name="tenant")),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("succeeded", "succeeded"),
+                            ("failed", "failed"),
+                            ("timed_out", "timed out"),
+                            ("lost", "lost"),
+                            ("snoozed", "snoozed"),
+                            ("cancelled", "cancelled"),
+                            ("released", "released"),
+                        ],
+                        max_length=9,
+                        verbose_name="outcome",
+                    ),
+                ),
+                ("runs", models.BigIntegerField(verbose_name="runs")),
+                ("waiting_buckets", django_jobs.models.totals.BucketsField(verbose_name="waiting")),
+                ("waiting_seconds", models.FloatField(verbose_name="seconds of waiting")),
+                ("runtime_buckets", django_jobs.models.totals.BucketsField(verbose_name="runtime")),
+                ("runtime_seconds", models.FloatField(verbose_name="seconds of runtime")),
+            ],
+            options={"default_permissions": ()},
+        ),
+        migrations.CreateModel(
             name="ErrorTotal",
             fields=[
                 (

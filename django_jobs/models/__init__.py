@@ -19,6 +19,7 @@ from .totals import (
     RunTotal,
     RunWatermark,
     StoredMetrics,
+    TenantTotal,
 )
 from .unique_key import UniqueKey
 from .worker import Worker, WorkerStatus
@@ -58,6 +59,7 @@ __all__ = [
     "StepSkipped",
     "StoredMetrics",
     "Tenant",
+    "TenantTotal",
     "Tick",
     "TickOutcome",
     "UniqueKey",

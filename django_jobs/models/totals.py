@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from .fields import FloatField, TimestampField
 from .queue import LONGEST_NAME
 from .run import RunOutcome
+from .tenant import LONGEST_TENANT
 
 
 class BucketsField(models.Field):  # type: ignore[type-arg]
@@ -80,6 +81,31 @@ class ResourceTotal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.resource}: {self.runs} {self.outcome}"
+
+
+class TenantTotal(models.Model):
+    """How many attempts of a tenant's jobs ended with an outcome, in one hour or since the
+    beginning, and histograms of their times. Added together with :class:`RunTotal`.
+
+    Only tenants with a row are counted, so that the table has no more of them. The hours of the
+    last day are kept."""
+
+    pk = models.CompositePrimaryKey("period", "began_at", "tenant", "outcome")
+    period = models.PositiveIntegerField(_("period"))
+    began_at = TimestampField(_("began at"))
+    tenant = models.CharField(_("tenant"), max_length=LONGEST_TENANT)
+    outcome = models.CharField(_("outcome"), max_length=9, choices=RunOutcome)
+    runs = models.BigIntegerField(_("runs"))
+    waiting_buckets = BucketsField(_("waiting"))
+    waiting_seconds = FloatField(_("seconds of waiting"))
+    runtime_buckets = BucketsField(_("runtime"))
+    runtime_seconds = FloatField(_("seconds of runtime"))
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.tenant}: {self.runs} {self.outcome}"
 
 
 class ErrorTotal(models.Model):

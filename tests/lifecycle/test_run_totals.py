@@ -17,7 +17,16 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.run_totals import FOLD, MARGIN, MOST_ERRORS, fold, look, writers
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.run_totals import Folding
-from django_jobs.models import ErrorTotal, Queue, Resource, ResourceTotal, Run, RunTotal
+from django_jobs.models import (
+    ErrorTotal,
+    Queue,
+    Resource,
+    ResourceTotal,
+    Run,
+    RunTotal,
+    Tenant,
+    TenantTotal,
+)
 from tests.app.jobs import add, noop
 from tests.factories import (
     another_connection,
@@ -488,3 +497,32 @@ def test_attempts_are_counted_for_each_resource_that_has_a_row() -> None:
             assert sum(total.runtime_buckets) == total.runs
             assert total.runtime_seconds == pytest.approx(2 * total.runs, abs=1e-3)
     assert ResourceTotal.objects.count() == 4
+
+
+def test_attempts_are_counted_for_each_tenant_that_has_a_row() -> None:
+    Tenant.objects.bulk_create(Tenant(name=name) for name in ("acme", "otto"))
+    jobs = noop.enqueue_many([{}] * 6)
+    for job, tenant in zip(jobs, ("acme", "acme", "otto", "rare", "rare"), strict=False):
+        run_sql("UPDATE django_jobs_job SET tenant = %s WHERE id = %s", [tenant, job])
+    run_sql("UPDATE django_jobs_job SET available_at = now() - interval '1 h'")
+    for limit in (4, 2):
+        now = time.monotonic()
+        held = claim_ready(register_worker(), limit=limit)
+        outcomes = (failure(final=True) if job.id == jobs[0] else Succeeded() for job in held)
+        settle([Ending(job, one, now - 2, now) for job, one in zip(held, outcomes, strict=True)])
+        fold_runs(Folding())
+    counted = set(TenantTotal.objects.values_list("period", "tenant", "outcome", "runs"))
+    ended = {("acme", "failed", 1), ("acme", "succeeded", 1), ("otto", "succeeded", 1)}
+    assert counted == {(period, *one) for period in (0, 3600) for one in ended}
+    for total in TenantTotal.objects.all():
+        assert sum(total.runtime_buckets) == sum(total.waiting_buckets) == total.runs
+        assert total.runtime_seconds == pytest.approx(2, abs=1e-3)
+        assert total.waiting_seconds >= 3_598
+    begun = "UPDATE django_jobs_tenanttotal SET began_at = %s::timestamptz WHERE period = 3600"
+    for at, hours in (("now() - interval '24 h'", 3), ("now() - interval '26 h'", 0)):
+        run_sql(begun.replace("%s::timestamptz", at))
+        run_totals.prune_run_totals()
+        assert TenantTotal.objects.filter(period=3600).count() == hours
+    Tenant.objects.filter(name="acme").delete()
+    run_totals.prune_run_totals()
+    assert [total.tenant for total in TenantTotal.objects.all()] == ["otto"]

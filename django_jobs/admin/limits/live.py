@@ -10,7 +10,8 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ... import registry
 from ...conf import conf
-from ...domain.states import JobState
+from ...domain.histograms import Histogram
+from ...domain.states import JobState, RunState
 from ...metrics.limits import BUCKETS, LimitDetails, rate_text, read_resource, read_tenant
 from ...metrics.overview import MINUTES
 from ...models import Job, Resource, Tenant
@@ -63,7 +64,7 @@ def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
     links = [(_("All jobs of the tenant"), visible.list_url(Job, tenant=row.name))]
     return {
         **_shown(row, details),
-        "facts": _why(details, visible),
+        "facts": [*_day(details), *_why(details, visible)],
         "tiles": [*_tiles(row, details), Tile(number_text(row.weight, "g"), _("weight"))],
         "tables": [_shares(row, details), *_of_jobs(details, visible)],
         "links": links if visible.sees(Job) else [],
@@ -91,6 +92,23 @@ def _why(details: LimitDetails, visible: Visible) -> list[Fact]:
             count, more = found.get(sentence, (0, False))
             found[sentence] = count + line["jobs"], more or line["more"]
     return [(_waits(count, more), sentence) for sentence, (count, more) in found.items()]
+
+
+def _day(details: LimitDetails) -> list[Fact]:
+    """How the attempts of a tenant ended in the last day, and how long they took."""
+    row = details.row("day")
+    if not row or not conf().totals:
+        return []
+    runs, failed = row["outcomes"], (RunState.FAILED, RunState.TIMED_OUT, RunState.LOST)
+    means = {time: Histogram(*row[time]).mean for time in ("waiting", "runtime")}
+    shown = {time: NOTHING if mean is None else seconds_text(mean) for time, mean in means.items()}
+    text = _(
+        "%(succeeded)s succeeded, %(failed)s failed. On average an attempt waited for %(waiting)s "
+        "and ran for %(runtime)s."
+    )
+    counts = {"succeeded": runs[RunState.SUCCEEDED], "failed": sum(runs[one] for one in failed)}
+    numbers = {name: number_text(count) for name, count in counts.items()}
+    return [(_("Attempts of the last day"), text % {**numbers, **shown})]
 
 
 def _waits(count: int, more: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,15 +12,26 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from django_jobs.admin.limits import live
+from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.operations import jobs, limits
 from django_jobs.metrics import limits as limit_details
 from django_jobs.models import Job, Queue, Resource, Tenant
 from tests.admin.overview.looking import tiles, words
 from tests.admin.walking import Live, Page, change_url, list_url
 from tests.app.gate_jobs import bill_tenant, refund_payment, transfer_funds
-from tests.factories import copies_of, run_sql
+from tests.app.jobs import noop
+from tests.factories import (
+    claim_ready,
+    copies_of,
+    failure,
+    fold_runs,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_time_limit")]
 
@@ -200,6 +212,27 @@ def test_a_tenant_shows_its_turn_in_each_queue(page: Page) -> None:
     assert f'<a href="{list_url(Job)}?tenant=acme">All jobs of the tenant</a>' in text
     limits.pause_tenants(["acme"], by="ops")
     assert "default 2 0% 2" in words(shown(page, row))
+
+
+def test_a_tenant_shows_how_its_attempts_of_the_last_day_ended(
+    page: Page, settings: Settings
+) -> None:
+    row = Tenant.objects.create(name="acme")
+    assert "last day" not in shown(page, row)
+    noop.enqueue_many([{}] * 3)
+    run_sql("UPDATE django_jobs_job SET tenant = 'acme', available_at = now() - interval '1 h'")
+    now, outcomes = time.monotonic(), (Succeeded(), failure(), failure())
+    for job, outcome in zip(claim_ready(register_worker()), outcomes, strict=True):
+        settle_one(job, outcome, started=now - 7, finished=now)
+    run_sql("UPDATE django_jobs_run SET claimed_at = available_at + interval '20 min'")
+    fold_runs()
+    sentence = (
+        "Attempts of the last day 1 succeeded, 2 failed. "
+        "On average an attempt waited for 20 min and ran for 7.0 s."
+    )
+    assert sentence in words(shown(page, row))
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
+    assert "last day" not in shown(page, row)
 
 
 def test_lines_are_listed_when_there_are_several(page: Page) -> None:
