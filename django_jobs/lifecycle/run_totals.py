@@ -75,7 +75,7 @@ SUMS = (
     *("slo_runs", "slo_met", "retries", "died", "prevented"),
 )
 OF_RESOURCES = ("runs", "throttled", "server_errors", "runtime_seconds")
-OF_TENANTS = ("runs", "waiting_seconds", "runtime_seconds")
+OF_TENANTS = ("runs", "waiting_seconds", "runtime_seconds", "slo_runs", "slo_met")
 
 
 def _seconds(since: str, until: str) -> str:

@@ -224,6 +224,14 @@ FAMILIES = tuple(
             *("tenant_duration_seconds", "tenant", "tenant_times", "runtime"),
             "Time from the start of these attempts to their end.",
         ),
+        (
+            *("tenant_slo_runs_total", "tenant", "tenant_times", "slo_runs"),
+            "Those of these attempts whose queue has an objective.",
+        ),
+        (
+            *("tenant_slo_met_runs_total", "tenant", "tenant_times", "slo_met"),
+            "Those that started in time.",
+        ),
         ("workflow_runs", "", "workflows", "runs", "Runs of workflows that have not ended."),
         (
             *("workflow_runs_ended", "status", "ended_workflows", "runs"),

@@ -45,6 +45,7 @@ SELECT resource, json_build_object({", ".join(map(_runs, RunState))}) AS outcome
 """
 SUMS_OF_TENANTS = f"""
 SELECT tenant, json_build_object({", ".join(map(_runs, RunState))}) AS outcomes,
+    sum(slo_runs)::bigint AS slo_runs, sum(slo_met)::bigint AS slo_met,
     {_histogram("waiting")}, {_histogram("runtime")}
 FROM django_jobs_tenanttotal
 """

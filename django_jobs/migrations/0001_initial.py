@@ -1755,6 +1755,8 @@ class Migration(migrations.Migration):
                 ("waiting_seconds", models.FloatField(verbose_name="seconds of waiting")),
                 ("runtime_buckets", django_jobs.models.totals.BucketsField(verbose_name="runtime")),
                 ("runtime_seconds", models.FloatField(verbose_name="seconds of runtime")),
+                ("slo_runs", models.BigIntegerField(verbose_name="runs with an objective")),
+                ("slo_met", models.BigIntegerField(verbose_name="runs that met it")),
             ],
             options={"default_permissions": ()},
         ),

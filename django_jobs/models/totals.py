@@ -100,6 +100,8 @@ class TenantTotal(models.Model):
     waiting_seconds = FloatField(_("seconds of waiting"))
     runtime_buckets = BucketsField(_("runtime"))
     runtime_seconds = FloatField(_("seconds of runtime"))
+    slo_runs = models.BigIntegerField(_("runs with an objective"))
+    slo_met = models.BigIntegerField(_("runs that met it"))
 
     class Meta:
         default_permissions = ()

@@ -344,9 +344,11 @@ def test_what_a_resource_replied() -> None:
 
 def test_how_the_attempts_of_tenants_ended() -> None:
     Tenant.objects.create(name="acme")
+    Queue.objects.filter(name="default").update(slo_seconds=60)
     jobs = noop.enqueue_many([{}] * 4)
     run_sql("UPDATE django_jobs_job SET tenant = 'acme', available_at = now() - interval '1 h'")
     run_sql("UPDATE django_jobs_job SET tenant = 'rare' WHERE id = %s", [jobs[0]])
+    run_sql("UPDATE django_jobs_job SET available_at = now() WHERE id = %s", [jobs[3]])
     now, outcomes = time.monotonic(), (*[Succeeded()] * 2, failure(), TimedOut(seconds=7))
     claimed = claim_ready(register_worker(), limit=9)
     settle([Ending(job, out, now - 7, now) for job, out in zip(claimed, outcomes, strict=True)])
@@ -357,8 +359,10 @@ def test_how_the_attempts_of_tenants_ended() -> None:
         assert value("tenant_runs_total", tenant="acme", outcome=outcome) == count
     assert value("tenant_duration_seconds_count", tenant="acme") == 3
     assert round(value("tenant_duration_seconds_sum", tenant="acme") or 0) == 21
-    assert value("tenant_waiting_seconds_bucket", tenant="acme", le="1800.0") == 0
+    assert value("tenant_waiting_seconds_bucket", tenant="acme", le="1800.0") == 1
     assert value("tenant_waiting_seconds_count", tenant="acme") == 3
+    assert value("tenant_slo_runs_total", tenant="acme") == 3
+    assert value("tenant_slo_met_runs_total", tenant="acme") == 1
     assert value("tenant_runs_total", tenant="rare", outcome="succeeded") is None
 
 

@@ -108,7 +108,12 @@ def _day(details: LimitDetails) -> list[Fact]:
     )
     counts = {"succeeded": runs[RunState.SUCCEEDED], "failed": sum(runs[one] for one in failed)}
     numbers = {name: number_text(count) for name, count in counts.items()}
-    return [(_("Attempts of the last day"), text % {**numbers, **shown})]
+    facts = [(_("Attempts of the last day"), text % {**numbers, **shown})]
+    if row["slo_runs"]:
+        share = number_text(row["slo_met"] / row["slo_runs"], ".2%")
+        text = _("%(share)s started in time, by the objectives of their queues.")
+        facts.append((_("Objective"), text % {"share": share}))
+    return facts
 
 
 def _waits(count: int, more: bool) -> str:

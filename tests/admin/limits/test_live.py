@@ -231,6 +231,9 @@ def test_a_tenant_shows_how_its_attempts_of_the_last_day_ended(
         "On average an attempt waited for 20 min and ran for 7.0 s."
     )
     assert sentence in words(shown(page, row))
+    run_sql("UPDATE django_jobs_tenanttotal SET slo_runs = 2, slo_met = runs - 1")
+    objective = " Objective 25.00% started in time, by the objectives of their queues."
+    assert sentence + objective in words(shown(page, row))
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
     assert "last day" not in shown(page, row)
 
