@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 994,
-    "admin": 16_686,
+    "admin": 16_705,
     "api": 4_698,
     "backend": 1_063,
     "checks": 1_055,
@@ -61,7 +61,7 @@ BUDGETS = {
     "logs": 459,
     "maintenance": 1_512,
     "management": 3_761,
-    "metrics": 3_523,
+    "metrics": 3_546,
     "models": 3_549,
     "templatetags": 33,
     "testing": 1_660,

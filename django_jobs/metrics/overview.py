@@ -39,11 +39,15 @@ BOUNDS = {
     "not_undone": 5,
     "running": 10_000,
     "first": 1_000,
+    "pages": 100,
+    "keys": 10,
+    "each": 400,
 }
 """What it returns: job types, workers, jobs of each that holds something, due times, groups of
 failures, runs of workflows of which not all was undone; and what it reads: ``newest`` runs (and
 whether as many before them have one of the last hour), ``recent`` workflow runs, ``running`` jobs,
-and the ``first`` schedules and steps that wait for a person."""
+the ``first`` schedules and steps that wait for a person, ``pages`` of the live jobs, and ``each``
+job of the lines of the ``keys`` that are found there."""
 
 
 def _of(outcomes: str, columns: str = "runs") -> str:
@@ -196,6 +200,25 @@ PARTS = {
             SELECT id FROM django_jobs_worker AS worker WHERE status IN ('running', 'draining')
             ORDER BY {IS_ALIVE}, status, name, id LIMIT %(workers)s))
         ORDER BY {IS_ALIVE}, status, name, id""",
+    # A line is found by its share of the pages, and counted by its index. TABLESAMPLE takes the
+    # same pages each time, so that an estimate stands still while nothing moves.
+    "keys": """
+        WITH share AS MATERIALIZED (
+            SELECT least(%(pages)s::float8 * current_setting('block_size')::bigint
+                / greatest(pg_relation_size('django_jobs_job_live'), 1), 1) AS read
+        )
+        SELECT key, queue, first.id AS first, CASE WHEN jobs < %(each)s THEN jobs
+            ELSE greatest(jobs, round(found / share.read)) END AS jobs, jobs >= %(each)s AS more
+        FROM share CROSS JOIN LATERAL (
+            SELECT gates, queue, concurrency_key AS key, count(*) AS found
+            FROM django_jobs_job_live TABLESAMPLE SYSTEM (100 * share.read) REPEATABLE (0)
+            WHERE status = 'blocked' AND gates IS NOT NULL AND concurrency_key IS NOT NULL
+            GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1 LIMIT %(keys)s) AS line
+        CROSS JOIN LATERAL (SELECT count(*) AS jobs, (array_agg(id))[1] AS id FROM (
+            SELECT id FROM django_jobs_job_live AS job
+            WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
+            ORDER BY job.gates, job.rank, job.id LIMIT %(each)s) AS counted) AS first
+        WHERE jobs > 0 ORDER BY 4 DESC, 1, 2""",
     "due": f"""
         SELECT id, name, job_type, -{SECONDS.format("next_due_at")} AS seconds
         FROM django_jobs_schedule

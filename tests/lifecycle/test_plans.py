@@ -784,7 +784,7 @@ def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
     fill_totals()
     which = {"id": stored.SHOWN, "fresh": stored.FRESH_SECONDS, "seconds": RATE_SECONDS + 30}
     execute(stored.BEGIN, which)
-    bounds = {**overview.BOUNDS, "newest": 600, "running": 300}
+    bounds = {**overview.BOUNDS, "newest": 600, "running": 300, "pages": 4, "each": 60}
     names = {"queues": ["default", "bulk"], "full_queues": ["bulk"], "full_resources": ["stripe"]}
     names |= {"late_queues": ["default", "bulk"], "async_types": []}
     day = timezone.now() - timedelta(days=1)

@@ -90,6 +90,7 @@ def _shown(numbers: Numbers, visible: Visible) -> dict[str, Any]:
         ("failures", sees(DeadLetter), sections.failures),
         ("workers", sees(Worker), sections.workers),
         ("schedules", sees(Schedule), sections.next_schedules),
+        ("keys", sees(Job), sections.keys),
         ("workflows", sees(WorkflowRun), sections.workflow_runs),
     )
     return {

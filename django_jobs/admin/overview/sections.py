@@ -21,10 +21,10 @@ from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
 from ...models.worker import in_hand_text
 from ...separators import number_text
 from ..access.visible import Visible
-from ..base.formatting import NOTHING, badge
+from ..base.formatting import NOTHING, badge, shortened
 from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
 from ..layout.tables import Column, Table
-from .numbers import Numbers, Row
+from .numbers import Count, Numbers, Row
 from .problem import seconds_text
 from .queue_numbers import queue_numbers, rate_text, wait_text
 
@@ -336,6 +336,24 @@ def next_schedules(numbers: Numbers, visible: Visible) -> Table:
         _("No schedule is due."),
         (_("All schedules"), visible.list_url(Schedule)),
     )
+
+
+def keys(numbers: Numbers, visible: Visible) -> Table | None:
+    """The concurrency keys with the longest lines; None if no job waits for one."""
+    rows = [
+        [
+            shortened(row["key"], 60),
+            row["queue"],
+            str(Count(int(row["jobs"]), row["more"])),
+            visible.job(row["first"]),
+        ]
+        for row in numbers.own["keys"]
+    ]
+    heads = (
+        *(Column(_("Concurrency key")), Column(_("Queue"), wide=True)),
+        *(Column(_("Jobs that wait"), number=True), Column(_("Next in line"))),
+    )
+    return Table(_("Longest lines of a key"), heads, rows, "") if rows else None
 
 
 def workflow_runs(numbers: Numbers, visible: Visible) -> Table:

@@ -25,9 +25,11 @@ from django_jobs.models import (
     WorkflowRun,
 )
 from tests.admin.walking import Live, Page, list_url
+from tests.app.gate_jobs import bill_tenant, charge_account
 from tests.app.jobs import add, noop
 from tests.factories import (
     claim_ready,
+    copies_of,
     due_schedule,
     enqueue_and_claim,
     failure,
@@ -364,6 +366,29 @@ def test_workflows_that_run_or_failed(page: Page) -> None:
     assert {name: row["State"].split()[1] for name, row in rows.items()} == states
 
 
+def test_the_longest_lines_of_keys(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Longest lines of a key" not in overview(page)
+    bill_tenant.enqueue(1)  # of no key
+    for account, jobs in ((1, 2), (2, 5)):
+        first = charge_account.enqueue(account)
+        copies_of(first, jobs - 1, "blocked")
+    for most, shown in ((10, ["5", "2"]), (1, ["5"])):
+        monkeypatch.setitem(metrics.BOUNDS, "keys", most)
+        lines = table(overview(page), "Longest lines of a key")
+        assert [line["Jobs that wait"] for line in lines.values()] == shown
+    assert lines == {
+        "account:2": {
+            "Concurrency key": "account:2",
+            "Queue": "default",
+            "Jobs that wait": "5",
+            "Next in line": f"#{first.pk}",
+        }
+    }
+    monkeypatch.setitem(metrics.BOUNDS, "each", 3)
+    (line,) = table(overview(page), "Longest lines of a key").values()
+    assert line["Jobs that wait"] == "≈ 5"
+
+
 def test_a_time_is_not_broken_before_its_unit(page: Page) -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET available_at = now() - interval '185 s'")
@@ -422,10 +447,17 @@ def test_users_see_the_parts_of_the_lists_that_they_may_see(
     some_traffic()
     due_schedule(name="nightly")
     start_graph({"a": ""})
+    charge_account.enqueue(1)
     Queue.objects.filter(name="default").update(max_concurrency=1)
     parts = {
         "view_queue": ("All queues",),
-        "view_job": ("ready</dt>", "Finished a minute", "Job types, last hour", "Failures"),
+        "view_job": (
+            "ready</dt>",
+            "Finished a minute",
+            "Job types, last hour",
+            "Failures",
+            "account:1",
+        ),
         "view_run": ("Finished a minute", "Job types, last hour"),
         "view_worker": ("All workers", "web-1"),
         "view_schedule": ("All schedules", "nightly"),
@@ -481,6 +513,8 @@ def test_what_rows_contain_is_escaped(page: Page, name: str) -> None:
     settle_one(claim_ready(worker)[0], failure(name, kind=name))
     claim_ready(worker)
     noop.enqueue()
+    charge_account.enqueue(1)
+    run_sql("UPDATE django_jobs_job SET concurrency_key = %s WHERE status = 'blocked'", [name])
     run_sql("UPDATE django_jobs_job SET queue = %s WHERE status = 'ready'", [name])
     run_sql("UPDATE django_jobs_job SET job_type = %s", [name])
     run_sql("UPDATE django_jobs_worker SET code_version = %s", [name])
