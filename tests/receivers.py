@@ -6,17 +6,21 @@ import json
 import socketserver
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
 
 
 class Receiver:
-    """``received`` are its messages, and ``status`` is what it answers."""
+    """``received`` are its messages, ``status`` is what it answers, and ``first`` what it answers
+    before. A webhook keeps the ``requests``: headers and body."""
 
     def __init__(self) -> None:
         self.received: list[Any] = []
+        self.requests: list[tuple[Message, bytes]] = []
         self.status = 200
+        self.first: list[int] = []
         self.port = 0
 
 
@@ -42,8 +46,9 @@ def webhook() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            receiver.requests.append((self.headers, body))
             receiver.received.append(json.loads(body))
-            self.send_response(receiver.status)
+            self.send_response(receiver.first.pop(0) if receiver.first else receiver.status)
             self.send_header("Location", "/elsewhere")
             self.end_headers()
 

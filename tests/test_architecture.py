@@ -52,12 +52,12 @@ BUDGETS = {
     "admin": 16_705,
     "api": 4_698,
     "backend": 1_063,
-    "checks": 1_055,
+    "checks": 1_060,
     "contrib": 4_570,
-    "doctor": 2_666,
-    "domain": 5_120,
-    "http": 342,
-    "lifecycle": 12_724,
+    "doctor": 2_648,
+    "domain": 5_189,
+    "http": 383,
+    "lifecycle": 12_737,
     "logs": 459,
     "maintenance": 1_512,
     "management": 3_761,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_660,
     "why": 1_785,
-    "worker": 11_128,
+    "worker": 11_207,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 from ..conf import RUN_LOGS, Conf
 from ..domain.alerts import HOLD_SECONDS, MAILTO, WEB
 from ..domain.backoff import Backoff
+from ..domain.callbacks import hosts_problem
 from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.links import link_problem
 from ..domain.numbers import STRICT_WEIGHT
@@ -153,10 +154,14 @@ def _run_logs(value: Any) -> Problem:
 
 
 def _http(value: Any) -> Problem:
-    if problem := other_keys(value, "job_types", "authorize"):
+    if problem := other_keys(value, "job_types", "authorize", "callback_hosts"):
         return problem
     if problem := _texts(value.get("job_types", ())):
         return f'wrong ("job_types" is {problem})'
+    hosts = value.get("callback_hosts", {})
+    problem = hosts_problem(hosts) if isinstance(hosts, Mapping) else "it is no dict"
+    if problem:
+        return f'wrong ("callback_hosts": {problem})'
     return 'wrong ("authorize" is not text)' if _text(value.get("authorize") or "") else None
 
 

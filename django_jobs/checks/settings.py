@@ -39,7 +39,7 @@ OLDEST_POSTGRESQL = 15
 SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
 BEATS_PER_LEASE = 3
 MOST_NAMED = 10
-SECRET = {"METRICS_TOKEN", "ALERTS"}
+SECRET = {"METRICS_TOKEN", "ALERTS", "HTTP"}
 """What no message shows."""
 Users = defaultdict[str, list[str]]
 """The names of those that use a queue or a resource, by what they are."""

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from threading import Thread
 from typing import Any
-from urllib import request
 from urllib.error import HTTPError, URLError
 
 from django.conf import settings
@@ -29,6 +28,7 @@ from ..metrics.stored import NoMetrics
 from ..models.database import execute, fetch, fetch_named, jobs_connection
 from ..models.queue import SloSince
 from ..signals import worker_event
+from ..worker.handlers.callbacks import post
 from .examination import EXAMINATIONS, diagnose
 from .findings import CannotExamine, Finding, jobs
 
@@ -110,31 +110,13 @@ def _findings(*numbers: str) -> Iterator[Finding]:
     return (one for one in diagnosis.findings if one.id in ids)
 
 
-TIMEOUT_SECONDS = 10.0
-"""For each answer of a webhook."""
-
-
-class _NoRedirects(request.HTTPRedirectHandler):
-    """A redirected POST would become a GET, and another address is not the one of the settings."""
-
-    def redirect_request(self, *args: Any) -> None:
-        return None
-
-
 def send(to: str, message: Mapping[str, Any]) -> None:
     """Send ``message``, which has ``rule``, ``test`` and ``situations``. Raises what the mail
     server, the webhook or the function raises."""
     if to.startswith(MAILTO):
         _send_mail(to.removeprefix(MAILTO).split(","), message)
     elif to.startswith(WEB):
-        body = json.dumps(message).encode()
-        headers = {"Content-Type": "application/json", "User-Agent": "django_jobs"}
-        posted = request.Request(to, body, headers, method="POST")  # noqa: S310 — http(s) alone
-        try:
-            request.build_opener(_NoRedirects).open(posted, timeout=TIMEOUT_SECONDS).close()
-        except HTTPError as error:
-            error.close()
-            raise
+        post(to, json.dumps(message).encode(), {})
     else:
         import_string(to)(message)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from http import HTTPStatus
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -19,15 +21,19 @@ from django.views.decorators.csrf import csrf_exempt
 
 from .. import registry
 from ..conf import conf
+from ..domain.callbacks import secrets_for
 from ..domain.errors import cut
+from ..domain.graph import CALLBACK
 from ..domain.run_log import masked, without_assigned
 from ..domain.states import JobState
 from ..domain.tags import tag_problem
 from ..exceptions import EnqueueError, QueueFull, UnknownQueue, UnknownResource
 from ..lifecycle.operations import jobs as job_operations
+from ..lifecycle.step_insert import NewStep
 from ..logs.receivers import log_event
 from ..models import Job
-from ..models.database import needing_tables
+from ..models.database import jobs_connection, needing_tables
+from ..worker.handlers.built_in import call_back
 from .access import actor_of, allowed_types, forged, may
 
 PAGE = 100
@@ -131,12 +137,20 @@ def _enqueue(request: HttpRequest) -> HttpResponse:
     if declared is None or not may(request, "enqueue", name):
         raise Refused(403, "You may not enqueue this job type, or there is none of this name.")
     key = request.headers.get("Idempotency-Key")
+    address = _address(asked)
+    together = transaction.atomic(using=jobs_connection().alias) if address else nullcontext()
     try:
         chosen = declared.using(
-            tags=asked.get("tags"), idempotency_key=key, unique_for=KEY_SECONDS if key else None
+            tags=asked.get("tags"),
+            idempotency_key=key,
+            unique_for=KEY_SECONDS if key else None,
+            headers={CALLBACK: address} if address else None,
         )
         payload = chosen.bind(**asked.get("payload", {}))
-        made = chosen.insert(payload)
+        with together:
+            made = chosen.insert(payload)
+            if address and not made.deduplicated:
+                _call_at_end(request, made)
     except QueueFull as error:
         raise Refused(429, str(error), Retry_After=str(RETRY_AFTER_SECONDS)) from None
     except (UnknownQueue, UnknownResource):  # the project's mistake
@@ -147,12 +161,26 @@ def _enqueue(request: HttpRequest) -> HttpResponse:
         made.status
         and made.job_type in registry.family(name)
         and made.payload == payload
+        and (made.headers or {}).get(CALLBACK) == address
         and may(request, "enqueue", name, made)
     ):
         raise Refused(409, "This Idempotency-Key belongs to another request.")
     url = _url(request, "job", job_id=made.pk)
     headers = {"Location": url, "Idempotency-Replayed": str(made.deduplicated).lower()}
     return JsonResponse(_brief(made, url), status=202, headers=headers)
+
+
+def _call_at_end(request: HttpRequest, made: Job) -> None:
+    """Let a call wait for the end of a new job: any end opens a step that waits for it."""
+    call = call_back.using(queue=made.queue)
+    payload = {"job_id": made.pk, "link": _url(request, "job", job_id=made.pk)}
+    if made.is_final:  # a full queue dropped it
+        call.insert(payload)
+        return
+    from ..lifecycle.workflows.spawning import add_next
+
+    text = call.encoded_payload(payload)
+    add_next(made.pk, "job", NewStep(name="callback", new=call.request(), payload=text, others=1))
 
 
 def _body(request: HttpRequest) -> dict[str, Any]:
@@ -171,13 +199,26 @@ def _body(request: HttpRequest) -> dict[str, Any]:
         raise Refused(400, "The body is no JSON.") from None
     if not isinstance(asked, dict) or not isinstance(asked.get("job_type"), str):
         raise Refused(400, 'The body is an object with a "job_type".')
-    if unknown := asked.keys() - {"job_type", "payload", "tags"}:
+    if unknown := asked.keys() - {"job_type", "payload", "tags", "callback_url"}:
         raise Refused(400, f"The body has the unknown key {cut(repr(min(unknown)), 100)}.")
     if not isinstance(asked.get("payload", {}), dict):
         raise Refused(400, '"payload" is an object: the arguments by name.')
     if not isinstance(asked.get("tags", []), list):
         raise Refused(400, '"tags" is a list of texts.')
     return asked
+
+
+def _address(asked: dict[str, Any]) -> str | None:
+    if "callback_url" not in asked:
+        return None
+    address = asked["callback_url"]
+    if not isinstance(address, str):
+        raise Refused(400, '"callback_url" is a text.')
+    try:
+        secrets_for(address, conf().http.get("callback_hosts", {}))
+    except ValueError as error:
+        raise Refused(400, f"The callback_url {error}.") from None
+    return address
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -302,6 +302,7 @@ def test_a_token_that_no_request_can_send_is_refused_and_not_shown(
     assert "hush" not in str(message)
 
 
+SIGNS = "whsec_" + 8 * "AAAA"
 BAD_VALUES: dict[str, list[Any]] = {
     "DATABASE": [None, 7],
     "METRICS_TOKEN": [None, 7, b"token", "token\n", " token"],
@@ -346,7 +347,9 @@ BAD_VALUES: dict[str, list[Any]] = {
     ],
     "HTTP": [
         *([], "app.add", {"types": []}, {"job_types": "app.add"}, {"job_types": [1]}),
-        {"authorize": 1},
+        *({"authorize": 1}, {"callback_hosts": ["hooks.example.com"]}),
+        *({"callback_hosts": {host: SIGNS}} for host in ("", 1, "https://a.com", "A.com", "a b")),
+        *({"callback_hosts": {"a.com": secret}} for secret in ("", "x", 1, "whsec_AAAA")),
     ],
     "HOOKS": ["mysite.hooks.locale", None, [print], {"mysite.hooks.locale"}],
     "ADMIN_SCOPE": [None, 7, ["mysite.jobs.scope"]],

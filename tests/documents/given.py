@@ -423,6 +423,17 @@ Receipt.objects.create(
     made_at=job.created_at,
 )
 """,
+    "docs/http.md": """
+import time
+from django_jobs.domain.callbacks import secrets_for, signed
+from shop.receiver import is_signed
+
+secret = "whsec_c2VjcmV0LW9mLWF0LWxlYXN0LTI0LWJ5dGVz"
+keys = secrets_for("https://hooks.example.com/jobs", {"hooks.example.com": secret})
+headers = signed("job-71", int(time.time()), b"{}", keys)
+assert is_signed(headers, b"{}", secret)
+assert not is_signed(headers, b"[]", secret)
+""",
     "docs/how-to.md": """
 import hashlib, hmac, json, pathlib, subprocess, sys
 from types import SimpleNamespace

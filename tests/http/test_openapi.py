@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import jsonschema
 import pytest
 
 import django_jobs.http
+from django_jobs.domain.callbacks import LONGEST_ADDRESS
 from django_jobs.domain.tags import LONGEST_TAG, MOST_TAGS
 from django_jobs.http import urls, views
 from django_jobs.models import JobStatus
+from django_jobs.testing import run_jobs
 from tests.app.jobs import noop
 from tests.http.conftest import URL, JsonClient
+from tests.receivers import webhook
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.app.http_urls")]
 FILE = json.loads((Path(django_jobs.http.__file__).parent / "openapi.json").read_text())
@@ -81,6 +85,22 @@ def test_the_answers_are_as_described(client: JsonClient) -> None:
     cancel = f"{made['Location']}cancel/"
     assert fits("/{job_id}/cancel/", "post", client.send(cancel)) == 200
     assert fits("/{job_id}/cancel/", "post", client.send(cancel)) == 409
+
+
+def test_the_call_at_the_end_is_as_described(client: JsonClient, settings: Any) -> None:
+    schemas = resolved(FILE["components"]["schemas"])
+    assert schemas["Request"]["properties"]["callback_url"]["maxLength"] == LONGEST_ADDRESS
+    (called,) = PATHS["/"]["post"]["callbacks"]["finished"].values()
+    with webhook() as receiver:
+        host, secret = f"localhost:{receiver.port}", f"whsec_{b64encode(bytes(32)).decode()}"
+        options = {"job_types": ["app.noop"], "callback_hosts": {host: secret}}
+        settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "HTTP": options}
+        client.enqueue("app.noop", callback_url=f"http://{host}/")
+        run_jobs(check=True)
+    ((headers, _),) = receiver.requests
+    assert all(headers[one["name"]] for one in called["post"]["parameters"])
+    (body,) = called["post"]["requestBody"]["content"].values()
+    jsonschema.validate(receiver.received[0], body["schema"])
 
 
 def test_it_is_served_with_its_address(client: JsonClient) -> None:

@@ -130,6 +130,15 @@ def stored(job: ClaimedJob, key: str) -> Spawned:
     return Spawned(**json.loads(rows[0][0])) if rows else Spawned()
 
 
+def add_next(job: int, name: str, following: NewStep) -> None:
+    """Make a plain job, which was inserted in this transaction, the step ``name`` of a run, and
+    insert the step that starts when it has ended."""
+    run = new_run_id()
+    _make_step(job, run, name)
+    (child,) = insert_steps(run, [following])
+    copy_rows(COPY_DEPENDENCIES, [f"{fields_of((run, job, child, When.FINISHED, None))}\n"])
+
+
 @repeat_conflicts
 def write_batch(
     job: ClaimedJob, spawn: NewSpawn, so_far: int, items: Sequence[Item], *, is_last: bool
@@ -188,11 +197,15 @@ def _lock(job: ClaimedJob, spawn: NewSpawn, waiting: Sequence[int]) -> tuple[int
             raise Cancelled
         if run is None:
             run = job.workflow_run_id
-            if not execute(INSERT_RUN, {"run": run, "id": job.id}):
-                raise rows_dropped(table="django_jobs_workflowrun")
-            execute(MAKE_STEP, {"run": run, "id": job.id, "step": spawn.step})
+            _make_step(job.id, run, spawn.step)
         return int(run), absent
     raise lease_lost(job)
+
+
+def _make_step(job: int, run: int | None, name: str) -> None:
+    if not execute(INSERT_RUN, {"run": run, "id": job}):
+        raise rows_dropped(table="django_jobs_workflowrun")
+    execute(MAKE_STEP, {"run": run, "id": job, "step": name})
 
 
 def _begin(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ... import registry
 from ...api.generations import GENERATION, PARENT, generation_in, parent_in
 from ...api.job_type import JobType
+from ...domain.graph import CALLBACK
 from ...domain.outcomes import Outcome, Snoozed
 from ...domain.run_log import RunLog
 from ...lifecycle.job_columns import AT_ITS_RUN_AT, ClaimedJob
@@ -31,7 +32,7 @@ AROUND_SECONDS = 60.0
 """What happens before the call of an async handler, such as hooks and the wait for a connection,
 may take this long in addition to its time-out, and what happens after it this long."""
 
-NOTES = "edits", "replays", GENERATION, PARENT, AT_ITS_RUN_AT
+NOTES = "edits", "replays", GENERATION, PARENT, AT_ITS_RUN_AT, CALLBACK
 """Headers that this package adds. They were not passed to ``using()``, and those of operators'
 changes may hold arguments that an edit took away."""
 

@@ -1,4 +1,5 @@
-"""The job types of this package: steps of workflows that wait, for a signal or for a time.
+"""The job types of this package: steps of workflows that wait, for a signal or for a time, and the
+call to a client at the end of its job.
 
 They crash no process, so a loss of their worker, however often, is no reason to give one up.
 """
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...api import job
 from ...api.validation import MOST_CRASHES
-from ...domain.graph import SLEEP, WAIT
+from ...domain.backoff import Backoff
+from ...domain.graph import CALLBACK, SLEEP, WAIT
 from ...exceptions import SignalTimeout
 
 if TYPE_CHECKING:
@@ -37,6 +39,20 @@ def wait(
 def sleep(seconds: float) -> None:
     """Sleep for so long from the first attempt."""
     _this_run().sleep("sleep", seconds)
+
+
+@job(
+    name=CALLBACK,
+    max_attempts=12,  # in about a day
+    max_crashes=MOST_CRASHES,
+    backoff=Backoff.exponential(5, factor=4, cap=6 * 3600),
+    timeout=30,
+)
+def call_back(job_id: int, link: str) -> None:
+    """POST to the address in the headers of a job that it has ended."""
+    from .callbacks import call_at_end
+
+    call_at_end(job_id, link)
 
 
 def _this_run() -> RunContext:

@@ -1,0 +1,66 @@
+"""Calls to a client at the end of its job: which addresses are allowed, and how they are signed, as
+Standard Webhooks 1.0 has it."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+
+LONGEST_ADDRESS = 2_000
+ADDRESS = re.compile(
+    r"(?P<scheme>https?)://(?P<place>(?P<host>[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?)"
+    r"(?:[/?][!\"$-~]*)?"
+)
+PLACE = re.compile(r"\.?(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?")
+LOOPBACK = "localhost", "127.0.0.1", "[::1]"
+SECRET = "whsec_"  # noqa: S105 — with this each secret begins
+
+
+def secrets_for(address: str, hosts: Mapping[str, str]) -> list[bytes]:
+    """The secrets that sign a call to this address. ``hosts`` has a text of them for each host, as
+    the setting has it. Raises ``ValueError`` with the reason why it is not called."""
+    parts = ADDRESS.fullmatch(address) if len(address) <= LONGEST_ADDRESS else None
+    if parts is None:
+        raise ValueError("is no address such as https://hooks.example.com/jobs")
+    if parts["scheme"] == "http" and parts["host"] not in LOOPBACK:
+        raise ValueError("does not begin with https://")
+    place = parts["place"]
+    allowed = [
+        one for one in hosts if place == one or (one.startswith(".") and f".{place}".endswith(one))
+    ]
+    if not allowed:
+        raise ValueError(f"has a host to which no calls are allowed: {place}")
+    return [_key(secret) for secret in hosts[max(allowed, key=len)].split()]
+
+
+def hosts_problem(hosts: Mapping[str, str]) -> str | None:
+    """What is wrong with the hosts of the setting, or None."""
+    for place, secrets in hosts.items():
+        if not (isinstance(place, str) and PLACE.fullmatch(place)):
+            return f"{place!r} is no host, such as hooks.example.com or .example.com"
+        try:
+            lengths = [len(_key(secret)) for secret in secrets.split()]
+        except (AttributeError, ValueError):
+            lengths = []
+        if not lengths or not all(24 <= length <= 64 for length in lengths):
+            return f"the secret of {place!r} is not {SECRET} and 24 to 64 bytes in base64"
+    return None
+
+
+def signed(id_: str, timestamp: int, body: bytes, secrets: list[bytes]) -> dict[str, str]:
+    """The headers of a call, with a signature by each secret. ``timestamp`` is Unix time."""
+    content = f"{id_}.{timestamp}.".encode() + body
+    digests = [hmac.digest(secret, content, "sha256") for secret in secrets]
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(f"v1,{b64encode(one).decode()}" for one in digests),
+    }
+
+
+def _key(secret: str) -> bytes:
+    if not secret.startswith(SECRET):
+        raise ValueError
+    return b64decode(secret.removeprefix(SECRET), validate=True)
