@@ -17,7 +17,7 @@ from django_jobs.lifecycle.gates import admission
 from django_jobs.lifecycle.gates.admission import LINES_AT_ONCE, admit
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Tenant
-from tests.factories import claim_ready, declared, register_worker
+from tests.factories import claim_ready, declared, due_schedule, look, register_worker
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +53,16 @@ def test_weights_of_three_and_one_give_three_and_one(room: int) -> None:
     enqueue(plain=160, gold=260)
     counts = Counter(work(320, room))
     assert counts["gold"] / counts["plain"] == pytest.approx(3, rel=0.05)
+
+
+def test_schedules_of_a_tenant_that_are_due_first_keep_no_other_waiting() -> None:
+    """They fire in any order, and their jobs take turns at the gates."""
+    for number in range(40):
+        tenant, ago = ("small", 1) if number == 0 else ("large", 100)
+        payload = {"tenant_id": tenant}
+        due_schedule(ago, name=f"{number}", job_type="app.bill_tenant", payload=payload)
+    look()
+    assert "small" in work(40, 2)[:2]
 
 
 @pytest.mark.parametrize("lines", [LINES_AT_ONCE, 30])

@@ -12,7 +12,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from django_jobs import LeaseLost, PayloadError, RunContext, chain, current_run
+from django_jobs import Backoff, LeaseLost, PayloadError, RunContext, chain, current_run
 from django_jobs.api.editing import edit_job
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Failed, Succeeded
@@ -21,6 +21,7 @@ from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Progress
+from django_jobs.testing import run_jobs
 from django_jobs.worker.context import progress as context_progress
 from tests.app.jobs import noop
 from tests.app.long_jobs import report_async, this_run
@@ -77,6 +78,27 @@ def test_a_handler_sees_its_key_as_it_was_given(desk: Desk, scope: Any) -> None:
         admit({"default": 1}, FairShares())
         (held,) = claim_ready(register_worker())
         assert result_of(desk.make(held)) == '"k"'
+
+
+@pytest.mark.django_db
+def test_a_handler_sees_one_key_in_all_attempts_and_after_a_replay() -> None:
+    """A provider that gets it as its own key does nothing twice."""
+    seen: list[tuple[int, str | None]] = []
+
+    def handler() -> None:
+        seen.append((this_run().attempt, this_run().idempotency_key))
+        if len(seen) < 3:
+            raise ValueError
+
+    now = Backoff.fixed(0)
+    with declared(handler, name="app.paid", max_attempts=2, backoff=now) as paid:
+        job = paid.using(idempotency_key="order-7").enqueue()
+        run_jobs()
+        assert Job.objects.get().status == "dead"
+        assert job_operations.replay([job.pk], check=lambda job: None).done
+        run_jobs()
+    assert Job.objects.get().status == "succeeded"
+    assert seen == [(1, "order-7"), (2, "order-7"), (3, "order-7")]
 
 
 def test_a_run_is_shown_without_its_payload(desk: Desk) -> None:
