@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .domain.backoff import Backoff
     from .domain.concurrency import Concurrency
     from .domain.pressure import Pressure, ResourcePressure
+    from .domain.workflows import If
     from .exceptions import (
         Cancel,
         Cancelled,
@@ -71,6 +72,7 @@ __all__ = [
     "EnqueueError",
     "HookError",
     "HookEvent",
+    "If",
     "JobStatus",
     "JobType",
     "JobsError",
@@ -119,6 +121,7 @@ _HOMES = {
     "Backoff": "domain.backoff",
     "Concurrency": "domain.concurrency",
     **dict.fromkeys(("Pressure", "ResourcePressure"), "domain.pressure"),
+    "If": "domain.workflows",
     "JobStatus": "models",
     "RunOutcome": "models",
     "RunContext": "worker.context.run_context",

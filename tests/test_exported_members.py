@@ -19,6 +19,7 @@ PUBLIC = {
     "EnqueueError",
     "HookError",
     "HookEvent",
+    "If",
     "JobStatus",
     "JobType",
     "JobsError",

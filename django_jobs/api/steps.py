@@ -10,7 +10,7 @@ from ..domain.concurrency import Template, name_problem, template_of
 from ..domain.graph import GraphStep, StepKind
 from ..domain.hints import did_you_mean
 from ..domain.payload import a_kind
-from ..domain.workflows import When
+from ..domain.workflows import If, When
 from ..exceptions import PayloadError, WorkflowError
 from ..models.workflow import LONGEST_STEP
 
@@ -40,7 +40,7 @@ class Step:
     job_type: JobType[..., Any]
     kind: StepKind = StepKind.JOB
     payload: Mapping[str, Any] = field(default_factory=dict)
-    after: Mapping[str, When] = field(default_factory=dict)
+    after: Mapping[str, When | If] = field(default_factory=dict)
     takes: Mapping[str, str] = field(default_factory=dict)
     compensate: JobType[..., Any] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from .workflows import When
+from .workflows import If, When
 
 T = TypeVar("T", bound=Hashable)
 
@@ -48,7 +48,7 @@ class GraphStep:
     name: str
     job_type: str
     kind: StepKind = StepKind.JOB
-    after: Mapping[str, When] = field(default_factory=dict)
+    after: Mapping[str, When | If] = field(default_factory=dict)
     takes: Mapping[str, str] = field(default_factory=dict)
     compensate: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +58,10 @@ class GraphStep:
             "name": self.name,
             "job_type": self.job_type,
             "kind": str(self.kind),
-            "after": {parent: str(when) for parent, when in self.after.items()},
+            "after": {
+                parent: when.document if isinstance(when, If) else str(when)
+                for parent, when in self.after.items()
+            },
             "takes": dict(self.takes),
             "compensate": self.compensate,
             **self.details,

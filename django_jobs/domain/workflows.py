@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from .payload import encode
 from .states import JobState
+
+LONGEST_CONDITION = 10_000
+"""Bytes of a condition on a result, as JSON."""
+NOT_GIVEN: Any = object()
 
 
 class WorkflowState(StrEnum):
@@ -25,10 +34,71 @@ class When(StrEnum):
     FINISHED = "finished"
 
 
+@dataclass(frozen=True, slots=True, init=False)
+class If:
+    """A step starts if the one before it succeeded with such a result.
+
+    ``path`` leads to a value in the result: keys of objects and numbers of list items, joined by
+    dots. The default is the whole result. Of several comparisons all have to hold:
+
+    - ``equals``, ``not_equals``: JSON.
+    - ``at_least``, ``at_most``: a number. They hold for no other value than a number.
+    - ``in_``: a list of JSON values, one of which it equals.
+
+    None holds for a value that does not exist, nor for a result that is None or was not stored.
+    Raises :class:`ValueError` for what is no condition.
+    """
+
+    document: Mapping[str, Any]
+    """The condition as it is stored: ``{"path": "approved", "equals": true}``."""
+
+    def __init__(
+        self,
+        path: str = "",
+        *,
+        equals: Any = NOT_GIVEN,
+        not_equals: Any = NOT_GIVEN,
+        at_least: float = NOT_GIVEN,
+        at_most: float = NOT_GIVEN,
+        in_: Sequence[Any] = NOT_GIVEN,
+    ) -> None:
+        given = {"equals": equals, "not_equals": not_equals, "in": in_}
+        numbers = {"at_least": at_least, "at_most": at_most}
+        asked = {word: value for word, value in (given | numbers).items() if value is not NOT_GIVEN}
+        if not isinstance(path, str) or (path and not all(path.split("."))):
+            raise ValueError(f"If: the path is keys joined by dots, not {path!r}")
+        if not asked:
+            raise ValueError(
+                "If needs one of equals=, not_equals=, at_least=, at_most= and in_=, to say what "
+                "the result has to be"
+            )
+        for word in numbers.keys() & asked.keys():
+            if not isinstance(asked[word], int | float) or isinstance(asked[word], bool):
+                raise ValueError(f"If: {word} is a number, not {asked[word]!r}")
+        if not isinstance(asked.get("in", []), list | tuple):
+            raise ValueError(f"If: in_ is a list, not {asked['in']!r}")
+        document = {"path": path, **asked}
+        encode(document, max_bytes=LONGEST_CONDITION, name="If")
+        object.__setattr__(self, "document", document)
+
+
+SIGNS = {"equals": "=", "not_equals": "≠", "at_least": "≥", "at_most": "≤"}
+
+
+def condition_text(condition: Mapping[str, Any]) -> str:
+    """A stored :class:`If` for people, in any language: ``order.total ≥ 100``."""
+    path = condition.get("path") or "result"
+    return ", ".join(
+        f"{path} {SIGNS.get(word, word)} {json.dumps(value, ensure_ascii=False)}"
+        for word, value in condition.items()
+        if word != "path"
+    )
+
+
 class Skipped(StrEnum):
     """Why a step was skipped. ``FAILED``: one that it needs failed. ``UNNEEDED``: it is for the
-    failure of one that did not fail, or its handler skipped it. ``PASSED``: a person skipped it,
-    or it is optional and would be dead, and the run continues."""
+    failure of one that did not fail, or for another result, or its handler skipped it. ``PASSED``:
+    a person skipped it, or it is optional and would be dead, and the run continues."""
 
     FAILED = "failed"
     UNNEEDED = "unneeded"

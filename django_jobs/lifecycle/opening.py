@@ -33,7 +33,7 @@ from ..signals import worker_event, workflow_finished
 from .compensating import compensate, note_failed, note_refused
 from .job_columns import as_array
 from .notifying import BLOCKED, notify_after_commit
-from .step_insert import opening_at, value_for_job
+from .step_insert import ASKED, EDGE_FATE, opening_at, value_for_job
 
 PAGE = 10_000
 """Steps that one statement skips, and after which it looks for the next ones. The worker ends a
@@ -70,12 +70,14 @@ WITH ended AS MATERIALIZED (
     SELECT id, run, fate FROM unnest(
         (SELECT %(ids)s::bigint[]), (SELECT %(runs)s::bigint[]), (SELECT %(fates)s::text[]))
         AS step (id, run, fate)
-), edge AS MATERIALIZED (
-    SELECT ended.id AS parent, ended.run, ended.fate, dependency.child_id AS child,
-        dependency."when" IN ('finished', ended.fate) AS met
+), given AS MATERIALIZED (
+    SELECT ended.id AS parent, ended.run, ended.fate, dependency.*
     FROM ended, LATERAL (
-        SELECT child_id, "when" FROM django_jobs_dependency
+        SELECT child_id AS child, "when", condition FROM django_jobs_dependency
         WHERE parent_id = ended.id OFFSET 0) AS dependency
+), {ASKED}, edge AS MATERIALIZED (
+    SELECT parent, run, child, fate, "when" IN ('finished', fate) AS met FROM (
+        SELECT parent, run, child, "when", {EDGE_FATE} AS fate FROM given OFFSET 0) AS given
 ), child AS MATERIALIZED (
     SELECT child AS id, count(*) AS edges, bool_and(met) AS met FROM edge
     GROUP BY child ORDER BY child
@@ -114,11 +116,11 @@ WHERE run.id = ANY(ARRAY(SELECT run FROM ended WHERE fate = 'failed'))
 """
 
 # The same in half the time, for steps that succeeded. Changes nothing if one that comes after them
-# waits for a failure.
+# waits for a failure, or depends on a result.
 COUNT_DOWN_MET = f"""
 WITH edge AS MATERIALIZED (
     SELECT parent_id AS parent, child_id AS child, workflow_run_id AS run,
-        "when" <> 'failed' AS met
+        "when" <> 'failed' AND condition IS NULL AS met
     FROM django_jobs_dependency
     WHERE parent_id = ANY((SELECT %(ids)s::bigint[])::bigint[])
 ), child AS MATERIALIZED (
@@ -133,6 +135,8 @@ SELECT (SELECT coalesce(bool_and(met), true) FROM edge),
           WHERE id NOT IN (SELECT parent FROM edge))
 """
 
+CAUSE = value_for_job("SELECT parents FROM input", "SELECT ids FROM input")
+
 # Of steps that are locked. The causes are read before: a look at each for its step could read the
 # partition from end to end to which the steps move meanwhile.
 SKIP = f"""
@@ -143,16 +147,21 @@ WITH input AS MATERIALIZED (
     SELECT jsonb_object_agg(parent.id, parent.step || CASE parent.status
             WHEN 'succeeded' THEN ' succeeded' WHEN 'dead' THEN ' failed'
             ELSE CASE WHEN parent.skipped IS NULL THEN ' was cancelled' ELSE ' was skipped' END
-        END) AS by_parent
+        END) AS by_parent,
+        array_agg(parent.id) FILTER (WHERE parent.status = 'succeeded') AS succeeded
     FROM django_jobs_job AS parent
     WHERE parent.id = ANY((SELECT parents FROM input)::bigint[])
+), asking AS MATERIALIZED (
+    SELECT child_id, parent_id FROM django_jobs_dependency
+    WHERE parent_id = ANY((SELECT succeeded FROM cause)::bigint[]) AND condition IS NOT NULL
 )
 UPDATE django_jobs_job AS job
 SET status = 'cancelled', finished_at = clock_timestamp(),
     skipped = CASE WHEN {value_for_job("SELECT failed FROM input", "SELECT ids FROM input")}
                    THEN 'failed' ELSE 'unneeded' END,
-    reason = 'skipped: ' || ((SELECT by_parent FROM cause) ->>
-        {value_for_job("SELECT parents FROM input", "SELECT ids FROM input")}::text)
+    reason = 'skipped: ' || ((SELECT by_parent FROM cause) ->> {CAUSE}::text)
+        || CASE WHEN (job.id, {CAUSE}) IN (SELECT child_id, parent_id FROM asking)
+                THEN ' with another result' ELSE '' END
 WHERE job.id = ANY((SELECT ids FROM input)::bigint[]) AND job.status = 'waiting'
 RETURNING job.id, job.workflow_run_id, job.skipped
 """

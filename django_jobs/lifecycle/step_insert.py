@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..domain.gates import Gates
-from ..domain.workflows import When
+from ..domain.workflows import If, When
 from ..models.database import fetch, jobs_connection
 from .bulk_insert import ESCAPES, rows_dropped
 from .job_columns import (
@@ -51,7 +51,7 @@ COPY django_jobs_job_live (
 """
 COPY_DEPENDENCIES = """
 COPY django_jobs_dependency (
-    workflow_run_id, parent_id, child_id, "when", takes) FROM STDIN
+    workflow_run_id, parent_id, child_id, "when", takes, condition) FROM STDIN
 """
 
 
@@ -73,7 +73,7 @@ class NewStep:
     new: NewJobs
     payload: str
     gates: Gates | None = None
-    after: Mapping[int, When] = field(default_factory=dict)
+    after: Mapping[int, When | If] = field(default_factory=dict)
     takes: Mapping[int, Sequence[str]] = field(default_factory=dict)
     others: int = 0
     optional: bool = False
@@ -159,12 +159,15 @@ def _dependencies(
     run: int, ids: Sequence[int], steps: Sequence[NewStep], taken: Iterable[Taken]
 ) -> Iterable[str]:
     for place, parent, arguments in taken:
-        yield f"{fields_of((run, parent, ids[place], When.FINISHED, json.dumps(arguments)))}\n"
+        values = run, parent, ids[place], When.FINISHED, json.dumps(arguments), None
+        yield f"{fields_of(values)}\n"
     for id_, step in zip(ids, steps, strict=True):
         for parent, when in step.after.items():
             takes = step.takes.get(parent)
-            values = run, ids[parent], id_, when, json.dumps(list(takes)) if takes else None
-            yield f"{fields_of(values)}\n"
+            taken_by = json.dumps(list(takes)) if takes else None
+            condition = json.dumps(when.document) if isinstance(when, If) else None
+            word = When.SUCCEEDED if isinstance(when, If) else when
+            yield f"{fields_of((run, ids[parent], id_, word, taken_by, condition))}\n"
 
 
 def fields_of(values: Iterable[Any]) -> str:
@@ -206,6 +209,32 @@ def opening_at(left: str) -> str:
             CASE WHEN step.left > 0 THEN job.expires_at
                  ELSE clock.now + (job.expires_at - job.created_at) END
         FROM (SELECT {left} AS left, {OPENS_AT} AS opens_at OFFSET 0) AS step)"""
+
+
+def edge_fate(result: str) -> str:
+    """What the end of a parent, its ``fate``, means for one that waits with this ``condition``:
+    after a success with another ``result``, an expression, that is not needed."""
+    return f"""CASE WHEN fate = 'succeeded' AND condition IS NOT NULL AND NOT coalesce((
+        SELECT bool_and(CASE rule.key
+            WHEN 'equals' THEN one.found = rule.value
+            WHEN 'not_equals' THEN one.found <> rule.value
+            WHEN 'at_least' THEN jsonb_typeof(one.found) = 'number' AND one.found >= rule.value
+            WHEN 'at_most' THEN jsonb_typeof(one.found) = 'number' AND one.found <= rule.value
+            ELSE one.found IN (SELECT jsonb_array_elements(rule.value)) END)
+        FROM jsonb_each(condition - 'path') AS rule,
+            (SELECT {result} #> string_to_array(condition ->> 'path', '.') AS found) AS one
+    ), false) THEN 'unneeded' ELSE fate END"""
+
+
+STORED_RESULT = "CASE WHEN job.reason = '' THEN job.result END"
+"""The result of a ``job`` that succeeded, unless it is a note: see ``NOT_STORED``."""
+
+ASKED = f"""asked AS MATERIALIZED (
+    SELECT job.id, {STORED_RESULT} AS result FROM django_jobs_job AS job
+    WHERE job.id = ANY(ARRAY(SELECT parent FROM given WHERE condition IS NOT NULL))
+)"""
+"""A part of a statement: the results on which edges ``given`` depend, for ``EDGE_FATE``."""
+EDGE_FATE = edge_fate("(SELECT result FROM asked WHERE id = parent)")
 
 
 def value_for_job(values: str, ids: str) -> str:

@@ -10,6 +10,7 @@ from django.db.models import Count, Q
 
 from ..conf import conf
 from ..domain.states import FINAL
+from ..domain.workflows import condition_text
 from ..metrics.cost import Cost, take_cost
 from ..metrics.forecast import Sizing, take_sizing
 from ..models import Dependency, Inspection, Job, Progress, Worker, WorkflowRun
@@ -49,9 +50,11 @@ def run_as_row(id_: int) -> dict[str, Any]:
     names = {step["id"]: step["step"] for step in steps}
     after: dict[int, list[str]] = {}
     edges = Dependency.objects.using(alias).filter(child__in=list(names)).order_by("parent_id")
-    for parent, child, when in edges.values_list("parent_id", "child_id", "when"):
+    columns = "parent_id", "child_id", "when", "condition"
+    for parent, child, when, condition in edges.values_list(*columns):
         name = names.get(parent) or f"#{parent}"
-        after.setdefault(child, []).append(name if when == "succeeded" else f"{name} ({when})")
+        text = condition_text(condition) if condition else when
+        after.setdefault(child, []).append(name if text == "succeeded" else f"{name} ({text})")
     return {**_row(run), "steps": [{**step, "after": after.get(step["id"], [])} for step in steps]}
 
 

@@ -1633,6 +1633,10 @@ class Migration(migrations.Migration):
                     "takes",
                     models.JSONField(blank=True, help_text="The arguments of the child that get the result of the parent.", null=True, verbose_name="takes"),
                 ),
+                (
+                    "condition",
+                    models.JSONField(blank=True, help_text="What the result of the parent has to be besides.", null=True, verbose_name="condition"),
+                ),
             ],
             options={
                 "verbose_name": "dependency",

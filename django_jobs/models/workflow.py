@@ -260,6 +260,12 @@ class Dependency(models.Model):
         blank=True,
         help_text=_("The arguments of the child that get the result of the parent."),
     )
+    condition = models.JSONField(
+        _("condition"),
+        null=True,
+        blank=True,
+        help_text=_("What the result of the parent has to be besides."),
+    )
 
     class Meta:
         verbose_name = _("dependency")

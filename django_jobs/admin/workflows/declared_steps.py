@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 from ... import registry
 from ...domain.graph import Difference, StepKind, difference
 from ...domain.graph_layout import Key, folded
-from ...domain.workflows import When
+from ...domain.workflows import When, condition_text
 from ...models import StepCondition
 from ...separators import number_text
 from ..base.formatting import NOTHING, badge
@@ -32,7 +32,7 @@ class DeclaredStep:
     name: str
     job_type: str
     kind: str
-    after: Mapping[str, str]
+    after: Mapping[str, Any]
     takes: Mapping[str, str]
     compensate: str
     document: Mapping[str, Any] = field(repr=False)
@@ -151,10 +151,12 @@ def declared_picture(
         pair = place[parent], place[name]
         if pair[0] != pair[1]:
             when = steps[str(name)].after[str(parent)]
-            labels.setdefault(pair, set()).update({when} - {When.SUCCEEDED.value})
+            words = labels.setdefault(pair, set())
+            if when != When.SUCCEEDED:
+                words.add(_condition(when))
     nodes = [_node([steps[str(key)] for key in group], marks) for group in groups]
     lines = [
-        Line(parent=parent, child=child, label=", ".join(map(_condition, sorted(words))))
+        Line(parent=parent, child=child, label=", ".join(sorted(words)))
         for (parent, child), words in labels.items()
     ]
     return DeclaredPicture(drawing=draw(nodes, lines), rows=rows)
@@ -227,5 +229,5 @@ def _row(step: DeclaredStep, mark: tuple[str, str] | None) -> Row:
     )
 
 
-def _condition(when: str) -> str:
-    return str(CONDITIONS.get(when, when))
+def _condition(when: Any) -> str:
+    return condition_text(when) if isinstance(when, dict) else str(CONDITIONS.get(when, when))

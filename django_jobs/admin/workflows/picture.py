@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ...domain.graph_layout import Key, folded
-from ...domain.workflows import When
+from ...domain.workflows import When, condition_text
 from ...models import Job, JobStatus, StepCondition, StepSkipped, WorkflowRun
 from ...separators import number_text
 from ..access.visible import Visible
@@ -121,12 +121,15 @@ def _lines(groups: Sequence[tuple[object, ...]], steps: Steps) -> list[Line]:
 
 def _conditions(edges: Iterable[Edge]) -> str:
     """How parents have to end, if that is not the usual way, or that they spawned the child."""
-    conditions = {edge.when for edge in edges} - {When.SUCCEEDED.value}
-    return ", ".join(_condition(when) for when in sorted(conditions))
+    return ", ".join(sorted({text for edge in edges if (text := _condition(edge))}))
 
 
-def _condition(when: str) -> str:
-    return _("spawned") if when == SPAWNED_BY else str(CONDITIONS[when])
+def _condition(edge: Edge) -> str:
+    if edge.condition is not None:
+        return condition_text(edge.condition)
+    if edge.when == When.SUCCEEDED:
+        return ""
+    return _("spawned") if edge.when == SPAWNED_BY else str(CONDITIONS[edge.when])
 
 
 def _state(edges: Iterable[Edge], steps: Steps) -> str:

@@ -9,13 +9,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import BooleanField, Count, Q, QuerySet
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Left
 
 from ...domain.states import LIVE, JobState
 from ...domain.workflows import Fate, Skipped, When, fate_of, is_met
+from ...lifecycle.step_insert import STORED_RESULT, edge_fate
 from ...lifecycle.workflows.spawning import SPAWNED
 from ...models import Dependency, Job, JobStatus, Receipt, WorkflowRun
 from ..access.errors import REASON_ALONE
@@ -29,6 +31,11 @@ SKIPPED = "skipped"
 """The state that the pages show for a cancelled job that is a skipped step."""
 SPAWNED_BY = "spawned"
 """What an edge has as its condition that leads from a step to one that its handler spawned."""
+
+IS_OTHER = f"""condition IS NOT NULL AND EXISTS (
+    SELECT FROM django_jobs_job AS job, (SELECT 'succeeded' AS fate OFFSET 0) AS parent
+    WHERE job.id = django_jobs_dependency.parent_id AND job.status = 'succeeded'
+      AND {edge_fate(STORED_RESULT)} = 'unneeded')"""
 
 
 class Step(NamedTuple):
@@ -69,11 +76,14 @@ class Step(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """``when`` is a condition, or ``SPAWNED_BY``."""
+    """``when`` is a condition, or ``SPAWNED_BY``. ``condition`` is what the result has to be
+    besides, and ``is_other`` whether it is known to be another one."""
 
     parent: int
     child: int
     when: str
+    condition: dict[str, Any] | None = None
+    is_other: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +102,7 @@ class Steps:
         fate = self.by_id[edge.parent].fate
         if fate is None:
             return "open"
-        return "met" if is_met(When(edge.when), fate) else "broken"
+        return "met" if is_met(When(edge.when), fate) and not edge.is_other else "broken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +131,9 @@ def steps_of(run: WorkflowRun) -> Steps:
     cut, rows = len(rows) > MOST_STEPS, rows[:MOST_STEPS]
     by_id = {step.pk: step for step in rows}
     dependencies = Dependency.objects.using(run._state.db).filter(child_id__in=list(by_id))
-    pairs = dependencies.values_list("parent_id", "child_id", "when").order_by(
-        "child_id", "parent_id"
-    )
-    edges = [Edge(*row) for row in pairs[: 10 * MOST_STEPS]]
+    is_other = RawSQL(IS_OTHER, (), output_field=BooleanField())  # noqa: S611 — a constant
+    pairs = dependencies.annotate(is_other=is_other).order_by("child_id", "parent_id")
+    edges = [Edge(*row) for row in pairs.values_list(*Edge._fields)[: 10 * MOST_STEPS]]
     edges += _spawned(run, rows)
     return Steps(
         by_id=by_id,

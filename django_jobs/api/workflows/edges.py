@@ -8,13 +8,14 @@ from typing import Any
 
 from ...domain.graph import Circle, Document, ancestors, document_of, fingerprint
 from ...domain.hints import did_you_mean
-from ...domain.workflows import When
+from ...domain.workflows import If, When
 from ...exceptions import WorkflowError
 from ..steps import Step, compensation_name
 
 Reference = Step | str
 """A step, or its name."""
-After = Reference | Iterable[Reference] | Mapping[Reference, str]
+Condition = str | If
+After = Reference | Iterable[Reference] | Mapping[Reference, Condition]
 
 CONDITIONS = tuple(when.value for when in When)
 
@@ -76,10 +77,10 @@ class DeclaredSteps:
                 f"{self._where}: two steps are named {name!r}; give one of them another name="
             )
 
-    def edges(self, name: str, after: After | None, when: str) -> dict[str, When]:
+    def edges(self, name: str, after: After | None, when: Condition) -> dict[str, When | If]:
         """The condition of each parent of the step ``name``, by the parent's name."""
         if after is None:
-            given: Mapping[Any, str] = {}
+            given: Mapping[Any, Condition] = {}
         elif isinstance(after, Mapping):
             given = after
         elif isinstance(after, Step | str):
@@ -87,13 +88,16 @@ class DeclaredSteps:
         else:
             given = dict.fromkeys(after, when)
         for condition in (when, *given.values()):
-            if condition not in CONDITIONS:
+            if not isinstance(condition, If) and condition not in CONDITIONS:
                 hint = did_you_mean(str(condition), CONDITIONS)
                 raise WorkflowError(
                     f"{self._where}: step {name!r}: when is 'succeeded', 'failed' or 'finished', "
-                    f"not {condition!r}{hint and f'; {hint}'}"
+                    f"or an If, not {condition!r}{hint and f'; {hint}'}"
                 )
-        edges = {self.name_of(one, name): When(condition) for one, condition in given.items()}
+        edges = {
+            self.name_of(one, name): condition if isinstance(condition, If) else When(condition)
+            for one, condition in given.items()
+        }
         for parent, condition in edges.items():
             if condition == When.FAILED and self.named(parent).is_optional:
                 raise WorkflowError(

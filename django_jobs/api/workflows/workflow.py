@@ -25,7 +25,7 @@ from ..steps import (
 from ..validation import LONGEST_NAME
 from .arguments import StartArguments
 from .definitions import definition_of
-from .edges import After, DeclaredSteps, Reference
+from .edges import After, Condition, DeclaredSteps, Reference
 from .startable import Startable, register_start_job
 
 HIGHEST_VERSION = 2**31 - 1
@@ -116,7 +116,7 @@ class Workflow(Startable):
         name: str | None = None,
         *,
         after: After | None = None,
-        when: str = "succeeded",
+        when: Condition = "succeeded",
         payload: Mapping[str, Any] | None = None,
         takes: Mapping[str, Reference] | None = None,
         compensate: JobType[..., Any] | None = None,
@@ -128,7 +128,7 @@ class Workflow(Startable):
         - ``name``: by default that of the handler.
         - ``after``: the steps that have to end before, one or several, or a dict of steps and
           conditions. ``when`` is the condition of those without one: ``"succeeded"``,
-          ``"failed"`` or ``"finished"``. All of them have to be met.
+          ``"failed"``, ``"finished"`` or an :class:`If`. All of them have to be met.
         - ``payload``: arguments of the handler. The others are arguments of :meth:`start`.
         - ``takes``: arguments that are results of steps upstream.
         - ``compensate``: a job type that undoes the step after it succeeded, if the run fails. It
@@ -176,7 +176,7 @@ class Workflow(Startable):
         name: str,
         *,
         after: After | None = None,
-        when: str = "succeeded",
+        when: Condition = "succeeded",
         timeout: Duration | None = None,
         on_timeout: Literal["fail", "continue"] = "fail",
         permission: str | None = None,
@@ -218,7 +218,7 @@ class Workflow(Startable):
         duration: Duration,
         *,
         after: After | None = None,
-        when: str = "succeeded",
+        when: Condition = "succeeded",
         **using: Any,
     ) -> Step:
         """Add a step that lets ``duration`` pass, seconds or a timedelta; return it. It holds no
@@ -233,7 +233,7 @@ class Workflow(Startable):
         payload: dict[str, Any],
         details: dict[str, Any],
         after: After | None,
-        when: str,
+        when: Condition,
         using: Mapping[str, Any],
     ) -> Step:
         edges = self._steps.edges(name, after, when)

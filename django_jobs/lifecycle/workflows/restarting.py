@@ -17,7 +17,7 @@ from ..compensating import begun
 from ..job_columns import AT_ITS_RUN_AT, FATE, REPLAYED
 from ..notifying import notify_after_commit
 from ..opening import EndedStep, Opened, open_next, skip_and_open
-from ..step_insert import opening_at, value_for_job
+from ..step_insert import ASKED, EDGE_FATE, opening_at, value_for_job
 from ..waits import FORGET_MISSED, FORGET_TIMEOUTS
 
 READ_RUN = """
@@ -55,17 +55,18 @@ RETURNING job.id
 
 # What has ended and cannot open a step, so that it stays skipped. No join, as in COUNT_DOWN.
 BROKEN_EDGE = f"""
-    WITH edge AS MATERIALIZED (
-        SELECT child_id AS child, parent_id AS parent, "when" FROM django_jobs_dependency
-        WHERE child_id = ANY(%(ids)s::bigint[])
+    WITH given AS MATERIALIZED (
+        SELECT child_id AS child, parent_id AS parent, "when", condition
+        FROM django_jobs_dependency WHERE child_id = ANY(%(ids)s::bigint[])
     ), ended AS MATERIALIZED (
         SELECT jsonb_object_agg(job.id, {FATE}) AS fates FROM django_jobs_job AS job
-        WHERE job.id = ANY(ARRAY(SELECT parent FROM edge))
+        WHERE job.id = ANY(ARRAY(SELECT parent FROM given))
           AND job.status IN ('succeeded', 'dead', 'cancelled')
-    )
+    ), {ASKED}
     SELECT child, parent, fate FROM (
-        SELECT child, parent, "when", (SELECT fates FROM ended) ->> parent::text AS fate
-        FROM edge OFFSET 0) AS edge
+        SELECT child, parent, "when", {EDGE_FATE} AS fate FROM (
+            SELECT given.*, (SELECT fates FROM ended) ->> parent::text AS fate
+            FROM given OFFSET 0) AS edge OFFSET 0) AS edge
     WHERE "when" NOT IN ('finished', fate)"""
 CHILDREN = """
 SELECT DISTINCT child_id FROM django_jobs_dependency WHERE parent_id = ANY(%(ids)s::bigint[])

@@ -226,8 +226,8 @@ def _begin(
     (spawned.then,) = insert_steps(run, [spawn.then])
     spawned.waiting = [(spawned.then, spawn.when)]
     takes = json.dumps(list(spawn.takes)) if spawn.takes else None
-    edges: list[tuple[Any, ...]] = [(run, job.id, spawned.then, When.SUCCEEDED, takes)]
-    edges += [(run, spawned.then, child, when, None) for child, when in waiting]
+    edges: list[tuple[Any, ...]] = [(run, job.id, spawned.then, When.SUCCEEDED, takes, None)]
+    edges += [(run, spawned.then, child, when, None, None) for child, when in waiting]
     copy_rows(COPY_DEPENDENCIES, (f"{fields_of(edge)}\n" for edge in edges))
     if waiting:
         execute(ADD_PREREQUISITES, {"count": 1, "ids": [child for child, _ in waiting]})
@@ -242,7 +242,7 @@ def _insert(run: int, spawn: NewSpawn, spawned: Spawned, items: Sequence[Item]) 
     def write() -> list[int]:
         ids = copy_in(new, items, steps)
         for child, when in waiting:
-            end = f"{child}\t{when}\t\\N\n"
+            end = f"{child}\t{when}\t\\N\t\\N\n"
             copy_rows(COPY_DEPENDENCIES, (f"{run}\t{id_}\t{end}" for id_ in ids))
         if waiting:
             added = {"count": len(ids), "ids": [child for child, _ in waiting]}

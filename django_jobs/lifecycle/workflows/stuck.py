@@ -6,6 +6,7 @@ from typing import Any
 
 from ...models.database import fetch_named
 from ..job_columns import FATE
+from ..step_insert import STORED_RESULT, edge_fate
 
 # The row of a step that ended succeeded or cancelled is in the history, that of a dead one with the
 # live ones. A run's rows change in one transaction, so each snapshot of them must be sound.
@@ -23,14 +24,14 @@ SELECT job.workflow_run_id, job.id, job.step,
     'it waits after ' || min(job.before) || ', with which it cannot start'
 FROM (
     SELECT child.workflow_run_id, child.id, child.step, job.step AS before, edge."when",
-        {FATE} AS fate
+        edge.condition, {STORED_RESULT} AS result, {FATE} AS fate
     FROM django_jobs_job_live AS child
     JOIN django_jobs_dependency AS edge ON edge.child_id = child.id
     JOIN django_jobs_job AS job ON job.id = edge.parent_id
     WHERE child.workflow_run_id IS NOT NULL AND child.status = 'waiting'
       AND child.awaits IS NULL AND job.status IN ('succeeded', 'dead', 'cancelled')
 ) AS job
-WHERE job."when" NOT IN ('finished', job.fate)
+WHERE job."when" NOT IN ('finished', {edge_fate("job.result")})
 GROUP BY job.workflow_run_id, job.id, job.step
 UNION ALL
 SELECT run.id, NULL, NULL, 'all its steps have ended, and it runs'

@@ -10,7 +10,7 @@ import pytest
 
 from django_jobs.admin.workflows.drawing import TIMES
 from django_jobs.domain.graph import GraphStep, StepKind
-from django_jobs.domain.workflows import When
+from django_jobs.domain.workflows import If, When
 from django_jobs.models import WorkflowDefinition, WorkflowRun
 from tests.admin.test_safety import EVIL
 from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url, list_url
@@ -73,6 +73,7 @@ def test_the_graph_is_drawn_from_the_definition(page: Page) -> None:
         declared("cool", "charge", job_type="", kind=StepKind.SLEEP),
         declared("ship", "approval", "cool", takes={"receipt": "charge"}),
         declared("sorry", after={"ship": When.FAILED}),
+        declared("review", after={"ship": If("score", at_most=3)}),
     )
     assert nodes_of(page.text(change_url(WorkflowDefinition, row.pk))) == {
         "charge": "jobs-node jobs-declared",
@@ -80,6 +81,7 @@ def test_the_graph_is_drawn_from_the_definition(page: Page) -> None:
         "cool": "jobs-node jobs-scheduled",
         "ship": "jobs-node jobs-declared",
         "sorry": "jobs-node jobs-declared",
+        "review": "jobs-node jobs-declared",
     }
     text = read(page, row)
     for words in (
@@ -89,6 +91,8 @@ def test_the_graph_is_drawn_from_the_definition(page: Page) -> None:
         "receipt: charge",
         "ship (failed)",
         'text-anchor="middle">failed</text>',
+        "ship (score ≤ 3)",
+        'text-anchor="middle">score ≤ 3</text>',
     ):
         assert words in text
 

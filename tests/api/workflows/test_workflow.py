@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs import Concurrency, EnqueueError, PayloadError, WorkflowError, registry
+from django_jobs import Concurrency, EnqueueError, If, PayloadError, WorkflowError, registry
 from django_jobs.api.workflows import edges
 from django_jobs.api.workflows.workflow import Workflow
 from django_jobs.domain.workflows import When
@@ -64,6 +64,17 @@ def test_a_step_may_wait_for_several_with_a_condition_for_each(workflow: Declare
     assert both.after == {"first": When.FINISHED, "second": When.FINISHED}
     assert mixed.after == {"first": When.FAILED, "both": When.SUCCEEDED}
     assert second.after == {}
+
+
+def test_a_condition_on_a_result_is_in_the_graph(workflow: Declare) -> None:
+    flow = workflow()
+    score = flow.step(noop, "score")
+    flow.step(noop, "review", after={score: If("approved", equals=True)})
+    flow.wait("approval", after=score, when=If(at_least=3))
+    assert [step["after"] for step in flow.graph["steps"][1:]] == [
+        {"score": {"path": "approved", "equals": True}},
+        {"score": {"path": "", "at_least": 3}},
+    ]
 
 
 def test_an_optional_step_is_in_the_graph_and_cannot_fail(workflow: Declare) -> None:
@@ -160,7 +171,7 @@ def test_a_step_has_the_options_of_its_job_type(workflow: Declare) -> None:
         ({"after": ["charge", 7]}, "a step or its name is needed, not 7"),
         (
             {"after": {"charge": "fails"}},
-            "when is 'succeeded', 'failed' or 'finished', not 'fails'",
+            "when is 'succeeded', 'failed' or 'finished', or an If, not 'fails'",
         ),
         ({"after": "charge", "when": "suceeded"}, "did you mean 'succeeded'[?]"),
         ({"takes": {"express": "charge"}}, "takes 'express' from 'charge', which is not upstream"),
