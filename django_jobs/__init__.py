@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         UnknownResource,
         WorkflowError,
     )
+    from .lifecycle.stored_files import Stored
     from .models import JobStatus, RunOutcome
     from .worker.context.run_context import RunContext, current_run
 
@@ -90,6 +91,7 @@ __all__ = [
     "SignalTimeout",
     "Skip",
     "Snooze",
+    "Stored",
     "TimeLimitExceeded",
     "UnknownJobType",
     "UnknownQueue",
@@ -128,6 +130,7 @@ _HOMES = {
     "current_run": "worker.context.run_context",
     "HookEvent": "api.hooks",
     "JobType": "api.job_type",
+    "Stored": "lifecycle.stored_files",
     **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
     **dict.fromkeys(
         ("aqueue_pressure", "aresource_pressure", "queue_pressure", "resource_pressure"),

@@ -68,6 +68,7 @@ class Conf:
     immediate: bool = False
     hooks: tuple[str, ...] = ()
     check_annotations: bool = False
+    storage: Mapping[str, Any] | None = None
     runserver: bool = False
     run_cost: bool = False
     count_queries: bool = False

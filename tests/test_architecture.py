@@ -48,25 +48,25 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 997,
+    ".": 1_001,
     "admin": 16_719,
-    "api": 4_702,
+    "api": 4_723,
     "backend": 1_063,
-    "checks": 1_060,
+    "checks": 1_075,
     "contrib": 4_570,
     "doctor": 2_648,
-    "domain": 5_262,
+    "domain": 5_272,
     "http": 383,
-    "lifecycle": 12_777,
+    "lifecycle": 13_168,
     "logs": 459,
-    "maintenance": 1_512,
+    "maintenance": 1_533,
     "management": 3_764,
     "metrics": 3_546,
-    "models": 3_555,
+    "models": 3_579,
     "templatetags": 33,
     "testing": 1_660,
     "why": 1_785,
-    "worker": 11_207,
+    "worker": 11_214,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

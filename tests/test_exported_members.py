@@ -37,6 +37,7 @@ PUBLIC = {
     "SignalTimeout",
     "Skip",
     "Snooze",
+    "Stored",
     "TimeLimitExceeded",
     "UnknownJobType",
     "UnknownQueue",

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.db import ProgrammingError, connection, transaction
 from pytest_django import Settings
 
-from django_jobs import Workflow, cancel, chain, queue_pressure, registry
+from django_jobs import Stored, Workflow, cancel, chain, queue_pressure, registry
 from django_jobs.doctor.examination import diagnose
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.outcomes import Lost, Succeeded
@@ -27,7 +27,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.workflows.spawning import new_run_id
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.maintenance.history import Partitions
-from django_jobs.maintenance.retention import Retention
+from django_jobs.maintenance.retention import Retention, StoredFiles
 from django_jobs.maintenance.tasks import sample_backlogs
 from django_jobs.metrics.exposition import render
 from django_jobs.models import (
@@ -49,6 +49,7 @@ from django_jobs.models import (
     WorkflowRun,
 )
 from tests.admin.walking import Page, change_url, list_url
+from tests.app.file_jobs import count_bytes
 from tests.app.gate_jobs import refund_payment, transfer_funds
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -115,6 +116,23 @@ def acting_as(role: str, more: str = "") -> Iterator[str]:
     run_sql(f"SET LOCAL ROLE {name}")
     yield name
     run_sql("RESET ROLE")
+
+
+MEMORY = "django.core.files.storage.InMemoryStorage"
+STORING = "SELECT, INSERT, UPDATE ON django_jobs_storedfile"
+
+
+@pytest.mark.django_db
+def test_files_need_one_more_table(settings: Settings) -> None:
+    settings.STORAGES = settings.STORAGES | {"jobs": {"BACKEND": MEMORY}}
+    settings.DJANGO_JOBS = settings.DJANGO_JOBS | {"STORAGE": {"alias": "jobs"}}
+    assert f"`{STORING}`" in " ".join(RIGHTS.split())
+    with acting_as("site", STORING):
+        made = count_bytes.enqueue(Stored(b"x"))
+        count_bytes.enqueue(**made.payload)
+    Job.objects.all().delete()
+    with acting_as("worker"):
+        assert StoredFiles().run_once() == 2
 
 
 @pytest.mark.django_db

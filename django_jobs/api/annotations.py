@@ -9,7 +9,7 @@ from inspect import unwrap
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..domain.payload import a_kind
+from ..domain.payload import a_kind, is_reference
 from ..exceptions import PayloadError
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def check_annotations(job_type: JobType[..., Any], payload: Mapping[str, Any]) -
     rules = _rules(job_type.handler)
     for name, value in payload.items():
         if name in rules and not any(accepts(value) for accepts in rules[name]):
+            if is_reference(value):
+                continue
             parameter = job_type.signature.parameters[name]
             if value is not parameter.default:
                 annotation = parameter.annotation

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ..domain.payload import a_kind
+from ..conf import conf
+from ..domain.payload import Path, a_kind
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle.bulk_insert import Item
 from ..lifecycle.read_ahead import ReadAhead
@@ -29,8 +30,11 @@ def items_of(
     job_type: JobType[..., Any],
     payloads: Iterable[Mapping[str, Any]],
     keys: Iterable[str | None] | None = None,
+    *,
+    stores: bool = False,
 ) -> ReadAhead[Request, Item]:
-    """What the jobs of these payloads do not have in common."""
+    """What the jobs of these payloads do not have in common. ``stores`` saves their files, which
+    are then registered with the jobs."""
     if keys is None and job_type.idempotency_key is not None:
         raise EnqueueError(
             f"{job_type.name}: enqueue_many takes a key for each payload: idempotency_keys="
@@ -38,7 +42,13 @@ def items_of(
     requests = _requests(payloads) if keys is None else _keyed(job_type, payloads, keys)
     # A generator may use the connection, or change a payload that it has given.
     early = isinstance(payloads, list | tuple) and not gating.calls_project(job_type)
-    return ReadAhead(requests, partial(_item, job_type), early=early, size=_size)
+    if stores and conf().storage is not None:
+        from ..lifecycle.stored_files import encoded_with_files
+
+        encode = partial(encoded_with_files, job_type.name, job_type.encoded_payload)
+        return ReadAhead(requests, partial(_item, job_type, encode), early=False, size=_size)
+    make = partial(_item, job_type, job_type.encoded_payload)
+    return ReadAhead(requests, make, early=early, size=_size)
 
 
 def _size(items: list[Item]) -> int:
@@ -65,7 +75,9 @@ def _keyed(
         raise EnqueueError(wrong)
 
 
-def _item(job_type: JobType[..., Any], request: Request) -> Item:
+def _item(
+    job_type: JobType[..., Any], encode: Callable[[dict[str, Any], Path], str], request: Request
+) -> Item:
     index, payload, key = request
     if key is not None:
         check_key(key, job_type.name)
@@ -77,7 +89,7 @@ def _item(job_type: JobType[..., Any], request: Request) -> Item:
     except (TypeError, PayloadError) as error:
         raise PayloadError(f"payload[{index}]: {error}") from None
     arguments = dict(payload)
-    text = job_type.encoded_payload(arguments, ("payload", "[{}]", index))
+    text = encode(arguments, ("payload", "[{}]", index))
     try:
         gates = job_type.gates_of(arguments)
         return text, None if key is None else stored_key(job_type, key, gates), gates

@@ -309,6 +309,13 @@ class JobType(Generic[P, R]):
         return self._insert(payload)
 
     def _insert(self, payload: dict[str, Any], headers: Mapping[str, Any] | None = None) -> Job:
+        if conf().storage is None:
+            return self._write(payload, headers)
+        from ..lifecycle.stored_files import insert_with_files
+
+        return insert_with_files(self.name, payload, lambda stored: self._write(stored, headers))
+
+    def _write(self, payload: dict[str, Any], headers: Mapping[str, Any] | None) -> Job:
         text = self.encoded_payload(payload)
         gates = gating.gates_of(self, payload) if self._gated else None
         with needing_tables:
@@ -329,7 +336,7 @@ class JobType(Generic[P, R]):
         with needing_tables:
             rule = duplicates.rule_of_many(self, has_keys=keys is not None)
             new = self.request(headers)
-            return enqueueing.enqueue_many(new, items_of(self, payloads, keys), rule)
+            return enqueueing.enqueue_many(new, items_of(self, payloads, keys, stores=True), rule)
 
     def request(self, headers: Mapping[str, Any] | None = None) -> NewJobs:
         """What all jobs of this request have in common. ``headers`` replace those of ``using()``.

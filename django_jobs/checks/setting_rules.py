@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.utils.module_loading import import_string
@@ -153,6 +154,19 @@ def _run_logs(value: Any) -> Problem:
     return None
 
 
+def _storage(value: Any) -> Problem:
+    if value is None:
+        return None
+    if problem := other_keys(value, "alias", "above_bytes"):
+        return problem
+    alias = value.get("alias", "default")
+    if not (isinstance(alias, str) and alias in settings.STORAGES):
+        return f'wrong ("alias" is not one of STORAGES: {alias!r})'
+    above = value.get("above_bytes")
+    problem = None if above is None else count_below(2**28)(above)
+    return f'wrong ("above_bytes" is {problem})' if problem else None
+
+
 def _http(value: Any) -> Problem:
     if problem := other_keys(value, "job_types", "authorize", "callback_hosts"):
         return problem
@@ -289,6 +303,7 @@ RULES: dict[str, Option] = {
         _quarantine, '{"crashes": 10, "seconds": 600}, or {"crashes": None} to quarantine none'
     ),
     "RUN_LOGS": Option(_run_logs, '"INFO", or {"level": "INFO", "lines": 200, "bytes": 65_536}'),
+    "STORAGE": Option(_storage, '{"alias": "default", "above_bytes": 100_000}'),
     "HTTP": Option(_http, '{"job_types": ["shop.send_report"]}'),
     "SCHEDULES": Option(_is_bool, "True, or False on workers that fire no schedules"),
     "TOTALS": Option(_is_bool, "True, or False where nobody reads metrics"),

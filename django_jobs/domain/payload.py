@@ -22,6 +22,10 @@ MAX_INT_BITS = 14_000
 """Just under the 4,300 digits above which Python and the ORM cannot read it back."""
 
 
+STORED = "$stored"
+FILE_KEYS, VALUE_KEYS = {STORED, "name", "size"}, {STORED, "size"}
+"""Of a reference to a file, and to JSON that is in a file because of its size."""
+
 # A value that contains itself is refused before, as nested too deeply.
 ENCODER = json.JSONEncoder(
     allow_nan=False, ensure_ascii=False, check_circular=False, separators=(",", ":")
@@ -79,6 +83,11 @@ WRITTEN: dict[type, Callable[[Any], str]] = {
     Decimal: str,
 }
 """What JSON lacks and a person writes as text, with what makes the text."""
+
+
+def is_reference(value: Any) -> bool:
+    """Whether ``value`` stands for what is in a file of ``DJANGO_JOBS["STORAGE"]``."""
+    return isinstance(value, dict) and STORED in value and value.keys() in (FILE_KEYS, VALUE_KEYS)
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -207,6 +216,7 @@ def _not_json(value: Any) -> str:
         "set": "pass sorted(value)",
         "frozenset": "pass sorted(value)",
         "bytes": "pass base64 text",
+        "Stored": "only jobs of enqueue() and enqueue_many() have files, results and checkpoints",
     }
     hint = hints.get(kind.__name__)
     if hint is None and hasattr(kind, "_meta"):

@@ -23,6 +23,7 @@ settling_rows  settles row by row if a batch is refused; ends unsettleable jobs 
 resource_outcomes  records failures of jobs that use a resource with a breaker
 workers        registers, renews and ends a worker's row
 progress       stores what handlers report, what they did once, and questions to them
+stored_files   saves the files that jobs refer to, and deletes them after their jobs
 waits          stores until when a handler sleeps, or waits for a signal
 reaping        settles the jobs of workers that died or lost their lease
 signalling     sends Django signals for settled attempts

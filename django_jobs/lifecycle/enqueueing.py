@@ -285,9 +285,15 @@ def _enqueue_whole(
 ) -> list[int]:
     """Write all of a batch or nothing, also if it is known only at the end that a trigger dropped
     some of it."""
-    whole = transaction.atomic(using=jobs_connection().alias) if new.is_watched else nullcontext()
-    with whole:
-        return _enqueue_batch(new, batch, rule, meanwhile)
+    has_files = conf().storage is not None
+    is_whole = new.is_watched or has_files
+    with transaction.atomic(using=jobs_connection().alias) if is_whole else nullcontext():
+        ids = _enqueue_batch(new, batch, rule, meanwhile)
+        if has_files:
+            from .stored_files import register_batch
+
+            register_batch(batch, ids)
+        return ids
 
 
 def _enqueue_batch(

@@ -151,6 +151,25 @@ class Retention:
                 return deleted
 
 
+class StoredFiles:
+    """Deletes files after the last job that refers to them. From run to run it remembers the row
+    that it has come to."""
+
+    def __init__(self) -> None:
+        self._after = 0
+
+    def run_once(self) -> int:
+        """Delete up to 50 of them, and at the end of a pass those that a transaction which rolled
+        back has left behind; return how many. Raises the last error of the storage."""
+        from ..lifecycle.stored_files import delete_left_behind, delete_unused
+
+        page, problem = delete_unused(self._after)
+        self._after = page.next_after or 0
+        if problem is not None:
+            raise problem
+        return page.deleted if page.next_after else page.deleted + delete_left_behind()
+
+
 def _prune_jobs(rules: Rules, table: str, after: int, page: int) -> Page:
     return prune(rules, after=after, page=page, table=table)
 

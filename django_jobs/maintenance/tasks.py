@@ -28,7 +28,7 @@ from .bulk_operations import run_chunk
 from .history import Partitions
 from .quarantine import Quarantining
 from .quarantine import asks as quarantining_asks
-from .retention import EVERY_SECONDS, Retention, prune_dead_letters
+from .retention import EVERY_SECONDS, Retention, StoredFiles, prune_dead_letters
 from .run_totals import EVERY_SECONDS as FOLD_SECONDS
 from .run_totals import Folding
 
@@ -54,6 +54,8 @@ def maintenance_tasks() -> list[MaintenanceTask]:
             ("totals", FOLD_SECONDS, run_totals.BATCH, Folding().run_once, run_totals.ANY_NEW),
             ("backlog_samples", SAMPLE_SECONDS, 1_000_000, sample_backlogs, ""),
         ]
+    if conf().storage is not None:
+        rows += [("stored_files", minute, 50, StoredFiles().run_once, "")]
     return [
         MaintenanceTask(name=name, every=every, batch=batch, run_once=run_once, asks=asks)
         for name, every, batch, run_once, asks in rows

@@ -1523,6 +1523,22 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="StoredFile",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=255, verbose_name="name")),
+                ("job_id", models.BigIntegerField(verbose_name="job")),
+                ("is_checkpoint", models.BooleanField(db_default=False, default=False, verbose_name="is a checkpoint")),
+                ("created_at", models.DateTimeField(verbose_name="created at")),
+            ],
+            options={
+                "verbose_name": "stored file",
+                "verbose_name_plural": "stored files",
+                "default_permissions": (),
+                "constraints": [models.UniqueConstraint(fields=("name", "job_id"), name="django_jobs_stored_file_name")],
+            },
+        ),
+        migrations.CreateModel(
             name="UniqueKey",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),

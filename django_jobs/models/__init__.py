@@ -5,7 +5,7 @@ from .job import DeadLetter, Job, JobStatus, StepSkipped
 from .job_type import JobTypeDefaults, Quarantine
 from .queue import Queue
 from .resource import BreakerState, Resource
-from .run import Effect, Inspection, Progress, Receipt, Run, RunOutcome
+from .run import Effect, Inspection, Progress, Receipt, Run, RunOutcome, StoredFile
 from .schedule import Schedule
 from .tenant import Tenant
 from .tick import Backfill, ScheduleException, Tick, TickOutcome
@@ -57,6 +57,7 @@ __all__ = [
     "ScheduleException",
     "StepCondition",
     "StepSkipped",
+    "StoredFile",
     "StoredMetrics",
     "Tenant",
     "TenantTotal",

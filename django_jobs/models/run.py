@@ -248,3 +248,26 @@ class Inspection(models.Model):
 
     def __str__(self) -> str:
         return f"#{self.job_id} attempt {self.attempt}"
+
+
+class StoredFile(models.Model):
+    """A file of ``DJANGO_JOBS["STORAGE"]``, and a job that refers to it. It is deleted after the
+    last of its jobs. The row of job 0 has the last day whose files were compared with this table.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(_("name"), max_length=255)
+    job_id = models.BigIntegerField(_("job"))  # which may have been deleted
+    is_checkpoint = models.BooleanField(_("is a checkpoint"), default=False, db_default=False)
+    created_at = TimestampField(_("created at"))
+
+    class Meta:
+        verbose_name = _("stored file")
+        verbose_name_plural = _("stored files")
+        default_permissions = ()
+        constraints = (
+            models.UniqueConstraint(fields=("name", "job_id"), name="django_jobs_stored_file_name"),
+        )
+
+    def __str__(self) -> str:
+        return self.name

@@ -20,6 +20,7 @@ from . import database_jobs as database_jobs
 from . import durable_jobs as durable_jobs
 from . import fan_out_jobs as fan_out_jobs
 from . import fault_jobs as fault_jobs
+from . import file_jobs as file_jobs
 from . import flow_jobs as flow_jobs
 from . import fork_jobs as fork_jobs
 from . import gate_jobs as gate_jobs

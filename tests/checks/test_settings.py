@@ -345,6 +345,10 @@ BAD_VALUES: dict[str, list[Any]] = {
         *("LOUD", True, [], {"lines": 0}, {"lines": "5"}, {"bytes": 2**30}, {"size": 5}),
         *({"level": None}, {"level": "loud"}, 1.5),
     ],
+    "STORAGE": [
+        *("default", [], {"alias": "nowhere"}, {"alias": []}, {"name": "default"}),
+        *({"above_bytes": 0}, {"above_bytes": "9"}),
+    ],
     "HTTP": [
         *([], "app.add", {"types": []}, {"job_types": "app.add"}, {"job_types": [1]}),
         *({"authorize": 1}, {"callback_hosts": ["hooks.example.com"]}),

@@ -20,7 +20,8 @@ from ...conf import conf
 from ...domain.durations import NEVER
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Failed, Outcome, Snoozed, Succeeded
-from ...exceptions import JobsError, LeaseLost, ResultNotStored
+from ...domain.payload import STORED
+from ...exceptions import JobsError, LeaseLost, ResultNotStored, Retry
 from ...lifecycle.bulk_insert import rows_dropped
 from ...lifecycle.claiming import lease_lost
 from ...lifecycle.job_columns import ClaimedJob
@@ -134,7 +135,8 @@ async def acall(attempt: Attempt) -> Outcome:
     runs in the handler's thread for blocking calls."""
     job, job_type = attempt.job, attempt.job_type
     assert job_type is not None
-    if job.workflow_run_id is not None or job.payload_version != job_type.version:
+    reads = job.workflow_run_id is not None or (conf().storage and STORED in job.payload)
+    if reads or job.payload_version != job_type.version:
         assert attempt.in_thread is not None
         payload: dict[str, Any] | Outcome
         try:
@@ -156,11 +158,16 @@ def _payload_of(attempt: Attempt) -> dict[str, Any] | Outcome:
     if limit := job.expired(attempt.started):
         return _refused("Expired", f"its {limit} was over before this attempt started")
     try:
-        payload = job_type.upgraded(object_in(job.payload), job.payload_version)
+        stored = object_in(job.payload)
+        if conf().storage is not None and STORED in job.payload:
+            from ...lifecycle.stored_files import loaded
+
+            stored = {name: loaded(value) for name, value in stored.items()}
+        payload = job_type.upgraded(stored, job.payload_version)
         if job.workflow_run_id is not None and job_type.takes_more_than(payload):
             payload = payload | taken_results(job)
         job_type.check_payload(payload)
-    except (*DATABASE_ERRORS, ResultNotStored) as error:
+    except (*DATABASE_ERRORS, ResultNotStored, Retry) as error:
         return outcome_of_exception(error, job_type)
     except Exception as error:
         return _refused("PayloadError", f"the payload does not fit the current handler: {error}")

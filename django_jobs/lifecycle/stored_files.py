@@ -1,0 +1,384 @@
+"""Files of ``DJANGO_JOBS["STORAGE"]`` that payloads, results and checkpoints refer to.
+
+A file is saved before the row that refers to it is committed, and deleted after that row was. What
+a transaction that rolled back has left behind is found by the day in its name.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime, timedelta
+from typing import IO, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.files.base import ContentFile, File
+from django.core.files.storage import Storage, storages
+from django.db import transaction
+from django.utils.text import get_valid_filename
+
+from ..conf import conf
+from ..domain.payload import (
+    FILE_KEYS,
+    MAX_DEPTH,
+    STORED,
+    NotStorable,
+    Path,
+    a_kind,
+    encode,
+    is_reference,
+)
+from ..exceptions import PayloadError, Retry
+from ..models import Job
+from ..models.database import execute, fetch, jobs_connection
+from .bulk_insert import Item
+from .pruning import Page
+
+FOLDER = "django_jobs"
+OURS = re.compile(rf"{FOLDER}/\d{{4}}-\d\d-\d\d/[0-9a-f]{{32}}-[\w.-]{{1,150}}")
+"""What a name has to be: no reference leads out of the folder."""
+
+LONGEST_NAME = 100
+SMALLEST = 500
+"""Bytes of an argument that are not worth a file, because its reference has half of them."""
+
+FILES = 50
+"""Files that are deleted in one transaction, which keeps their rows locked."""
+
+REGISTER = """
+INSERT INTO django_jobs_storedfile AS file (name, job_id, is_checkpoint, created_at)
+SELECT name, job, %(is_checkpoint)s, statement_timestamp()
+FROM unnest(%(names)s::text[], %(jobs)s::bigint[]) AS input (name, job)
+ON CONFLICT (name, job_id) DO UPDATE
+SET is_checkpoint = file.is_checkpoint AND EXCLUDED.is_checkpoint
+"""
+
+# A deletion of the file waits for this transaction, or this statement for the deletion.
+HOLD = """
+SELECT name FROM django_jobs_storedfile WHERE name = ANY(%(names)s::text[]) FOR KEY SHARE
+"""
+
+ONE_AT_A_TIME = "SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.files', 0))"
+# OFFSET 0 makes an index search of each job. The checkpoint before the last one is needed while a
+# transaction with the last one is open.
+UNUSED = """
+WITH page AS MATERIALIZED (
+    SELECT id, name, job_id, is_checkpoint, created_at FROM django_jobs_storedfile
+    WHERE id > %(after)s::bigint AND job_id <> 0
+    ORDER BY id
+    LIMIT %(page)s
+), unused AS MATERIALIZED (
+    SELECT id FROM page
+    WHERE NOT EXISTS (SELECT 1 FROM django_jobs_job AS job WHERE job.id = page.job_id OFFSET 0)
+       OR is_checkpoint AND created_at < statement_timestamp() - interval '1 day'
+          AND NOT EXISTS (
+            SELECT 1 FROM django_jobs_progress AS progress
+            WHERE progress.job_id = page.job_id AND strpos(checkpoint::text, page.name) > 0
+            OFFSET 0)
+    ORDER BY id
+    LIMIT %(files)s
+)
+SELECT (SELECT array_agg(id) FROM unused), max(id), count(*) FROM page
+"""
+# Two statements: the second one sees what those have written who held the rows before.
+LOCK = "SELECT id FROM django_jobs_storedfile WHERE id = ANY(%(ids)s::bigint[]) FOR UPDATE"
+UNSHARED = """
+SELECT DISTINCT name FROM django_jobs_storedfile AS file
+WHERE id = ANY(%(ids)s::bigint[]) AND NOT EXISTS (
+    SELECT 1 FROM django_jobs_storedfile AS other
+    WHERE other.name = file.name AND other.id <> ALL(%(ids)s::bigint[]))
+"""
+DELETE = """
+DELETE FROM django_jobs_storedfile
+WHERE id = ANY(%(ids)s::bigint[]) AND name <> ALL(%(left)s::text[])
+"""
+
+KNOWN = "SELECT DISTINCT name FROM django_jobs_storedfile WHERE name = ANY(%(names)s::text[])"
+# A day begins with a digit, and all other names with FOLDER.
+LAST_DAY = """
+SELECT name FROM django_jobs_storedfile WHERE name < 'a' AND job_id = 0 ORDER BY name DESC LIMIT 1
+"""
+SET_LAST_DAY = """
+WITH gone AS (
+    DELETE FROM django_jobs_storedfile WHERE name = %(last)s AND job_id = 0
+)
+INSERT INTO django_jobs_storedfile (name, job_id, is_checkpoint, created_at)
+VALUES (%(day)s, 0, false, statement_timestamp())
+ON CONFLICT (name, job_id) DO NOTHING
+"""
+
+
+def _storage() -> Storage:
+    options = conf().storage
+    if options is None:
+        raise ImproperlyConfigured('Stored() needs DJANGO_JOBS["STORAGE"] = {"alias": "default"}')
+    return storages[options.get("alias", "default")]
+
+
+class Stored:
+    """A file as an argument or in a result: bytes, or a binary file. It is saved on the storage of
+    ``DJANGO_JOBS["STORAGE"]`` when the job is enqueued, or the result written. A handler gets one
+    whose content is read on request. ``name`` is that of the file, without folders, and ``size``
+    in bytes; of one that is not saved yet it may be None.
+
+    Raises ``ImproperlyConfigured`` without the setting, and ``TypeError`` for text.
+    """
+
+    def __init__(self, file: bytes | IO[bytes] | File[Any], name: str = "") -> None:
+        _storage()
+        if isinstance(file, str | io.TextIOBase) or not (
+            isinstance(file, bytes) or hasattr(file, "read")
+        ):
+            raise TypeError(f"Stored() takes bytes or a file in binary mode, not {a_kind(file)}")
+        self._file: File[Any] = (
+            ContentFile(file)
+            if isinstance(file, bytes)
+            else file
+            if isinstance(file, File)
+            else File(file)
+        )
+        given = str(name or getattr(file, "name", None) or "file")
+        self.name = re.split(r"[/\\]", given)[-1][-LONGEST_NAME:]
+        self.size: int | None = getattr(self._file, "size", None)
+        self.path = ""
+        """The name of the file on the storage; empty before it is saved."""
+
+    @classmethod
+    def _saved(cls, path: str, name: str, size: int) -> Stored:
+        self = cls.__new__(cls)
+        self.path, self.name, self.size = path, name, size
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Stored {self.name}>"
+
+    def open(self) -> File[Any]:
+        """The file, open for reading in binary mode. Raises what the storage raises."""
+        return _storage().open(self.path) if self.path else self._file.open()
+
+    def read(self) -> bytes:
+        """All of its content. Raises what the storage raises."""
+        with self.open() as file:
+            content: bytes = file.read()
+        return content
+
+    @staticmethod
+    def load(value: Any) -> Any:
+        """JSON of a job, such as ``job.result``, with a :class:`Stored` in the place of each
+        reference to a file. What was stored because of its size is read. Raises
+        :class:`PayloadError` for a reference that leads elsewhere, and what the storage raises."""
+        if is_reference(value):
+            path = _path_of(value)
+            if value.keys() == FILE_KEYS:
+                return Stored._saved(path, str(value["name"]), value["size"])
+            with _storage().open(path) as file:
+                return Stored.load(json.load(file))
+        if isinstance(value, dict):
+            return {key: Stored.load(item) for key, item in value.items()}
+        return [Stored.load(item) for item in value] if isinstance(value, list) else value
+
+
+def loaded(value: Any) -> Any:
+    """:meth:`Stored.load` for an attempt, which is retried if the storage does not answer."""
+    try:
+        return Stored.load(value)
+    except PayloadError:
+        raise
+    except Exception as error:
+        raise Retry(reason=f"a stored file cannot be read: {error!r}") from error
+
+
+def _path_of(reference: dict[str, Any]) -> str:
+    path = reference[STORED]
+    if not (isinstance(path, str) and OURS.fullmatch(path)):
+        raise PayloadError(f"{STORED!r} refers to no file that was stored by django_jobs")
+    return path
+
+
+class Files:
+    """The files that a value refers to: those that were saved for it, and those that were there."""
+
+    def __init__(self) -> None:
+        self.saved: list[str] = []
+        self.shared: list[str] = []
+
+    def put(self, value: Any, name: Path, *, split: bool = False) -> Any:
+        """``value`` with references in the place of files. If it is larger than ``above_bytes``, it
+        is saved as a whole, or ``split``, its largest items are. Raises :class:`NotStorable`, and
+        what the storage raises."""
+        if split:  # no names of arguments make a reference
+            value = {key: self._with_references(item, name, 1) for key, item in value.items()}
+        else:
+            value = self._with_references(value, name, 0)
+        above = (conf().storage or {}).get("above_bytes")
+        if above is None or (size := _size(text := _text(value, name))) <= above:
+            return value
+        if not split:
+            return self._save(ContentFile(text.encode(), "value.json"))
+        texts = {key: _text(item, name) for key, item in value.items() if not is_reference(item)}
+        for key in sorted(texts, key=lambda key: -len(texts[key])):
+            if size <= above or _size(texts[key]) < SMALLEST:
+                break
+            size -= _size(texts[key])
+            value[key] = self._save(ContentFile(texts[key].encode(), f"{key}.json"))
+        return value
+
+    def _with_references(self, value: Any, name: Path, depth: int) -> Any:
+        if isinstance(value, Stored):
+            if not value.path:
+                return {**self._save(value._file, value.name), "name": value.name}
+            self.shared.append(value.path)
+            return {STORED: value.path, "name": value.name, "size": value.size}
+        if depth > MAX_DEPTH:  # refused by who encodes it
+            return value
+        if is_reference(value):
+            self.shared.append(_path_of(value))
+        elif isinstance(value, dict):
+            return {
+                key: self._with_references(item, name, depth + 1) for key, item in value.items()
+            }
+        elif isinstance(value, list | tuple):
+            return [self._with_references(item, name, depth + 1) for item in value]
+        return value
+
+    def _save(self, file: File[Any], name: str = "") -> dict[str, Any]:
+        storage = _storage()
+        safe = get_valid_filename(re.sub(r"^\W+", "_", name or file.name or ""))[-LONGEST_NAME:]
+        path = storage.save(
+            f"{FOLDER}/{datetime.now(UTC):%Y-%m-%d}/{uuid.uuid4().hex}-{safe}", file
+        )
+        self.saved.append(path)
+        if not OURS.fullmatch(path):
+            raise ImproperlyConfigured(f"the storage of DJANGO_JOBS has renamed a file to {path!r}")
+        return {STORED: path, "size": storage.size(path)}
+
+    @property
+    def are_any(self) -> bool:
+        return bool(self.saved or self.shared)
+
+    def discard(self) -> None:
+        """Delete what was saved, because no row refers to it."""
+        for path in self.saved:
+            with suppress(Exception):  # a later sweep finds it
+                _storage().delete(path)
+
+
+def register(files_by_job: Sequence[tuple[int, Files]], *, is_checkpoint: bool = False) -> None:
+    """Note that these jobs refer to these files, in the transaction that writes the jobs or when
+    they are there. Raises :class:`PayloadError` if a shared file was deleted with its job."""
+    shared = {path for _, files in files_by_job for path in files.shared}
+    if shared and (gone := shared - {name for (name,) in fetch(HOLD, {"names": list(shared)})}):
+        raise PayloadError(f"the file {min(gone)} is not there, or was deleted with its job")
+    pairs = {(path, job) for job, files in files_by_job for path in (*files.saved, *files.shared)}
+    if pairs:
+        names, jobs = zip(*sorted(pairs), strict=True)
+        rows = {"names": list(names), "jobs": list(jobs), "is_checkpoint": is_checkpoint}
+        execute(REGISTER, rows)
+
+
+def insert_with_files(
+    name: str, payload: dict[str, Any], write: Callable[[dict[str, Any]], Job]
+) -> Job:
+    """Save the files of a payload of the job type ``name``, and ``write`` the job."""
+    files = Files()
+    try:
+        payload = files.put(payload, "payload", split=True)
+        whole = (
+            transaction.atomic(using=jobs_connection().alias) if files.are_any else nullcontext()
+        )
+        with whole:
+            job = write(payload)
+            if not job.deduplicated:
+                register([(job.pk, files)])
+    except NotStorable as error:
+        files.discard()
+        raise PayloadError(f"{name}: {error}") from None
+    except BaseException:
+        files.discard()
+        raise
+    if job.deduplicated:
+        files.discard()
+    return job
+
+
+class TextWithFiles(str):
+    """The payload of one of many jobs as JSON text, with its files."""
+
+    files: Files
+
+
+def encoded_with_files(
+    name: str, encode: Callable[[dict[str, Any], Path], str], payload: dict[str, Any], path: Path
+) -> TextWithFiles:
+    """Save the files of the payload of one of many jobs, and ``encode`` it."""
+    files = Files()
+    try:
+        text = TextWithFiles(encode(files.put(payload, path, split=True), path))
+    except NotStorable as error:
+        raise PayloadError(f"{name}: {error}") from None
+    text.files = files
+    return text
+
+
+def register_batch(batch: Sequence[Item], ids: Sequence[int]) -> None:
+    """:func:`register` the files of many jobs."""
+    texts = ((id_, item[0]) for id_, item in zip(ids, batch, strict=True))
+    register([(id_, text.files) for id_, text in texts if isinstance(text, TextWithFiles)])
+
+
+def delete_unused(after: int = 0, page: int = 2_000) -> tuple[Page, Exception | None]:
+    """Delete up to 50 files that no job refers to any longer, of those behind the row ``after``.
+    Those that the storage refuses to delete stay, and its last error is returned."""
+    left: list[str] = []
+    problem = None
+    with transaction.atomic(using=jobs_connection().alias):
+        if fetch(ONE_AT_A_TIME, {}) != [(True,)]:
+            return Page(deleted=0, next_after=None), None
+        parameters = {"after": after, "page": page, "files": FILES}
+        ((ids, last, seen),) = fetch(UNUSED, parameters)
+        if ids:
+            fetch(LOCK, {"ids": ids})
+            for (path,) in fetch(UNSHARED, {"ids": ids}):
+                try:
+                    _storage().delete(path)
+                except Exception as error:
+                    left.append(path)
+                    problem = error
+            execute(DELETE, {"ids": ids, "left": left})
+    is_full = bool(ids) and len(ids) == FILES
+    following = ids[-1] if is_full else last if seen == page else None
+    return Page(deleted=len(ids or ()) - len(left), next_after=following), problem
+
+
+def delete_left_behind() -> int:
+    """Delete the files of the next day before yesterday that no row knows: those of transactions
+    that rolled back. Return how many."""
+    last = "".join(name for (name,) in fetch(LAST_DAY, {}))
+    before = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
+    storage = _storage()
+    try:
+        days = sorted(day for day in storage.listdir(FOLDER)[0] if last < day < before)
+    except (FileNotFoundError, NotImplementedError):  # nothing was stored; it cannot list
+        return 0
+    if not days:
+        return 0
+    paths = [f"{FOLDER}/{days[0]}/{name}" for name in storage.listdir(f"{FOLDER}/{days[0]}")[1]]
+    known = {name for (name,) in fetch(KNOWN, {"names": paths})}
+    unknown = [path for path in paths if path not in known and OURS.fullmatch(path)]
+    for path in unknown:
+        storage.delete(path)
+    execute(SET_LAST_DAY, {"last": last, "day": days[0]})
+    return len(unknown)
+
+
+def _text(value: Any, name: Path) -> str:
+    return encode(value, max_bytes=sys.maxsize, name=name)
+
+
+def _size(text: str) -> int:
+    return len(text.encode())

@@ -1,0 +1,224 @@
+"""Files that payloads, results and checkpoints refer to."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.files.base import ContentFile
+from django.db import transaction
+
+from django_jobs import PayloadError, Stored, chain
+from django_jobs.domain.payload import STORED
+from django_jobs.lifecycle import stored_files
+from django_jobs.lifecycle.operations import jobs as job_operations
+from django_jobs.maintenance.history import Partitions
+from django_jobs.maintenance.retention import StoredFiles
+from django_jobs.models import Job, StoredFile
+from django_jobs.testing import run_jobs
+from tests.app.file_jobs import count_bytes, seen
+from tests.factories import analyze, explain, run_sql
+from tests.lifecycle.test_pruning import age
+from tests.maintenance.test_history import make_days
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def folder(settings: Any, tmp_path: Path) -> Path:
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "jobs": {
+            "BACKEND": "django.core.files.storage.FileSystemStorage",
+            "OPTIONS": {"location": str(tmp_path), "base_url": "/files/"},
+        },
+    }
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "STORAGE": {"alias": "jobs"}}
+    seen.clear()
+    return tmp_path
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def sweep() -> int:
+    return StoredFiles().run_once()
+
+
+def limit(settings: Any, above: int) -> None:
+    settings.DJANGO_JOBS = {
+        **settings.DJANGO_JOBS,
+        "STORAGE": {"alias": "jobs", "above_bytes": above},
+    }
+
+
+def test_a_handler_reads_the_file_that_was_enqueued(folder: Path) -> None:
+    enqueued = count_bytes.enqueue(Stored(ContentFile(b"a,b\n", "../my report.csv")))
+    (name,) = files(folder)
+    assert name.startswith(f"django_jobs/{datetime.now(UTC):%Y-%m-%d}/")
+    assert name.endswith("-my_report.csv")
+    reference = {STORED: name, "name": "my report.csv", "size": 4}
+    assert enqueued.payload == Job.objects.get().payload == {"report": reference}
+    assert StoredFile.objects.values_list("name", "job_id").get() == (name, enqueued.pk)
+    run_jobs()
+    assert seen == [("my report.csv", 4, b"a,b\n")]
+    assert Job.objects.get().status == "succeeded"
+
+
+def test_files_of_many_jobs_are_saved_and_registered(folder: Path) -> None:
+    payloads = [{"report": Stored(io.BytesIO(bytes(size)))} for size in range(3)]
+    ids = count_bytes.enqueue_many([*payloads, {"report": None}])
+    assert set(StoredFile.objects.values_list("job_id", flat=True)) == set(ids[:3])
+    run_jobs()
+    assert [(name, len(content)) for name, _, content in seen] == [("file", n) for n in range(3)]
+
+
+def test_of_an_enqueue_that_fails_no_file_is_left(folder: Path) -> None:
+    with pytest.raises(PayloadError, match="a set is not JSON"):
+        count_bytes.enqueue([Stored(b"x"), set()])
+    held = count_bytes.using(idempotency_key="k")
+    kept = held.enqueue(Stored(b"x"))
+    assert held.enqueue(Stored(b"y")) == kept
+    assert files(folder) == [StoredFile.objects.get().name]
+
+
+def test_what_a_rolled_back_transaction_left_is_found_by_its_day(folder: Path) -> None:
+    kept = count_bytes.enqueue(Stored(b"kept"))
+    with transaction.atomic():
+        count_bytes.enqueue(Stored(b"gone"))
+        transaction.set_rollback(True)
+    assert StoredFile.objects.get().job_id == kept.pk
+    assert sweep() == 0
+    assert len(files(folder)) == 2
+    today = folder / "django_jobs" / f"{datetime.now(UTC):%Y-%m-%d}"
+    past = f"{datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
+    today.rename(today.with_name(past))
+    run_sql("UPDATE django_jobs_storedfile SET name = replace(name, %s, %s)", [today.name, past])
+    (today.with_name(past) / "notes.txt").write_text("not ours")
+    assert sweep() == 1
+    left = StoredFile.objects.get(job_id=kept.pk).name
+    assert files(folder) == sorted([left, f"django_jobs/{past}/notes.txt"])
+    assert StoredFile.objects.get(job_id=0).name == past
+    assert sweep() == 0
+
+
+def test_a_file_is_deleted_after_the_last_job_that_refers_to_it(folder: Path) -> None:
+    first = count_bytes.enqueue(Stored(b"shared"))
+    second = count_bytes.enqueue(**first.payload)
+    Job.objects.filter(pk=first.pk).delete()
+    assert sweep() == 1
+    assert len(files(folder)) == 1
+    run_jobs()
+    assert seen == [("file", 6, b"shared")]
+    Job.objects.filter(pk=second.pk).delete()
+    assert sweep() == 1
+    assert files(folder) == []
+    with pytest.raises(PayloadError, match="is not there, or was deleted with its job"):
+        count_bytes.enqueue(**first.payload)
+    assert not Job.objects.exists()
+
+
+def test_a_file_goes_with_the_partition_of_its_job(folder: Path) -> None:
+    enqueued = count_bytes.enqueue(Stored(b"x"))
+    run_jobs()
+    make_days(9)
+    age(9, [enqueued.pk])
+    assert sweep() == 0
+    while Partitions(budget=60).run_once():
+        pass
+    assert not Job.objects.exists()
+    assert sweep() == 1
+    assert files(folder) == []
+
+
+def test_a_replay_finds_its_file(folder: Path) -> None:
+    failing = count_bytes.using(max_attempts=1)
+    enqueued = failing.enqueue(Stored(b"x"), fails=True)
+    run_jobs()
+    assert Job.objects.get().status == "dead"
+    assert sweep() == 0
+    job_operations.replay([enqueued.pk], check=lambda job: None)
+    run_jobs()
+    assert seen == [("file", 1, b"x")] * 2
+    assert StoredFile.objects.get().job_id == enqueued.pk
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "secret.txt", "django_jobs/../secret.txt", 7, "django_jobs/2026-01-01/x"],
+)
+def test_a_reference_that_leads_elsewhere_is_refused(folder: Path, path: Any) -> None:
+    (folder / "secret.txt").write_text("secret")
+    hostile = {STORED: path, "name": "x", "size": 1}
+    with pytest.raises(PayloadError, match="refers to no file that was stored"):
+        count_bytes.enqueue(hostile)
+    job = count_bytes.enqueue(Stored(b"x"))
+    Job.objects.filter(pk=job.pk).update(payload={"report": hostile})
+    run_jobs()
+    assert seen == []
+    assert Job.objects.get().status == "dead"
+
+
+def test_what_has_no_job_of_its_own_takes_no_file() -> None:
+    with pytest.raises(PayloadError, match="a Stored is not JSON; only jobs of enqueue"):
+        chain(count_bytes.step(report=Stored(b"x")))
+    with pytest.raises(TypeError, match="bytes or a file in binary mode, not a StringIO"):
+        Stored(io.StringIO("text"))
+
+
+def test_without_the_setting_there_is_none(settings: Any) -> None:
+    settings.DJANGO_JOBS = {}
+    with pytest.raises(ImproperlyConfigured, match='needs DJANGO_JOBS\\["STORAGE"\\]'):
+        Stored(b"x")
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_the_handler(folder: Path) -> None:
+    count_bytes.enqueue(Stored(b"x"))
+    (folder / files(folder)[0]).unlink()
+    run_jobs()
+    assert Job.objects.get().status == "scheduled"
+
+
+def test_a_file_that_the_storage_does_not_delete_keeps_its_row(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [count_bytes.enqueue(Stored(b"x")) for _ in range(2)]
+    Job.objects.all().delete()
+    path = folder / StoredFile.objects.get(job_id=jobs[0].pk).name
+    path.unlink()
+    path.mkdir()
+    (path / "in the way").touch()
+    sweeper = StoredFiles()
+    with pytest.raises(OSError, match="not empty"):
+        sweeper.run_once()
+    assert StoredFile.objects.get().job_id == jobs[0].pk
+    (path / "in the way").unlink()
+    assert sweeper.run_once() == 1
+    assert not StoredFile.objects.exists()
+
+
+def test_the_statements_read_by_index() -> None:
+    run_sql(
+        "INSERT INTO django_jobs_storedfile (name, job_id, is_checkpoint, created_at)"
+        " SELECT 'django_jobs/' || n, n, false, now() FROM generate_series(1, 20000) AS n"
+    )
+    analyze("django_jobs_storedfile")
+    for statement, parameters in {
+        stored_files.UNUSED: {"after": 0, "page": 100, "files": 50},
+        stored_files.HOLD: {"names": ["a", "b"]},
+        stored_files.KNOWN: {"names": ["a", "b"]},
+        stored_files.LOCK: {"ids": [1, 2]},
+        stored_files.UNSHARED: {"ids": [1, 2]},
+        stored_files.DELETE: {"ids": [1, 2], "left": []},
+        stored_files.LAST_DAY: {},
+    }.items():
+        for node in explain(statement, parameters):
+            assert node["Node Type"] != "Seq Scan" or node["Relation Name"] not in {
+                "django_jobs_storedfile",
+                "django_jobs_job_live",
+            }, statement
