@@ -153,6 +153,11 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES.get(name, 'exceptions')}", __name__), name)
+    try:
+        value = getattr(import_module(f".{_HOMES.get(name, 'exceptions')}", __name__), name)
+    except RuntimeError as error:
+        if "INSTALLED_APPS" not in str(error):
+            raise
+        raise RuntimeError('"django_jobs" is not in INSTALLED_APPS') from None
     globals()[name] = value
     return value

@@ -102,6 +102,15 @@ def test_a_process_that_enqueues_loads_few_modules(
     assert len(loaded) <= most
 
 
+def test_a_project_without_the_app_is_told_so() -> None:
+    code = (
+        "import django; from django.conf import settings;"
+        "settings.configure(INSTALLED_APPS=[]); django.setup(); from django_jobs import job"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stderr.splitlines()[-1] == 'RuntimeError: "django_jobs" is not in INSTALLED_APPS'
+
+
 def test_each_page_that_is_given_by_its_path_is_there() -> None:
     """Its module is imported by the first request alone."""
     admin = Path(django_jobs.__file__).parent / "admin"

@@ -285,6 +285,11 @@ def _chosen(
     Raises ``TypeError`` if they include arguments of the handler. The message shows the ``call``
     that was meant, without values, which may be secret.
     """
+    if callable(job_type) and not isinstance(job_type, JobType):
+        raise TypeError(
+            f"{a_kind(job_type)} is no job type: put @job before it, "
+            f"or pass the name of the job type"
+        )
     registered = registry.get(job_type) if isinstance(job_type, str) else job_type
     arguments = [name for name in options if name not in USING_OPTIONS]
     if arguments and registered.signature.parameters.keys() >= set(arguments):

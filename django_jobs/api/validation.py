@@ -4,7 +4,8 @@ tags, and pairs of which one never acts."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from math import nan
@@ -18,22 +19,15 @@ from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from ..domain.numbers import is_priority, is_whole
 from ..domain.payload import KEY_SEPARATOR, key_problem
 from ..domain.retention import kept_by_status
-from ..exceptions import EnqueueError, UnknownQueue
+from ..domain.tags import MOST_TAGS, combined, tag_problem
+from ..exceptions import Cancelled, EnqueueError, Fate, LeaseLost, TimeLimitExceeded, UnknownQueue
+from ..models.database import DATABASE_ERRORS
 from ..models.queue import A_QUEUE_NAME, Queue, is_queue_name
 from .duplicates import check_duplicates
 from .gating import check_gates
 
 if TYPE_CHECKING:
     from .job_type import JobType
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from ..exceptions import Cancelled, Fate, LeaseLost, TimeLimitExceeded
-from ..models.database import DATABASE_ERRORS
-
-if TYPE_CHECKING:
-    from .job_type import JobType
-from ..domain.tags import MOST_TAGS, combined, tag_problem
 
 
 def tag_names(given: Iterable[str] | str | None, where: str) -> tuple[str, ...]:
@@ -145,6 +139,9 @@ def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise TypeError(f"{handler.__qualname__} is a generator; a job would never run its body")
     signature = inspect.signature(handler)
+    is_method = re.search(r"(?<!<locals>)\.\w+$", handler.__qualname__)
+    if is_method and {"self", "cls"} & signature.parameters.keys():
+        raise TypeError(f"{handler.__qualname__} is a method; a worker has no object to call it on")
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(

@@ -283,7 +283,8 @@ def _check(cron: str, hash_id: str) -> None:
         _expanded(expression, hash_id, strict=True)
         _, walls = _wall_times(expression, BEGINNING, hash_id)
     except ValueError as error:
-        raise BrokenCron(str(error)) from error
+        text = f"{cron!r} never fires: no such month has that day"
+        raise BrokenCron(text if "can never occur" in str(error) else str(error)) from error
     if next(walls, None) is None:
         raise BrokenCron(f"{cron!r} never fires")
 

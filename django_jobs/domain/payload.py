@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Set
+from dataclasses import is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -216,9 +218,19 @@ def _not_json(value: Any) -> str:
         "set": "pass sorted(value)",
         "frozenset": "pass sorted(value)",
         "bytes": "pass base64 text",
+        **dict.fromkeys(
+            ("function", "method", "builtin_function_or_method", "type"), "pass its name"
+        ),
+        "__proxy__": "pass str(value): it is a lazy text",
         "Stored": "only jobs of enqueue() and enqueue_many() have files, results and checkpoints",
     }
     hint = hints.get(kind.__name__)
+    if hint is None and isinstance(value, Enum):
+        hint = "pass value.value"
+    if hint is None and isinstance(value, BaseException):
+        hint = "pass str(value)"
+    if hint is None and is_dataclass(value):
+        hint = "pass dataclasses.asdict(value)"
     if hint is None and hasattr(kind, "_meta"):
         hint = "pass the object's primary key and load it in the handler"
     if hint is None and hasattr(kind, "values_list"):

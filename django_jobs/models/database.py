@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import psycopg
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import (
     DatabaseError,
     DataError,
@@ -265,6 +266,11 @@ class NeedingTables:
             newest = max((path.stem for path in MIGRATIONS.glob("[0-9]*.py")), default=FIRST)
             hint = f'a migration that enqueues needs the dependency ("django_jobs", "{newest}")'
             raise NotMigrated(f"{problem}; {hint}") from error
+        if isinstance(error, SynchronousOnlyOperation):
+            raise SynchronousOnlyOperation(
+                "in a coroutine, await the function with an a before its name, such as aenqueue(), "
+                "or sync_to_async() of the code that calls this"
+            ) from None
 
 
 needing_tables = NeedingTables()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
 from django.http import QueryDict
 from django.utils import timezone
@@ -110,6 +114,26 @@ def test_an_unstorable_value_is_refused_with_its_path_before_any_sql(
 ) -> None:
     with django_assert_num_queries(0), pytest.raises(PayloadError, match=f"^app.add: {path}"):
         ask(add, value)
+
+
+def plain(first: int) -> None: ...
+
+
+@pytest.mark.parametrize("given", [plain, len, User])
+def test_what_is_no_job_type_is_refused_with_what_to_do(given: Any) -> None:
+    for request in (enqueue, enqueue_many):
+        with pytest.raises(TypeError, match=r"is no job type: put @job before it, or pass the n"):
+            request(given, {"first": 1})  # type: ignore[operator]
+
+
+@pytest.mark.django_db
+def test_a_call_in_a_coroutine_names_the_other_one() -> None:
+    async def enqueue_here() -> None:
+        for request in (partial(add.enqueue, 1), partial(enqueue, "app.add", {"first": 1})):
+            with pytest.raises(SynchronousOnlyOperation, match=r"such as aenqueue\(\)"):
+                request()
+
+    asyncio.run(enqueue_here())
 
 
 @pytest.mark.django_db

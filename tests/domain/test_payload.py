@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import json
 import tracemalloc
+from dataclasses import dataclass
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils.translation import gettext_lazy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +21,17 @@ from django_jobs.domain.payload import MAX_DEPTH, NotStorable, encode
 from tests.factories import run_sql
 
 MEBIBYTE = 1_048_576
+
+
+class Color(Enum):
+    RED = 1
+
+
+@dataclass
+class Size:
+    cm: int
+
+
 storable_text = st.text(st.characters(codec="utf-8", exclude_characters="\x00"))
 scalars = (
     st.none()
@@ -109,6 +123,12 @@ def test_multi_byte_characters_count_towards_the_limit() -> None:
         ({"age": dt.timedelta(1)}, "payload.age", "value.total_seconds()"),
         ({"tags": frozenset({1})}, "payload.tags", "sorted(value)"),
         ({"thing": object()}, "payload.thing", "an object is not JSON"),
+        ({"of": encode}, "payload.of", "a function is not JSON; pass its name"),
+        ({"of": len}, "payload.of", "a builtin_function_or_method is not JSON; pass its name"),
+        ({"color": Color.RED}, "payload.color", "a Color is not JSON; pass value.value"),
+        ({"why": OSError("x")}, "payload.why", "an OSError is not JSON; pass str(value)"),
+        ({"size": Size(1)}, "payload.size", "a Size is not JSON; pass dataclasses.asdict(value)"),
+        ({"text": gettext_lazy("on")}, "payload.text", "pass str(value): it is a lazy text"),
         ({"n": 10**5000}, "payload.n", "4,200 digits"),
     ],
 )

@@ -27,7 +27,7 @@ DAY = timedelta(days=1)
         (Rule(), "either a cron expression or"),
         (Rule(cron="* * * * *", every=60.0), "either a cron expression or"),
         (Rule(cron="* * *"), "fields"),
-        (Rule(cron="0 0 30 2 *"), "can never occur"),
+        (Rule(cron="0 0 30 2 *"), "'0 0 30 2 \\*' never fires: no such month has that day"),
         (Rule(every=0.5), "from 1 second to 366 days"),
         (Rule(every=float("nan")), "a number of seconds"),
         (Rule(every=60.0, timezone="Europe/Pari"), "no time zone is called 'Europe/Pari'"),
