@@ -41,7 +41,7 @@ class Conf:
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
     resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tenants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    lease_seconds: float = 30.0
+    lease_seconds: float = 24.0
     heartbeat_seconds: float | None = None
     poll_seconds: float = 1.0
     sweep_seconds: float = 5.0

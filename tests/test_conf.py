@@ -12,7 +12,7 @@ from django_jobs.conf import Conf, conf, raw
 def test_without_the_setting_the_defaults_hold(settings: Settings) -> None:
     settings.DJANGO_JOBS = {}
     assert conf() == Conf()
-    assert conf().lease_seconds == 30
+    assert conf().lease_seconds == 24
     assert conf().queues == {"default": {}}
     assert conf().retention == {
         "succeeded": "7d",

@@ -76,7 +76,7 @@ class Options:
     named_pools: tuple[PoolOptions, ...] = ()
     drain_timeout: float = 25.0
     burst: bool = False
-    lease: float = 30.0
+    lease: float = 24.0
     beat: float = 7.5
     poll: float = 1.0
     max_jobs: int | None = None

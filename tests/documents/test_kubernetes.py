@@ -76,9 +76,9 @@ def test_the_pod_has_the_time_that_a_drain_takes() -> None:
 
 
 def test_a_probe_waits_for_what_the_supervisor_repairs() -> None:
-    """It kills a heartbeat process that hangs for 22.5 s, which are 12 after the first failure."""
+    """It kills a heartbeat process that hangs for 18 s, which are 9 after the first failure."""
     probe = CONTAINER["livenessProbe"]
-    assert probe["periodSeconds"] * (probe["failureThreshold"] - 1) > 22.5 - 11.25
+    assert probe["periodSeconds"] * (probe["failureThreshold"] - 1) > 18 - 9
 
 
 def test_both_autoscalers_scale_the_deployment() -> None:

@@ -153,7 +153,7 @@ def test_a_worker_was_killed_and_its_heartbeats_stop(
 
 
 def test_a_worker_was_lost_between_two_scrapes(before: str) -> None:
-    """Its gap exceeds 20 s for some ten seconds until it is found, and a scrape may miss them."""
+    """Its gap exceeds 16 s for some ten seconds until it is found, and a scrape may miss them."""
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() + interval '1 h'")
     lost = register_worker("web-2", lease=-1)
     run_sql(
