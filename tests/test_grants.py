@@ -24,7 +24,8 @@ from django_jobs.lifecycle import progress, reaping
 from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.operations import bulk, quarantines, workflows
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.workflows.spawning import new_run_id
+from django_jobs.lifecycle.step_insert import NewStep
+from django_jobs.lifecycle.workflows.spawning import add_next, new_run_id
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.maintenance.history import Partitions
 from django_jobs.maintenance.retention import Retention, StoredFiles
@@ -218,6 +219,22 @@ def test_the_role_of_a_worker_may_do_everything_workers_do(settings: Settings) -
         assert run_chunk()
         assert BulkOperation.objects.get().status == "completed"
         assert b"django_jobs_jobs" in render()[1]
+
+
+@pytest.mark.django_db
+def test_a_site_that_calls_at_the_end_needs_what_the_page_says() -> None:
+    calling = (
+        STARTING[0],
+        "UPDATE ON django_jobs_job_live",
+        "USAGE ON SEQUENCE django_jobs_workflowrun_id_seq",
+    )
+    for rights in calling:
+        assert f"`{rights}`" in " ".join(RIGHTS.split())
+    with acting_as("site", ";".join(calling)):
+        call = registry.get("django_jobs.callback")
+        after = NewStep(name="callback", new=call.request(), payload="{}", others=1)
+        add_next(noop.enqueue().pk, "job", after)
+    assert WorkflowRun.objects.get().status == "running"
 
 
 @pytest.mark.django_db
