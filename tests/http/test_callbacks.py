@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from django_jobs import registry
+from django_jobs import current_run, registry
 from django_jobs.domain.callbacks import hosts_problem, secrets_for
 from django_jobs.lifecycle.operations.jobs import replay
 from django_jobs.models import Job, JobStatus, Queue, Run, WorkflowRun
 from django_jobs.testing import run_jobs
-from tests.factories import claim_ready, failure, register_worker, settle_one
+from tests.app.jobs import add
+from tests.factories import claim_ready, declared, failure, register_worker, settle_one
 from tests.http.conftest import URL, JsonClient
 from tests.receivers import Receiver, webhook
 
@@ -145,6 +146,21 @@ def test_jobs_that_are_dead_or_cancelled_call_too(
     assert client.send(f"{cancelled['Location']}cancel/").status_code == 200
     run_jobs(until=LONG, check=True)
     assert [one["data"]["status"] for one in receiver.received] == ["dead", "cancelled"]
+
+
+def test_a_call_comes_after_what_the_job_spawned(
+    client: JsonClient, url: str, settings: Settings
+) -> None:
+    def handler() -> None:
+        run = current_run()
+        assert run is not None
+        run.spawn(add, [{"first": 1}, {"first": 2}])
+
+    with declared(handler, name="app.spawning") as parent:
+        settings.DJANGO_JOBS["HTTP"]["job_types"] = [parent.name]
+        made = client.enqueue(parent.name, callback_url=url).json()
+        ran = [run.job_id for run in run_jobs(check=True)]
+    assert (len(ran), ran[0], ran[-1]) == (4, made["id"], call_of(made["id"]).pk)
 
 
 def test_a_key_keeps_its_one_call(client: JsonClient, receiver: Receiver, url: str) -> None:
