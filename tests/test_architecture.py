@@ -51,13 +51,13 @@ BUDGETS = {
     ".": 1_010,
     "admin": 16_719,
     "api": 4_725,
-    "backend": 1_063,
+    "backend": 1_064,
     "checks": 1_075,
-    "contrib": 4_570,
+    "contrib": 4_572,
     "doctor": 2_648,
     "domain": 5_285,
     "http": 383,
-    "lifecycle": 13_168,
+    "lifecycle": 13_192,
     "logs": 459,
     "maintenance": 1_533,
     "management": 3_764,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_660,
     "why": 1_785,
-    "worker": 11_214,
+    "worker": 11_246,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -14,6 +14,7 @@ from django.dispatch import Signal
 from .. import exceptions
 from ..conf import conf
 from ..domain.states import FINAL, JobState, RunState
+from ..lifecycle.workflows.results import result_in
 from ..models import Job, Run
 from ..worker.context.run_context import RunContext
 from .declared import POSITIONAL, Declared, find
@@ -90,7 +91,7 @@ def result_of(job: Job, declared: Declared, backend: str) -> TaskResult[..., Any
         worker_ids=workers,
     )
     if job.status == JobState.SUCCEEDED:
-        object.__setattr__(result, "_return_value", job.result)
+        object.__setattr__(result, "_return_value", result_in(job))
     return result
 
 

@@ -209,24 +209,24 @@ class Files:
 
     def put(self, value: Any, name: Path, *, split: bool = False) -> Any:
         """``value`` with references in the place of files. If it is larger than ``above_bytes``, it
-        is saved as a whole, or ``split``, its largest items are. Raises :class:`NotStorable`, and
-        what the storage raises."""
-        if split:  # no names of arguments make a reference
-            value = {key: self._with_references(item, name, 1) for key, item in value.items()}
-        else:
-            value = self._with_references(value, name, 0)
+        is saved as a whole, or ``split``, its largest items are; none that has files, because the
+        copy of a reference does not know them. Raises :class:`NotStorable`, and what the storage
+        raises."""
         above = (conf().storage or {}).get("above_bytes")
-        if above is None or (size := _size(text := _text(value, name))) <= above:
-            return value
-        if not split:
-            return self._save(ContentFile(text.encode(), "value.json"))
-        texts = {key: _text(item, name) for key, item in value.items() if not is_reference(item)}
+        parts = dict(value) if split else {"value": value}
+        texts: dict[str, bytes] = {}
+        for key, part in parts.items():
+            before = len(self.saved) + len(self.shared)
+            parts[key] = self._with_references(part, name, 1)
+            if above is not None and before == len(self.saved) + len(self.shared):
+                texts[key] = encode(part, max_bytes=sys.maxsize, name=name).encode()
+        size = sum(map(len, texts.values()))
         for key in sorted(texts, key=lambda key: -len(texts[key])):
-            if size <= above or _size(texts[key]) < SMALLEST:
+            if above is None or size <= above or len(texts[key]) < SMALLEST:
                 break
-            size -= _size(texts[key])
-            value[key] = self._save(ContentFile(texts[key].encode(), f"{key}.json"))
-        return value
+            size -= len(texts[key])
+            parts[key] = self._save(ContentFile(texts[key], f"{key}.json"))
+        return parts if split else parts["value"]
 
     def _with_references(self, value: Any, name: Path, depth: int) -> Any:
         if isinstance(value, Stored):
@@ -306,6 +306,21 @@ def insert_with_files(
     return job
 
 
+def encoded_of(
+    job_id: int, value: Any, *, max_bytes: int, name: str, is_checkpoint: bool = False
+) -> str:
+    """The result or a checkpoint of a job that runs as JSON text, after its files were saved.
+    Raises :class:`NotStorable`, and what the storage raises."""
+    files = Files()
+    try:
+        text = encode(files.put(value, name), max_bytes=max_bytes, name=name)
+        register([(job_id, files)], is_checkpoint=is_checkpoint)
+    except BaseException:
+        files.discard()
+        raise
+    return text
+
+
 class TextWithFiles(str):
     """The payload of one of many jobs as JSON text, with its files."""
 
@@ -374,11 +389,3 @@ def delete_left_behind() -> int:
         storage.delete(path)
     execute(SET_LAST_DAY, {"last": last, "day": days[0]})
     return len(unknown)
-
-
-def _text(value: Any, name: Path) -> str:
-    return encode(value, max_bytes=sys.maxsize, name=name)
-
-
-def _size(text: str) -> int:
-    return len(text.encode())

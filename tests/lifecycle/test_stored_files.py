@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,17 +14,20 @@ from django.core.files.base import ContentFile
 from django.db import transaction
 
 from django_jobs import PayloadError, Stored, chain
+from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.payload import STORED
 from django_jobs.lifecycle import stored_files
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.maintenance.history import Partitions
 from django_jobs.maintenance.retention import StoredFiles
-from django_jobs.models import Job, StoredFile
+from django_jobs.models import Job, Progress, StoredFile
 from django_jobs.testing import run_jobs
-from tests.app.file_jobs import count_bytes, seen
-from tests.factories import analyze, explain, run_sql
+from django_jobs.worker.execution import handler_call
+from tests.app.file_jobs import count_bytes, read_loud, remember, seen, shout, shout_async
+from tests.factories import analyze, enqueue_and_claim, explain, run_sql
 from tests.lifecycle.test_pruning import age
 from tests.maintenance.test_history import make_days
+from tests.worker.attempts import Desk
 
 pytestmark = pytest.mark.django_db
 
@@ -50,7 +54,7 @@ def sweep() -> int:
     return StoredFiles().run_once()
 
 
-def limit(settings: Any, above: int) -> None:
+def limit(settings: Any, above: int | None) -> None:
     settings.DJANGO_JOBS = {
         **settings.DJANGO_JOBS,
         "STORAGE": {"alias": "jobs", "above_bytes": above},
@@ -200,6 +204,110 @@ def test_a_file_that_the_storage_does_not_delete_keeps_its_row(
     (path / "in the way").unlink()
     assert sweeper.run_once() == 1
     assert not StoredFile.objects.exists()
+
+
+def test_a_result_has_files(folder: Path) -> None:
+    made = shout.enqueue(Stored(b"hello", "hello.txt"))
+    run_jobs()
+    result = Job.objects.get().result
+    assert set(result["loud"]) == {STORED, "name", "size"}
+    assert result["given"] == made.payload["text"]
+    loaded = Stored.load(result)
+    assert (loaded["loud"].read(), loaded["given"].read()) == (b"HELLO", b"hello")
+    assert set(StoredFile.objects.values_list("job_id", flat=True)) == {made.pk}
+    Job.objects.all().delete()
+    assert sweep() == 2
+    assert files(folder) == []
+
+
+def test_an_async_handler_returns_a_file() -> None:
+    shout_async.enqueue("hello")
+    run_jobs()
+    (loud,) = Stored.load(Job.objects.get().result)
+    assert loud.read() == b"HELLO"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_step_takes_the_files_of_another_ones_result(settings: Any, times: int) -> None:
+    limit(settings, 1000)
+    loud = shout.step(text="hello" * 1000, times=times)
+    chain(loud, read_loud.step().taking(given="shout")).start()
+    run_jobs()
+    assert Job.objects.get(job_type="app.read_loud").result == f"{5000 * times} HELLO"
+
+
+def test_files_of_an_async_handler_are_read_and_saved_off_the_loop() -> None:
+    work_in_threads: list[Any] = []
+
+    async def in_thread(work: Any) -> Any:
+        work_in_threads.append(work)
+        return work()
+
+    async def await_async(coroutine: Any, timeout: float | None) -> Any:
+        return await coroutine
+
+    attempt = Desk().begin(enqueue_and_claim(shout_async, Stored(b"hello")))
+    attempt.in_thread, attempt.await_async = in_thread, await_async
+    outcome = asyncio.run(handler_call.acall(attempt))
+    assert isinstance(outcome, Succeeded)
+    assert outcome.result == '"HELLO"'
+    assert len(work_in_threads) == 2
+
+
+def test_a_result_whose_file_cannot_be_saved_is_a_note(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    (folder / "django_jobs").write_text("in the way")
+    shout.enqueue("hello")
+    run_jobs()
+    ended = Job.objects.get()
+    assert ended.status == "succeeded"
+    assert "not_stored" in ended.result
+
+
+def test_large_arguments_and_results_are_files_by_themselves(settings: Any, folder: Path) -> None:
+    limit(settings, 2000)
+    text = "é" * 2_000_000  # more than MAX_PAYLOAD_BYTES
+    large = shout.enqueue(text, times=2)
+    (small, other) = shout.enqueue_many([{"text": "x" * 1500}, {"text": "x" * 3000}])
+    payloads = dict(Job.objects.values_list("pk", "payload"))
+    assert payloads[large.pk]["text"].keys() == {STORED, "size"}
+    assert payloads[large.pk]["times"] == 2
+    assert payloads[small] == {"text": "x" * 1500}
+    assert payloads[other]["text"]["size"] == 3002
+    run_jobs()
+    results = dict(Job.objects.values_list("pk", "result"))
+    assert Stored.load(results[large.pk]) == text.upper() * 2
+    assert Stored.load(results[other]["loud"]).read() == b"X" * 3000
+    assert results[other]["given"] == "x" * 3000  # an item beside a file stays
+
+
+def test_with_the_setting_a_plain_job_takes_no_further_statement(
+    settings: Any, django_assert_num_queries: Any
+) -> None:
+    limit(settings, 2000)
+    shout.enqueue("x")
+    with django_assert_num_queries(1):
+        shout.enqueue("x")
+
+
+@pytest.mark.parametrize("rows, result", [(0, "part"), (1000, 2000)])
+def test_a_checkpoint_has_files_or_is_one(
+    settings: Any, folder: Path, rows: int, result: Any
+) -> None:
+    limit(settings, 500)
+    made = remember.enqueue(rows)
+    for _ in range(3):
+        run_jobs()
+        run_sql("UPDATE django_jobs_job_live SET available_at = now() - interval '1 second'")
+    assert Job.objects.get().result == result
+    assert len(files(folder)) == 2
+    assert sweep() == 0
+    run_sql("UPDATE django_jobs_storedfile SET created_at = now() - interval '2 days'")
+    assert sweep() == 1
+    last = Progress.objects.get().checkpoint
+    assert files(folder) == [last[STORED] if rows else last["file"][STORED]]
+    assert set(StoredFile.objects.values_list("job_id", flat=True)) == {made.pk}
 
 
 def test_the_statements_read_by_index() -> None:

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from ...conf import conf
 from ...domain.outcomes import why_not_stored
+from ...domain.payload import STORED
 from ...domain.states import FINAL, JobState
 from ...exceptions import ResultNotStored
+from ...models import Job
 from ...models.database import fetch
 from ..claiming import BYTES
 from ..job_columns import ClaimedJob
@@ -188,5 +190,20 @@ def _stored(step: str, result: str | None, reason: str) -> Any:
     return decoded(result)
 
 
+def result_in(job: Job) -> Any:
+    """The result of a job, with the files that it refers to. Raises what the storage raises."""
+    if conf().storage is None:
+        return job.result
+    from ..stored_files import Stored
+
+    return Stored.load(job.result)
+
+
 def decoded(result: str | None) -> Any:
-    return None if result is None else json.loads(result)
+    """The value of this JSON text, with the files that it refers to."""
+    value = None if result is None else json.loads(result)
+    if result is not None and STORED in result and conf().storage is not None:
+        from ..stored_files import loaded
+
+        return loaded(value)
+    return value

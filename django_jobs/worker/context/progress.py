@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from ...lifecycle.claiming import lease_lost
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.progress import ProgressReport, report, take_over
 from ...lifecycle.settling import Settled
+from ...lifecycle.workflows.results import decoded
 from ...models.database import jobs_connection
 from ..connections import retry_while_disconnected
 from ..events import emit_throttled
@@ -138,7 +138,7 @@ class Reporter:
                 if in_transaction(connection):
                     self._hold(attempt, connection)
                 reports.has_row, text = take_over(job)
-            reports.saved = (None if text is None else json.loads(text),)
+            reports.saved = (decoded(text),)
         return reports.saved[0]
 
     def confirm(self, attempt: Attempt) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...conf import conf
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Succeeded
 from ...domain.payload import encode
+from ...models.database import jobs_connection
+from ..connections import retry_while_disconnected
 from ..events import emit
+from .progress import PATIENCE, in_transaction
 
 JSON_TYPES = frozenset({dict, list, tuple, str, int, float, bool})
 
@@ -62,10 +68,10 @@ _unstored: set[str] = set()
 """The job types whose unstorable result was logged."""
 
 
-def encode_result(result: Any, job_type: str) -> Succeeded:
+def encode_result(result: Any, job_type: str, job_id: int) -> Succeeded:
     """The outcome of a handler that returned ``result``. One that cannot be stored is replaced by a
     note, as by :func:`encode_answer`, and logged once per job type."""
-    text, problem = _encoded(result, "result")
+    text, problem = _encoded(result, "result", job_id)
     if problem and job_type not in _unstored:
         _unstored.add(job_type)
         emit("result_not_stored", logging.WARNING, job_type=job_type, reason=problem)
@@ -83,9 +89,25 @@ def note_of(error: Exception) -> str:
     return json.dumps({"not_stored": ErrorReport.of(error).message})
 
 
-def _encoded(value: Any, name: str) -> tuple[str, str]:
-    """The JSON text, and the reason if it is a note."""
+def _encoded(value: Any, name: str, job_id: int | None = None) -> tuple[str, str]:
+    """The JSON text, and the reason if it is a note. With a ``job_id`` it may have files."""
+    most = conf().max_result_bytes
     try:
-        return encode(value, max_bytes=conf().max_result_bytes, name=name), ""
+        if job_id is not None and conf().storage is not None:
+            from ...lifecycle.stored_files import encoded_of
+
+            save = partial(encoded_of, job_id, value, max_bytes=most, name=name)
+            return _unless_disconnected(save), ""
+        return encode(value, max_bytes=most, name=name), ""
     except Exception as error:  # a dict subclass of the handler may raise anything
         return note_of(error), ErrorReport.of(error).message
+
+
+def _unless_disconnected(save: Callable[[], str]) -> str:
+    """Call ``save``, outside of transactions again and again while the database is away."""
+    until = time.monotonic() + PATIENCE
+    may_repeat = not in_transaction(jobs_connection())
+    text = may_repeat and retry_while_disconnected(
+        save, what="result", give_up=lambda: time.monotonic() >= until
+    )
+    return text or save()

@@ -356,8 +356,16 @@ class RunContext:
         self._attempt.on_progress()
 
     def _keep(self, data: Any, *, at_once: bool = False) -> None:
+        most = conf().max_payload_bytes
         try:
-            text = encode(data, max_bytes=conf().max_payload_bytes, name="checkpoint")
+            if conf().storage is None:
+                text = encode(data, max_bytes=most, name="checkpoint")
+            else:
+                from ...lifecycle.stored_files import encoded_of
+
+                text = encoded_of(
+                    self.job_id, data, max_bytes=most, name="checkpoint", is_checkpoint=True
+                )
         except NotStorable as error:
             raise PayloadError(f"{self.job_type}: {error}") from None
         self._note_progress()

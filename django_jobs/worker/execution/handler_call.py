@@ -221,6 +221,8 @@ async def _await_handler(
         result = await attempt.await_async(coroutine, attempt.job.timeout)
     finally:
         attempt.end_handler()
+    if conf().storage is not None:  # it may be saved, which would block the event loop
+        return await attempt.in_thread(partial(_success, attempt.job, result))
     return _success(attempt.job, result)
 
 
@@ -356,7 +358,7 @@ def _success(job: ClaimedJob, result: Any) -> Succeeded:
     if result is None:
         return NO_RESULT
     check_that_it_ran(result)
-    return encode_result(result, job.job_type)
+    return encode_result(result, job.job_type, job.id)
 
 
 def _refused(kind: str, message: str) -> Failed:

@@ -17,6 +17,7 @@ from ....domain.states import FINAL, JobState
 from ....domain.workflows import Skipped
 from ....exceptions import JobsError, ResultNotStored
 from ....lifecycle.progress import add_to_checkpoint
+from ....lifecycle.workflows.results import result_in
 from ....models import Job
 from ....models.database import jobs_connection
 from ....worker.context.run_context import RunContext, current_run
@@ -92,7 +93,7 @@ class RowsBackend(BaseBackend):  # type: ignore[misc]  # Celery has no types
             meta = dict(self.meta_from_decoded(meta))
         elif job.status == JobState.SUCCEEDED:
             why = why_not_stored(job.result, job.reason)
-            meta["result"] = ResultNotStored(why) if why else revived(job.result)
+            meta["result"] = ResultNotStored(why) if why else revived(result_in(job))
         elif status == states.REVOKED:
             meta["result"] = TaskRevokedError(why_revoked(job))
         elif status in states.EXCEPTION_STATES:

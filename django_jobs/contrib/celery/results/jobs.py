@@ -16,6 +16,7 @@ from .... import registry
 from ....api.shortcuts import cancel
 from ....conf import conf
 from ....domain.states import LIVE, JobState, RunState
+from ....lifecycle.workflows.results import result_in
 from ....models import Dependency, Job, Queue, Run
 from ....models.database import jobs_connection
 from ..messages.arguments import arguments_of, revived
@@ -124,7 +125,7 @@ def extended(job: Job, status: str) -> dict[str, Any]:
         if "upstream" in own and ARGUMENTS not in kept_of(job):
             before = Dependency.objects.using(conf().database).filter(child=job.pk)
             parents = Job.objects.using(conf().database).filter(pk__in=before.values("parent"))
-            results = [revived(one.result) for one in parents.order_by("pk")]
+            results = [revived(result_in(one)) for one in parents.order_by("pk")]
             args[0] = results if own["upstream"] == ALL else results[0]
     return {
         "name": job.job_type,
