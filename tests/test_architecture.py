@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 1_010,
-    "admin": 16_719,
+    "admin": 16_823,
     "api": 4_725,
     "backend": 1_064,
     "checks": 1_075,
@@ -57,16 +57,16 @@ BUDGETS = {
     "doctor": 2_648,
     "domain": 5_285,
     "http": 383,
-    "lifecycle": 13_192,
+    "lifecycle": 13_189,
     "logs": 459,
-    "maintenance": 1_533,
+    "maintenance": 1_540,
     "management": 3_764,
     "metrics": 3_546,
     "models": 3_585,
     "templatetags": 33,
     "testing": 1_660,
     "why": 1_785,
-    "worker": 11_246,
+    "worker": 11_249,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

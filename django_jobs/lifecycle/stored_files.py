@@ -11,8 +11,8 @@ import json
 import re
 import sys
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 
@@ -135,13 +135,8 @@ class Stored:
             isinstance(file, bytes) or hasattr(file, "read")
         ):
             raise TypeError(f"Stored() takes bytes or a file in binary mode, not {a_kind(file)}")
-        self._file: File[Any] = (
-            ContentFile(file)
-            if isinstance(file, bytes)
-            else file
-            if isinstance(file, File)
-            else File(file)
-        )
+        content = ContentFile(file) if isinstance(file, bytes) else file
+        self._file: File[Any] = content if isinstance(content, File) else File(content)
         given = str(name or getattr(file, "name", None) or "file")
         self.name = re.split(r"[/\\]", given)[-1][-LONGEST_NAME:]
         self.size: int | None = getattr(self._file, "size", None)
@@ -177,7 +172,7 @@ class Stored:
             if value.keys() == FILE_KEYS:
                 return Stored._saved(path, str(value["name"]), value["size"])
             with _storage().open(path) as file:
-                return Stored.load(json.load(file))
+                return json.load(file)  # no file has references
         if isinstance(value, dict):
             return {key: Stored.load(item) for key, item in value.items()}
         return [Stored.load(item) for item in value] if isinstance(value, list) else value
@@ -219,7 +214,8 @@ class Files:
             before = len(self.saved) + len(self.shared)
             parts[key] = self._with_references(part, name, 1)
             if above is not None and before == len(self.saved) + len(self.shared):
-                texts[key] = encode(part, max_bytes=sys.maxsize, name=name).encode()
+                where = (name, ".{}", key) if split else name
+                texts[key] = encode(part, max_bytes=sys.maxsize, name=where).encode()
         size = sum(map(len, texts.values()))
         for key in sorted(texts, key=lambda key: -len(texts[key])):
             if above is None or size <= above or len(texts[key]) < SMALLEST:
@@ -257,10 +253,6 @@ class Files:
             raise ImproperlyConfigured(f"the storage of DJANGO_JOBS has renamed a file to {path!r}")
         return {STORED: path, "size": storage.size(path)}
 
-    @property
-    def are_any(self) -> bool:
-        return bool(self.saved or self.shared)
-
     def discard(self) -> None:
         """Delete what was saved, because no row refers to it."""
         for path in self.saved:
@@ -281,28 +273,34 @@ def register(files_by_job: Sequence[tuple[int, Files]], *, is_checkpoint: bool =
         execute(REGISTER, rows)
 
 
-def insert_with_files(
-    name: str, payload: dict[str, Any], write: Callable[[dict[str, Any]], Job]
-) -> Job:
-    """Save the files of a payload of the job type ``name``, and ``write`` the job."""
-    files = Files()
+@contextmanager
+def _or_discard(files: Files, job_type: str = "") -> Iterator[None]:
+    """Delete the files if the block raises. Not if a commit does, which may have succeeded. With a
+    ``job_type``, what cannot be stored is a :class:`PayloadError`."""
     try:
-        payload = files.put(payload, "payload", split=True)
-        whole = (
-            transaction.atomic(using=jobs_connection().alias) if files.are_any else nullcontext()
-        )
-        with whole:
-            job = write(payload)
-            if not job.deduplicated:
-                register([(job.pk, files)])
-    except NotStorable as error:
+        yield
+    except BaseException as error:
         files.discard()
-        raise PayloadError(f"{name}: {error}") from None
-    except BaseException:
-        files.discard()
+        if job_type and isinstance(error, NotStorable):
+            raise PayloadError(f"{job_type}: {error}") from None
         raise
-    if job.deduplicated:
-        files.discard()
+
+
+def insert_with_files(
+    job_type: str, payload: dict[str, Any], write: Callable[[dict[str, Any]], Job]
+) -> Job:
+    """Save the files of a payload, and ``write`` the job."""
+    files = Files()
+    with _or_discard(files, job_type):
+        payload = files.put(payload, "payload", split=True)
+    if not (files.saved or files.shared):
+        return write(payload)
+    with transaction.atomic(using=jobs_connection().alias), _or_discard(files):
+        job = write(payload)
+        if job.deduplicated:
+            files.discard()
+        else:
+            register([(job.pk, files)])
     return job
 
 
@@ -312,12 +310,9 @@ def encoded_of(
     """The result or a checkpoint of a job that runs as JSON text, after its files were saved.
     Raises :class:`NotStorable`, and what the storage raises."""
     files = Files()
-    try:
+    with _or_discard(files):
         text = encode(files.put(value, name), max_bytes=max_bytes, name=name)
         register([(job_id, files)], is_checkpoint=is_checkpoint)
-    except BaseException:
-        files.discard()
-        raise
     return text
 
 
@@ -328,14 +323,15 @@ class TextWithFiles(str):
 
 
 def encoded_with_files(
-    name: str, encode: Callable[[dict[str, Any], Path], str], payload: dict[str, Any], path: Path
+    job_type: str,
+    encode: Callable[[dict[str, Any], Path], str],
+    payload: dict[str, Any],
+    path: Path,
 ) -> TextWithFiles:
     """Save the files of the payload of one of many jobs, and ``encode`` it."""
     files = Files()
-    try:
+    with _or_discard(files, job_type):
         text = TextWithFiles(encode(files.put(payload, path, split=True), path))
-    except NotStorable as error:
-        raise PayloadError(f"{name}: {error}") from None
     text.files = files
     return text
 
@@ -371,21 +367,22 @@ def delete_unused(after: int = 0, page: int = 2_000) -> tuple[Page, Exception | 
 
 
 def delete_left_behind() -> int:
-    """Delete the files of the next day before yesterday that no row knows: those of transactions
-    that rolled back. Return how many."""
+    """Delete the files of a day up to the one before yesterday that no row knows: those of
+    transactions that rolled back. Return how many. Each day is listed once, by one worker."""
     last = "".join(name for (name,) in fetch(LAST_DAY, {}))
-    before = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
+    newest = f"{datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
+    if last >= newest:
+        return 0
     storage = _storage()
-    try:
-        days = sorted(day for day in storage.listdir(FOLDER)[0] if last < day < before)
-    except (FileNotFoundError, NotImplementedError):  # nothing was stored; it cannot list
-        return 0
-    if not days:
-        return 0
-    paths = [f"{FOLDER}/{days[0]}/{name}" for name in storage.listdir(f"{FOLDER}/{days[0]}")[1]]
+    days: list[str] = []
+    with suppress(FileNotFoundError, NotImplementedError):  # nothing is stored; it cannot list
+        days = [day for day in storage.listdir(FOLDER)[0] if last < day <= newest]
+    day = min(days, default=newest)
+    found = storage.listdir(f"{FOLDER}/{day}")[1] if days else []
+    paths = [path for name in found if OURS.fullmatch(path := f"{FOLDER}/{day}/{name}")]
     known = {name for (name,) in fetch(KNOWN, {"names": paths})}
-    unknown = [path for path in paths if path not in known and OURS.fullmatch(path)]
+    unknown = [path for path in paths if path not in known]
     for path in unknown:
         storage.delete(path)
-    execute(SET_LAST_DAY, {"last": last, "day": days[0]})
+    execute(SET_LAST_DAY, {"last": last, "day": day})
     return len(unknown)

@@ -159,15 +159,22 @@ class StoredFiles:
         self._after = 0
 
     def run_once(self) -> int:
-        """Delete up to 50 of them, and at the end of a pass those that a transaction which rolled
-        back has left behind; return how many. Raises the last error of the storage."""
+        """Delete some until the budget is spent, and at the end of a pass those that a transaction
+        which rolled back has left behind; return how many. Raises an error of the storage."""
         from ..lifecycle.stored_files import delete_left_behind, delete_unused
 
-        page, problem = delete_unused(self._after)
-        self._after = page.next_after or 0
-        if problem is not None:
-            raise problem
-        return page.deleted if page.next_after else page.deleted + delete_left_behind()
+        deadline = time.monotonic() + BUDGET_SECONDS
+        deleted = 0
+        while True:
+            page, problem = delete_unused(self._after)
+            self._after = page.next_after or 0
+            deleted += page.deleted
+            if problem is not None:
+                raise problem
+            if not self._after:
+                return deleted + delete_left_behind()
+            if time.monotonic() >= deadline:
+                return deleted
 
 
 def _prune_jobs(rules: Rules, table: str, after: int, page: int) -> Page:

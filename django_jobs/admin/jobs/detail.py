@@ -196,10 +196,16 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
                 for name, title in self.titles.items()
                 if name == "payload" or columns[name][0] not in EMPTY
             ],
+            "files": self._file_links(obj) if seen and conf().storage is not None else (),
             "progress": progress_of(obj, seen),
             "edits": past_edits(columns["headers"][0], columns["payload"][0], seen, coding),
             "inspection": inspection_of(obj) if may_inspect else None,
         }
+
+    def _file_links(self, job: Any) -> list[tuple[str, str]]:
+        from .files import file_links
+
+        return file_links(self, job)
 
     @admin.display(description=_("status"))
     def state(self, job: Any) -> str:

@@ -18,7 +18,7 @@ from ...models import Job, JobStatus
 from ..base.formatting import ago, moment_column
 from ..base.history_list import HistoryAdmin, Part, PartitionFilter
 from ..base.model_admin import allowed_by
-from ..base.search import HISTORY, OUTSIDE_HISTORY, Search, search_jobs
+from ..base.search import HISTORY, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, search_jobs
 from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import (
     CreatedSinceFilter,
@@ -126,6 +126,15 @@ class JobAdmin(HistoryAdmin, JobPage):
         return [
             console_path(
                 self, "<int:job_id>/reveal/", "jobs.reveal.reveal_view", reveal, may_reveal
+            ),
+            console_path(
+                self,
+                "<int:job_id>/file/",
+                "jobs.files.file_view",
+                "django_jobs_job_file",
+                lambda request: (
+                    self.has_view_permission(request) and request.user.has_perm(SEE_PAYLOADS)
+                ),
             ),
             console_path(
                 self,

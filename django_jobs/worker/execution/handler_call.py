@@ -222,7 +222,9 @@ async def _await_handler(
     finally:
         attempt.end_handler()
     if conf().storage is not None:  # it may be saved, which would block the event loop
-        return await attempt.in_thread(partial(_success, attempt.job, result))
+        assert attempt.in_thread is not None
+        outcome: Outcome = await attempt.in_thread(partial(_success, attempt.job, result))
+        return outcome
     return _success(attempt.job, result)
 
 

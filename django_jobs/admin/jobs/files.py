@@ -1,0 +1,89 @@
+"""The files of ``DJANGO_JOBS["STORAGE"]`` that the page of a job shows, and their download."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.template.defaultfilters import filesizeformat
+from django.urls import reverse
+
+from ...conf import conf
+from ...domain.payload import STORED, is_reference
+from ...exceptions import PayloadError
+from ...lifecycle.stored_files import Stored
+from ...models import Progress
+from ..base.actions import ModelAdmin
+from ..base.json_display import LARGEST, masked, texts
+
+HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
+"""Another user may have written the file."""
+
+
+def files_of(job: Any) -> dict[str, dict[str, Any]]:
+    """The references in the payload, the result and the checkpoint of a job, by the names of their
+    files, without those that are masked."""
+    columns = texts(job, ("payload", "result"))
+    progress = Progress(pk=job.pk)
+    progress._state.db = job._state.db
+    columns |= texts(progress, ("checkpoint",))
+    found: dict[str, dict[str, Any]] = {}
+    for text, _ in columns.values():
+        if text is not None and STORED in text:
+            with suppress(ValueError, RecursionError):  # what the page cannot show has none
+                for reference in _references(masked(json.loads(text))):
+                    found[str(reference[STORED])] = reference
+    return found
+
+
+def _references(value: Any) -> Iterator[dict[str, Any]]:
+    if is_reference(value):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _references(item)
+
+
+def file_links(page: ModelAdmin, job: Any) -> list[tuple[str, str]]:
+    """A text and an address for each of the files."""
+    name = "admin:django_jobs_job_file"
+    url = reverse(name, args=[job.pk], current_app=page.admin_site.name)
+    return [
+        (
+            f"{_shown_name(path, reference)} ({filesizeformat(reference['size'])})",
+            f"{url}?{urlencode({'name': path})}",
+        )
+        for path, reference in files_of(job).items()
+    ]
+
+
+def _shown_name(path: str, reference: dict[str, Any]) -> str:
+    """That of the file, or of one of JSON what follows the unique part of its name."""
+    return str(reference.get("name") or path.rpartition("/")[2].partition("-")[2])
+
+
+def file_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponseBase:
+    """Send a file as an attachment. JSON that is there because of its size is masked."""
+    job = page.get_queryset(request).filter(pk=job_id).first() if job_id < 2**63 else None
+    path = request.GET.get("name", "")
+    reference = files_of(job).get(path) if job is not None else None
+    if reference is None or conf().storage is None:
+        raise Http404
+    name = _shown_name(path, reference)
+    try:
+        file = Stored.load({**reference, "name": name}).open()
+    except (PayloadError, FileNotFoundError) as error:
+        raise Http404 from error
+    if "name" in reference:
+        return FileResponse(file, as_attachment=True, filename=name, headers=HEADERS)
+    with file:
+        content = file.read(LARGEST + 1)
+    value = masked(json.loads(content)) if len(content) <= LARGEST else "too large to be masked"
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    attachment = {"Content-Disposition": 'attachment; filename="value.json"'}
+    return HttpResponse(text, content_type="application/json", headers=HEADERS | attachment)
