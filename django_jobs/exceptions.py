@@ -33,6 +33,7 @@ from .domain.durations import Duration, as_seconds
 from .domain.errors import cut, text_of
 from .domain.numbers import is_priority, is_whole
 from .domain.payload import a_kind
+from .domain.workflows import Skipped
 
 
 class JobsError(Exception):
@@ -211,6 +212,8 @@ class Skip(Cancel):
     """Make the job cancelled because it is not needed; its reason begins with ``skipped:``. A step
     of a workflow is skipped so: its run can still succeed, and what needs its success is skipped
     too."""
+
+    skipped = Skipped.UNNEEDED
 
     def __init__(self, reason: Any = "") -> None:
         super().__init__(f"skipped: {_text_of(reason) or 'not needed'}")

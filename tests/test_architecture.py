@@ -48,16 +48,16 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 1_010,
+    ".": 1_013,
     "admin": 16_823,
-    "api": 4_725,
+    "api": 4_843,
     "backend": 1_064,
     "checks": 1_075,
     "contrib": 4_572,
     "doctor": 2_648,
-    "domain": 5_285,
+    "domain": 5_290,
     "http": 383,
-    "lifecycle": 13_189,
+    "lifecycle": 13_205,
     "logs": 459,
     "maintenance": 1_540,
     "management": 3_764,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_660,
     "why": 1_785,
-    "worker": 11_249,
+    "worker": 11_274,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

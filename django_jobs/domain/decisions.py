@@ -117,7 +117,7 @@ def decide(
             return _after_snooze(facts, outcome, now)
         case Cancelled(reason=reason, skipped=skipped):
             ended = _ended(facts, JobState.CANCELLED, RunState.CANCELLED, reason or "cancelled")
-            return replace(ended, skipped=Skipped.UNNEEDED) if skipped else ended
+            return replace(ended, skipped=skipped)
         case Released(reason=reason, began=began):
             if facts.cancel_requested:
                 return _ended(facts, JobState.CANCELLED, RunState.RELEASED, "cancelled")

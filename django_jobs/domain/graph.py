@@ -16,6 +16,8 @@ T = TypeVar("T", bound=Hashable)
 
 WAIT, SLEEP = "django_jobs.wait", "django_jobs.sleep"
 """The job types of steps that wait."""
+END = "django_jobs.end"
+"""The job type of the step that ends a workflow within another one."""
 
 CALLBACK = "django_jobs.callback"
 """The job type of a call at the end of a job, and the header of that job with the address."""
@@ -25,11 +27,13 @@ Document = dict[str, Any]
 
 
 class StepKind(StrEnum):
-    """What a step does: runs a handler, waits for a signal, or lets time pass."""
+    """What a step does: runs a handler, waits for a signal, lets time pass, or ends a workflow
+    whose steps are those before it."""
 
     JOB = "job"
     WAIT = "wait"
     SLEEP = "sleep"
+    WORKFLOW = "workflow"
 
 
 class Circle(ValueError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import ErrorReport
+from .workflows import Skipped
 
 NOT_STORED = "its result was not stored: "
 """The reason of a job that succeeded begins with this if its result is a note. No result can be
@@ -86,11 +87,11 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """The handler cancelled its job, or an operator did. ``skipped``: the handler found that it is
-    not needed."""
+    """The handler cancelled its job, or an operator did. ``skipped`` is why it counts as
+    skipped, if its handler skipped it."""
 
     reason: str = ""
-    skipped: bool = False
+    skipped: Skipped | None = None
 
 
 FORCED = Cancelled(reason="stopped by force")

@@ -544,15 +544,10 @@ enqueue("shop.refunds", {"order_id": 7})
 enqueue("shop.prices", {"url": "https://example.com/prices"})
 enqueue("shop.quote", {"order_id": 7})
 enqueue("shop.images", {"image_id": 7})
-# As if it had begun long ago, and the run that it started had ended.
-job = fulfil_as_step.enqueue(1)
-ended = WorkflowRun.objects.create(
-    name="shop.fulfil", status="succeeded", ends_left=0, started_at=job.created_at,
-    finished_at=job.created_at,
-)
-Receipt.objects.create(
-    job=job, key="start", attempt=1, answer=ended.pk, made_at=job.created_at
-)
+enqueue("shop.check", {"order_id": 7})
+enqueue("shop.sale", {"order_id": 7})
+accept.enqueue(7)
+thank.enqueue(7)
 """,
     "docs/tenants.md": """
 close_month.enqueue(1)

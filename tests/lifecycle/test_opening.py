@@ -15,6 +15,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 from django_jobs.domain.admission import FairShares
 from django_jobs.domain.gates import Gates, OnConflict
 from django_jobs.domain.outcomes import Cancelled, Outcome, Succeeded
+from django_jobs.domain.workflows import Skipped
 from django_jobs.lifecycle import opening
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.gates.admission import admit
@@ -38,7 +39,7 @@ from tests.workflows import saga, start_graph, states, step, steps_of
 
 OK = Succeeded()
 DEAD = failure(final=True)
-SKIPPED = Cancelled(reason="skipped: no rows", skipped=True)
+SKIPPED = Cancelled(reason="skipped: no rows", skipped=Skipped.UNNEEDED)
 DIAMOND = {"a": "", "b": "a", "c": "a", "d": "b c"}
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...domain.graph import Circle, Document, ancestors, document_of, fingerprint
+from ...domain.graph import Circle, Document, StepKind, ancestors, document_of, fingerprint
 from ...domain.hints import did_you_mean
 from ...domain.workflows import If, When
 from ...exceptions import WorkflowError
@@ -44,6 +44,8 @@ class DeclaredSteps:
         self._compensations: set[str] = set()
         self._children: Counter[str] = Counter()
         self._stored: tuple[Document, str] | None = None
+        self.part_of = ""
+        """A workflow whose steps these are too. It would not know one that is added later."""
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self._by_name.values())
@@ -51,6 +53,11 @@ class DeclaredSteps:
     def add(self, step: Step) -> None:
         """Add a step whose edges were found by this object. Raises :class:`WorkflowError` if too
         many come after one."""
+        if self.part_of:
+            raise WorkflowError(
+                f"{self._where}: its steps are steps of {self.part_of} already: declare step "
+                f"{step.name!r} before that"
+            )
         for parent in step.after:
             check_children(self._children[parent] + 1, parent, f"{self._where}: ")
         self._children.update(step.after.keys())
@@ -124,6 +131,19 @@ class DeclaredSteps:
                 f"{where}: there is no step {reference!r}; {' '.join(filter(None, (hint, listed)))}"
             )
         return reference
+
+    def source_of(self, reference: Any, name: str) -> str:
+        """The name of the step whose result the step ``name`` takes: of a workflow the last one."""
+        found = self.name_of(reference, name)
+        while self._by_name[found].kind is StepKind.WORKFLOW:
+            last = self._by_name[found].payload["last"]
+            if last is None:
+                raise WorkflowError(
+                    f"{self._where}: step {name!r}: {found!r} ends with several steps; take the "
+                    "result of one of them"
+                )
+            found = last
+        return found
 
     def check_upstream(self, takes: Mapping[str, str], after: Iterable[str], name: str) -> None:
         """Raise :class:`WorkflowError` unless each step of ``takes`` is upstream."""

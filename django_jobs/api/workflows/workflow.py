@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from ... import registry
 from ...domain.durations import LONGEST_AGE, Duration, as_seconds
-from ...domain.graph import SLEEP, WAIT, Document, StepKind
+from ...domain.graph import END, SLEEP, WAIT, Document, StepKind
 from ...domain.numbers import is_whole
+from ...domain.workflows import If, When
 from ...exceptions import WorkflowError
 from ..gating import defaults_of, name_rule, tenant_of
 from ..job_type import JobType
 from ..steps import (
     RESULT,
     Step,
+    accepts,
     check_arguments,
     check_options_of_step,
     check_step_name,
@@ -23,7 +26,7 @@ from ..steps import (
     compensation_name,
 )
 from ..validation import LONGEST_NAME
-from .arguments import StartArguments
+from .arguments import StartArguments, chosen_for
 from .definitions import definition_of
 from .edges import After, Condition, DeclaredSteps, Reference
 from .startable import Startable, register_start_job
@@ -112,7 +115,7 @@ class Workflow(Startable):
 
     def step(
         self,
-        job_type: JobType[..., Any],
+        job_type: JobType[..., Any] | Workflow,
         name: str | None = None,
         *,
         after: After | None = None,
@@ -123,7 +126,7 @@ class Workflow(Startable):
         optional: bool = False,
         **using: Any,
     ) -> Step:
-        """Add a step that runs a job of ``job_type``; return it.
+        """Add a step that runs a job of ``job_type``, or the steps of another workflow; return it.
 
         - ``name``: by default that of the handler.
         - ``after``: the steps that have to end before, one or several, or a dict of steps and
@@ -137,9 +140,17 @@ class Workflow(Startable):
           that it does not fail the run. Those after it see a success, without a result.
         - Further options are those of :meth:`JobType.using`, without idempotency keys.
 
+        The steps of a workflow get the names ``name.step``, and those that wait for none come after
+        ``after``. The returned step ends when all of them have, as a run of the workflow would.
+        Its arguments are those of ``start()``, and it has no other options.
+
         A step is given as such or by its name. Raises :class:`WorkflowError`, and
         :class:`PayloadError` for arguments that the handler does not have.
         """
+        if isinstance(job_type, Workflow):
+            if compensate is not None or optional or using:
+                raise WorkflowError(f"{self}: {job_type} has no options as a step; its steps have")
+            return self._add_workflow(job_type, name, after, when, payload or {}, takes or {})
         job_type = self._job_type(job_type, "step")
         if name is None:
             name = job_type.handler.__name__
@@ -147,13 +158,8 @@ class Workflow(Startable):
         if using:
             job_type = job_type.using(**using)
         check_options_of_step(job_type, where)
-        edges = self._steps.edges(name, after, when)
-        sources = {
-            argument: self._steps.name_of(source, name)
-            for argument, source in (takes or {}).items()
-        }
+        edges, sources = self._before(name, after, when, takes or {})
         check_arguments(job_type, payload or {}, sources, where)
-        self._steps.check_upstream(sources, edges, name)
         if compensate is not None:
             compensate = self._job_type(compensate, "compensate")
             check_options_of_step(compensate, where)
@@ -248,6 +254,70 @@ class Workflow(Startable):
         )
         return self._add(step)
 
+    def _add_workflow(
+        self,
+        inner: Workflow,
+        name: str | None,
+        after: After | None,
+        when: Condition,
+        payload: Mapping[str, Any],
+        takes: Mapping[str, Reference],
+    ) -> Step:
+        name = inner.name.rpartition(".")[2] if name is None else name
+        where = self._check_name(name)
+        if problem := self._why_no_part(inner):
+            raise WorkflowError(f"{where}: {inner} {problem}")
+        edges, sources = self._before(name, after, when, takes)
+        start = replace(registry.get(inner.name), signature=inner.signature)
+        check_arguments(start, payload, sources, where)
+        parts = [_part(step, name, edges, payload, sources) for step in inner.steps]
+        for part in parts:
+            self._check_name(part.name)
+            check_templates(part.job_type, part.takes, f"{self}: step {part.name!r}")
+            if part.compensate is not None:
+                self._check_name(compensation_name(part.name))
+        for part in parts:
+            self._add(part)
+        inner._steps.part_of = str(self)
+        parents = {parent for part in parts for parent in part.after}
+        lasts = [part for part in parts if part.name not in parents]
+        return self._add(
+            Step(
+                name=name,
+                job_type=registry.get(END).using(queue=lasts[0].job_type.queue),
+                kind=StepKind.WORKFLOW,
+                payload={"last": lasts[0].name if len(lasts) == 1 else None},
+                # After all of them, so that a retry of any brings it back.
+                after={part.name: When.FINISHED for part in parts},
+            )
+        )
+
+    def _why_no_part(self, inner: Workflow) -> str:
+        """Why the steps of a workflow cannot be steps of this one."""
+        if inner._steps is self._steps:
+            return "cannot be a step of itself"
+        if not inner.steps:
+            return "has no steps yet"
+        if inner._options != self._options:
+            return "has options of a run: give them to that of the whole, with using()"
+        if inner._on_failure not in ("continue", self._on_failure):
+            return f"has on_failure={inner._on_failure!r}, which is for a whole run"
+        if inner._tenant_rule not in (None, self._tenant_rule):
+            return "has another tenant: a run has one for all its steps"
+        return ""
+
+    def _before(
+        self, name: str, after: After | None, when: Condition, takes: Mapping[str, Reference]
+    ) -> tuple[dict[str, When | If], dict[str, str]]:
+        """The steps before a new one: what their ends have to be, and those whose results arguments
+        get."""
+        edges = self._steps.edges(name, after, when)
+        sources = {
+            argument: self._steps.source_of(source, name) for argument, source in takes.items()
+        }
+        self._steps.check_upstream(sources, edges, name)
+        return edges, sources
+
     def _tenant(self, arguments: Mapping[str, Any]) -> str | None:
         if self._tenant_rule is None:
             return None
@@ -283,6 +353,34 @@ class Workflow(Startable):
         if not isinstance(given, JobType):
             raise TypeError(f"{self}: {what} takes a job type, made by @job, not {given!r}")
         return given
+
+
+def _part(
+    step: Step,
+    within: str,
+    edges: Mapping[str, When | If],
+    payload: Mapping[str, Any],
+    sources: Mapping[str, str],
+) -> Step:
+    """A step of a workflow as one of another, where it is the step ``within`` with these edges,
+    arguments and results."""
+    named = f"{within}.{step.name}"
+    own, takes = dict(step.payload), {to: f"{within}.{one}" for to, one in step.takes.items()}
+    match step.kind:
+        case StepKind.JOB:
+            free = {to: one for to, one in payload.items() if to not in {*own, *takes}}
+            own |= chosen_for(step.job_type, free)
+            takes |= {
+                to: one
+                for to, one in sources.items()
+                if to not in {*own, *takes} and accepts(step.job_type, to)
+            }
+        case StepKind.WAIT:
+            own["name"] = named
+        case StepKind.WORKFLOW if own["last"] is not None:
+            own["last"] = f"{within}.{own['last']}"
+    after = {f"{within}.{parent}": end for parent, end in step.after.items()} or edges
+    return replace(step, name=named, payload=own, takes=takes, after=after)
 
 
 def _seconds(duration: Any, what: str) -> float:

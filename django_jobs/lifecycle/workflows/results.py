@@ -14,7 +14,7 @@ from ...exceptions import ResultNotStored
 from ...models import Job
 from ...models.database import fetch
 from ..claiming import BYTES
-from ..job_columns import ClaimedJob
+from ..job_columns import FATE, ClaimedJob
 
 PAGE = 1_000
 """Rows of one statement about a fan-out."""
@@ -38,10 +38,21 @@ TAKEN_ARGUMENTS = """ARRAY(
 """The arguments of the step with this id that are results of its parents, as an expression."""
 ARGUMENTS_OF = f"SELECT id, {TAKEN_ARGUMENTS.format(id='id')} FROM unnest(%(ids)s::bigint[]) AS id"
 
-STEP = """
+# A step of a workflow within another one knows its neighbours by the names that they have there.
+STEP = r"""
 SELECT status, result, reason FROM django_jobs_job
-WHERE workflow_run_id = %(run)s AND step = %(step)s
-ORDER BY id LIMIT 1
+WHERE workflow_run_id = %(run)s AND step IN (%(step)s, (
+    SELECT substring(own.step from '^.*\.') FROM django_jobs_job_live AS own
+    WHERE own.id = %(id)s) || %(step)s)
+ORDER BY length(step) DESC, id LIMIT 1
+"""
+# Of the steps with each fate one, if it can be one that was not skipped.
+FATES = f"""
+SELECT {FATE}, (array_agg(job.step ORDER BY job.skipped IS NOT NULL, job.id))[1]
+FROM django_jobs_dependency AS dependency
+JOIN django_jobs_job AS job ON job.id = dependency.parent_id
+WHERE dependency.child_id = %(id)s
+GROUP BY 1
 """
 NAMES = """
 SELECT step FROM django_jobs_job
@@ -124,11 +135,16 @@ def taken_arguments(ids: Iterable[int]) -> dict[int, list[str]]:
     return dict(fetch(ARGUMENTS_OF, {"ids": list(ids)}))
 
 
-def result_of(run: int, step: str) -> Any:
-    """The result of a step that has ended; None if it did not succeed. Raises ``KeyError`` for a
-    step that has not ended, and for an unknown one, with the names of the steps that there are, and
-    :class:`ResultNotStored`."""
-    rows = fetch(STEP, {"run": run, "step": step})
+def fates_before(id_: int) -> dict[str, str]:
+    """How the steps ended for which a step waited: the name of one of them by its fate."""
+    return dict(fetch(FATES, {"id": id_}))
+
+
+def result_of(run: int, step: str, id_: int) -> Any:
+    """The result of a step that has ended, for the step ``id_``; None if it did not succeed. Raises
+    ``KeyError`` for a step that has not ended, and for an unknown one, with the names of the steps
+    that there are, and :class:`ResultNotStored`."""
+    rows = fetch(STEP, {"run": run, "step": step, "id": id_})
     if not rows:
         names = step_names(run, limit=MOST_NAMED + 1)
         more = ", ..." if len(names) > MOST_NAMED else ""

@@ -56,7 +56,7 @@ class Results(Mapping[str, Any]):
             if run is None:
                 raise KeyError(f"there is no step {name!r}; this job is no step of a workflow")
             with NotAsync("await run.results.aget(name)"):
-                self._known[name] = result_of(run, name)
+                self._known[name] = result_of(run, name, self._attempt.job.id)
         return self._known[name]
 
     async def aget(self, name: str) -> Any:

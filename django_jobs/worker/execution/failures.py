@@ -142,7 +142,8 @@ def _chosen_by(error: BaseException) -> Outcome | None:
             seconds = SNOOZE_WITHOUT_TIME if usable is None else usable
             return Snoozed(seconds=seconds, reason=text_of(reason))
         case Cancel() | exceptions.Cancelled():
-            return Cancelled(reason=str(chosen), skipped=isinstance(chosen, Skip))
+            skipped = chosen.skipped if isinstance(chosen, Skip) else None
+            return Cancelled(reason=str(chosen), skipped=skipped)
         case Discard():
             return Failed(error=_report_in(error, chosen), exception=error, final=True)
         case Retry(after=after, queue=queue, priority=priority, max_attempts=most):

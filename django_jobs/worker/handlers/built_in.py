@@ -1,18 +1,20 @@
-"""The job types of this package: steps of workflows that wait, for a signal or for a time, and the
-call to a client at the end of its job.
+"""The job types of this package: steps of workflows that wait, for a signal or for a time; the
+step that ends a workflow within another one; and the call to a client at the end of its job.
 
 They crash no process, so a loss of their worker, however often, is no reason to give one up.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...api import job
 from ...api.validation import MOST_CRASHES
 from ...domain.backoff import Backoff
-from ...domain.graph import CALLBACK, SLEEP, WAIT
-from ...exceptions import SignalTimeout
+from ...domain.graph import CALLBACK, END, SLEEP, WAIT
+from ...domain.workflows import Fate, Skipped
+from ...exceptions import ResultNotStored, SignalTimeout, Skip
 
 if TYPE_CHECKING:
     from ..context.run_context import RunContext
@@ -53,6 +55,28 @@ def call_back(job_id: int, link: str) -> None:
     from .callbacks import call_at_end
 
     call_at_end(job_id, link)
+
+
+class _Failed(Skip):
+    """A retry of the step that failed brings back one that is skipped so."""
+
+    skipped = Skipped.FAILED
+
+
+@job(name=END, max_crashes=MOST_CRASHES)
+def end(last: str | None = None) -> Any:
+    """Succeed if none of the steps before failed and one succeeded. The result is that of the step
+    ``last``, if it was stored."""
+    from ...lifecycle.workflows.results import fates_before
+
+    run = _this_run()
+    fates = fates_before(run.job_id)
+    if failed := fates.get(Fate.FAILED):
+        raise _Failed(f"{failed} did not succeed")
+    if Fate.SUCCEEDED not in fates:
+        raise Skip("all its steps were skipped")
+    with suppress(ResultNotStored):  # who takes it hears of that
+        return None if last is None else run.results[last]
 
 
 def _this_run() -> RunContext:

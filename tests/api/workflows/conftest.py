@@ -9,6 +9,9 @@ import pytest
 
 from django_jobs import registry
 from django_jobs.api.workflows.workflow import Workflow
+from tests.worker.conftest import start_worker
+
+__all__ = ["start_worker"]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from django_jobs import OperationRefused
 from django_jobs.api import replay_problem
 from django_jobs.domain.graph import WAIT
 from django_jobs.domain.outcomes import Cancelled, Outcome
+from django_jobs.domain.workflows import Skipped
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.notifying import CANCELLED
 from django_jobs.lifecycle.operations import jobs as job_operations
@@ -262,7 +263,7 @@ class TestRetry:
 
     def test_a_step_that_skipped_itself_decides_again(self) -> None:
         """At once: what it was delayed by, and the time until it opened, are over."""
-        skipped = Cancelled(reason="skipped: no rows", skipped=True)
+        skipped = Cancelled(reason="skipped: no rows", skipped=Skipped.UNNEEDED)
         run = failed_graph({"a": "", "b": "*a", "c": "b"}, {"a": DEAD, "b": skipped})
         assert states(run) == {"a": "dead", **dict.fromkeys("bc", "cancelled (unneeded)")}
         run_sql(

@@ -12,6 +12,7 @@ import pytest
 from django_jobs import If
 from django_jobs.admin.workflows.steps import steps_of as shown_steps
 from django_jobs.domain.outcomes import Cancelled, Succeeded
+from django_jobs.domain.workflows import Skipped
 from django_jobs.lifecycle import opening
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.lifecycle.workflows.stuck import stuck
@@ -95,7 +96,7 @@ def test_the_other_branch_is_skipped_with_what_needs_it_and_fails_no_run() -> No
     [
         (DEAD, "cancelled (failed)", "skipped: a failed"),
         (Cancelled(reason="no"), "cancelled (failed)", "skipped: a was cancelled"),
-        (Cancelled(skipped=True), "cancelled (unneeded)", "skipped: a was skipped"),
+        (Cancelled(skipped=Skipped.UNNEEDED), "cancelled (unneeded)", "skipped: a was skipped"),
         (Succeeded(result="7", not_stored="too large"), "cancelled (unneeded)", None),
     ],
 )

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_jobs.domain.outcomes import Cancelled, Succeeded
-from django_jobs.domain.workflows import When
+from django_jobs.domain.workflows import Skipped, When
 from django_jobs.lifecycle import cancelling, opening
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.operations import workflows
@@ -115,7 +115,7 @@ def test_only_a_dead_step_of_such_a_run_stops_it() -> None:
     strict = start_strict({"a?": "", "b": "", "c": "", "d": "b", "e": "*c"})
     other = start(NewRun(name="graph"), steps_of({"a": "", "b": ""}))
     Job.objects.filter(workflow_run=other, step="b").update(status="scheduled")
-    outcomes = {"a": DEAD, "b": Cancelled(reason="no"), "c": Cancelled(skipped=True)}
+    outcomes = {"a": DEAD, "b": Cancelled(reason="no"), "c": Cancelled(skipped=Skipped.UNNEEDED)}
     assert sorted(finish(outcomes)) == ["a", "a", "b", "c", "e"]
     assert states(other) == {"a": "dead", "b": "scheduled"}
     assert over(strict) == ("cancelled", "a step was cancelled", "cancel", False)

@@ -17,6 +17,7 @@ from django.db import InterfaceError, OperationalError
 
 from django_jobs import Cancel, Discard, Retry, Skip, Snooze
 from django_jobs.domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
+from django_jobs.domain.workflows import Skipped
 from django_jobs.worker.context.attempt import StopHandler, Suspended
 from django_jobs.worker.execution.failures import CANCELLED_HERE, deciding, outcome_of_exception
 from tests.factories import declared
@@ -74,8 +75,10 @@ def answered(headers: Any) -> Exception:
 def test_a_handler_chooses_its_fate() -> None:
     assert fate_of(Snooze(timedelta(minutes=1), "later")) == Snoozed(seconds=60, reason="later")
     assert fate_of(Cancel("gone")) == Cancelled(reason="gone")
-    assert fate_of(Skip("no rows")) == Cancelled(reason="skipped: no rows", skipped=True)
-    assert fate_of(Skip()) == Cancelled(reason="skipped: not needed", skipped=True)
+    assert fate_of(Skip("no rows")) == Cancelled(
+        reason="skipped: no rows", skipped=Skipped.UNNEEDED
+    )
+    assert fate_of(Skip()) == Cancelled(reason="skipped: not needed", skipped=Skipped.UNNEEDED)
     assert failed(Discard("hopeless")).final
     assert failed(Retry(Decimal(5))).retry_after == 5
     retry = failed(Retry(queue="slow", priority=-5))

@@ -10,12 +10,13 @@ from django_jobs.models import Job
 from tests.factories import enqueue_and_claim, run_sql
 from tests.worker.attempts import Desk, next_attempt
 
-wait, sleep = registry.get("django_jobs.wait"), registry.get("django_jobs.sleep")
+wait, sleep, end = (registry.get(f"django_jobs.{name}") for name in ("wait", "sleep", "end"))
 
 
 def test_workers_know_them_and_lists_of_job_types_do_not() -> None:
-    assert {wait.name, sleep.name} <= registry.versions().keys()
-    assert not {wait.name, sleep.name} & set(registry.names())
+    built_in = {wait.name, sleep.name, end.name}
+    assert built_in <= registry.versions().keys()
+    assert not built_in & set(registry.names())
 
 
 def test_the_result_of_a_wait_is_the_data_of_its_signal(desk: Desk) -> None:
