@@ -23,6 +23,9 @@ OPTIONS_OF_A_RUN = {
 }
 """Options of a job type that no step has, with their defaults. The run has the first of them."""
 
+FIELD_TYPES: dict[type, str] = {bool: "bool", int: "int", float: "float", str: "str"}
+"""The types of the fields of a signal, by which its form in the admin has them."""
+
 RESULT = "result"
 """The argument of a compensation that gets the result of the step that it undoes."""
 
@@ -176,3 +179,21 @@ def gate_templates(job_type: JobType[..., Any]) -> Iterable[tuple[str, Template]
     declared = job_type.concurrency
     if declared is not None and job_type.concurrency_key is None and isinstance(declared.key, str):
         yield "concurrency", template_of(declared.key)
+
+
+def field_types(fields: Any, where: str) -> dict[str, str]:
+    """The declared fields of a signal, with the names of their types. Raises
+    :class:`WorkflowError` for others than those of ``FIELD_TYPES``."""
+    if not isinstance(fields, Mapping) or not fields:
+        raise WorkflowError(f"{where}: fields are names with their types, not {fields!r}")
+    for name, given in fields.items():
+        if not isinstance(name, str) or not name.isidentifier() or name in ("by", "reason"):
+            raise WorkflowError(
+                f"{where}: a field has a name like 'note', other than 'by' and 'reason', "
+                f"not {name!r}"
+            )
+        if not isinstance(given, type) or given not in FIELD_TYPES:
+            raise WorkflowError(
+                f"{where}: the field {name!r} is bool, int, float or str, not {given!r}"
+            )
+    return {name: FIELD_TYPES[given] for name, given in fields.items()}

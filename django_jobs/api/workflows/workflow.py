@@ -24,6 +24,7 @@ from ..steps import (
     check_step_name,
     check_templates,
     compensation_name,
+    field_types,
 )
 from ..validation import LONGEST_NAME
 from .arguments import StartArguments, chosen_for
@@ -32,9 +33,6 @@ from .edges import After, Condition, DeclaredSteps, Reference
 from .startable import Startable, register_start_job
 
 HIGHEST_VERSION = 2**31 - 1
-
-FIELD_TYPES: dict[type, str] = {bool: "bool", int: "int", float: "float", str: "str"}
-"""The types of the fields of a signal, by which its form in the admin has them."""
 
 
 class Workflow(Startable):
@@ -212,7 +210,7 @@ class Workflow(Startable):
             "name": name,
             "timeout": None if timeout is None else _seconds(timeout, f"{where}: timeout"),
             "on_timeout": on_timeout,
-            **({} if fields is None else {"fields": _field_types(fields, where)}),
+            **({} if fields is None else {"fields": field_types(fields, where)}),
         }
         details = {**payload, "permission": permission}
         del details["name"]
@@ -391,19 +389,3 @@ def _seconds(duration: Any, what: str) -> float:
             f"not {duration!r}"
         )
     return seconds
-
-
-def _field_types(fields: Any, where: str) -> dict[str, str]:
-    if not isinstance(fields, Mapping) or not fields:
-        raise WorkflowError(f"{where}: fields are names with their types, not {fields!r}")
-    for name, given in fields.items():
-        if not isinstance(name, str) or not name.isidentifier() or name in ("by", "reason"):
-            raise WorkflowError(
-                f"{where}: a field has a name like 'note', other than 'by' and 'reason', "
-                f"not {name!r}"
-            )
-        if not isinstance(given, type) or given not in FIELD_TYPES:
-            raise WorkflowError(
-                f"{where}: the field {name!r} is bool, int, float or str, not {given!r}"
-            )
-    return {name: FIELD_TYPES[given] for name, given in fields.items()}

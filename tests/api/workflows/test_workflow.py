@@ -394,6 +394,18 @@ def test_a_step_may_wait_for_a_signal_or_a_time(workflow: Declare) -> None:
         (lambda flow: flow.wait("a", timeout=0), "timeout is a positive number of seconds"),
         (lambda flow: flow.wait("a", timeout="3d"), "or a timedelta, not '3d'"),
         (lambda flow: flow.wait("a", on_timeout="skip"), "on_timeout is 'fail' or 'continue'"),
+        (lambda flow: flow.wait("a", fields={}), "fields are names with their types, not {}"),
+        (lambda flow: flow.wait("a", fields=["ok"]), "fields are names with their types"),
+        (lambda flow: flow.wait("a", fields={"by": str}), "other than 'by' and 'reason', not 'by'"),
+        (lambda flow: flow.wait("a", fields={"a b": str}), "a field has a name like 'note'"),
+        (
+            lambda flow: flow.wait("a", fields={"ok": list[int]}),
+            "float or str, not list",
+        ),
+        (
+            lambda flow: flow.wait("a", fields={"ok": "bool"}),
+            "float or str, not 'bool'",
+        ),
         (lambda flow: flow.wait("a", permission="approve"), "permission is text such as"),
         (lambda flow: flow.wait("a", idempotency_key="k"), "a step has no idempotency_key"),
         (lambda flow: flow.sleep("a", timedelta(0)), "duration is a positive number of seconds"),
