@@ -29,6 +29,14 @@ def _rate(value: Any) -> Problem:
     return None
 
 
+LIMITS = {
+    "max_waiting": Option(count_below(2**31), "1_000, or leave it out for no limit"),
+    "rate": Option(_rate, '"50/s", "100/m", "3000/h" or "10/5s", or leave it out for no limit'),
+    "burst": Option(
+        count_below(2**31),
+        '50 with a rate of "50/s", or leave it out for as many as in a period of the rate',
+    ),
+}
 _seconds = number(1, 86_400, "of seconds ")
 BREAKER_RULES = {"failures": count_below(2**31), "window": _seconds, "open_for": _seconds}
 
@@ -51,12 +59,7 @@ RESOURCES = Section(
     example='{"max_concurrency": 10, "rate": "50/s"}, or {} for a resource without a limit',
     rules={
         "max_concurrency": Option(count_below(2**31), "10, or leave it out for no limit"),
-        "max_waiting": Option(count_below(2**31), "1_000, or leave it out for no limit"),
-        "rate": Option(_rate, '"50/s", "100/m", "3000/h" or "10/5s", or leave it out for no limit'),
-        "burst": Option(
-            count_below(2**31),
-            '50 with a rate of "50/s", or leave it out for as many as in a period of the rate',
-        ),
+        **LIMITS,
         "breaker": Option(_breaker, f"{BREAKER_EXAMPLE}, or leave it out for none"),
         "retry_budget": Option(
             number(0, 1), "0.2, the share of starts that may be retries, or leave it out"
@@ -77,6 +80,7 @@ TENANTS = Section(
             number(LOWEST_WEIGHT, HIGHEST_WEIGHT), "3, for three times the share of a tenant with 1"
         ),
         "max_concurrency": Option(count_below(2**31), "20, or leave it out for no limit"),
-        "max_waiting": Option(count_below(2**31), "1_000, or leave it out for no limit"),
+        **LIMITS,
     },
+    needs={"burst": "rate"},
 )

@@ -380,6 +380,7 @@ OF_RESOURCE = {
 }
 OF_TENANT = {
     **PARTS,
+    "meters": f"SELECT {TOKENS} AS tokens FROM django_jobs_tenant WHERE name = %(name)s",
     "day": f"""
         {SUMS_OF_TENANTS} WHERE tenant = %(name)s AND period = {HOUR}
             AND began_at >= date_bin('1 hour', statement_timestamp() - interval '1 day', 'epoch')

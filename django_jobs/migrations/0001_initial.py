@@ -1310,6 +1310,7 @@ class Migration(migrations.Migration):
                 (
                     "rate_seconds",
                     models.FloatField(
+                        db_default=1.0,
                         default=1.0,
                         help_text="The period of the rate, in seconds.",
                         validators=[django.core.validators.MinValueValidator(0.001)],
@@ -1475,6 +1476,38 @@ class Migration(migrations.Migration):
                         verbose_name="maximum waiting",
                     ),
                 ),
+                (
+                    "rate",
+                    models.FloatField(
+                        blank=True,
+                        help_text="Jobs that may start in each period. Empty: no limit.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(0.0001)],
+                        verbose_name="rate",
+                    ),
+                ),
+                (
+                    "rate_seconds",
+                    models.FloatField(
+                        db_default=1.0,
+                        default=1.0,
+                        help_text="The period of the rate, in seconds.",
+                        validators=[django.core.validators.MinValueValidator(0.001)],
+                        verbose_name="period",
+                    ),
+                ),
+                (
+                    "burst",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Jobs that may start at once after a rest. Empty: as many as in a period.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                        verbose_name="burst",
+                    ),
+                ),
+                ("tokens", models.FloatField(blank=True, editable=False, help_text="At the last refill.", null=True, verbose_name="tokens")),
+                ("refilled_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="refilled at")),
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
                 ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
@@ -1491,6 +1524,16 @@ class Migration(migrations.Migration):
                     models.Index(condition=models.Q(("max_waiting__isnull", False)), fields=["name", "max_waiting"], name="django_jobs_tenant_waiting")
                 ],
                 "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("rate__isnull", True), ("rate__range", (0.0001, 1e100)), _connector="OR"), name="django_jobs_tenant_rate"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("rate_seconds__isnull", True), ("rate_seconds__range", (0.001, 1e100)), _connector="OR"),
+                        name="django_jobs_tenant_rate_seconds",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("burst__isnull", True), ("burst__range", (1, 2147483647)), _connector="OR"), name="django_jobs_tenant_burst"
+                    ),
                     models.CheckConstraint(condition=models.Q(("weight__gte", 0.001), ("weight__lte", 1000000)), name="django_jobs_tenant_weight"),
                     models.CheckConstraint(
                         condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__gte", 1), _connector="OR"),

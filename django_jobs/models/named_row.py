@@ -6,14 +6,24 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar, cast
 
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
-from .fields import TimestampField
+from ..domain.numbers import LOWEST_RATE, SHORTEST_PERIOD
+from .fields import FloatField, TimestampField
 
 RECENT_SECONDS = 2.0
+
+LARGEST_INTEGER, FINITE = 2**31 - 1, 1e100
+RATE_BOUNDS = {
+    "rate": (LOWEST_RATE, FINITE),
+    "rate_seconds": (SHORTEST_PERIOD, FINITE),
+    "burst": (1, LARGEST_INTEGER),
+}
+"""The values of each number with which something starts. PostgreSQL has NaN above all others."""
 
 # The age counts back from the current transaction, whose savepoints come after it. A row that this
 # transaction wrote has no age, and must not be cached, because it may be rolled back.
@@ -96,3 +106,49 @@ class NamedRow(models.Model):
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
         """The unsaved row for one entry of its setting."""
         raise NotImplementedError
+
+
+class RatedRow(NamedRow):
+    """A row with a token bucket: how many jobs may start in a time."""
+
+    rate = FloatField(
+        _("rate"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(LOWEST_RATE)],
+        help_text=_("Jobs that may start in each period. Empty: no limit."),
+    )
+    rate_seconds = FloatField(
+        _("period"),
+        default=1.0,
+        db_default=1.0,
+        validators=[MinValueValidator(SHORTEST_PERIOD)],
+        help_text=_("The period of the rate, in seconds."),
+    )
+    burst = models.PositiveIntegerField(
+        _("burst"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Jobs that may start at once after a rest. Empty: as many as in a period."),
+    )
+    tokens = FloatField(
+        _("tokens"), null=True, blank=True, editable=False, help_text=_("At the last refill.")
+    )
+    refilled_at = TimestampField(_("refilled at"), null=True, blank=True, editable=False)
+
+    class Meta:
+        abstract = True
+
+
+def within(
+    table: str, bounds: Mapping[str, tuple[float, float]]
+) -> tuple[models.CheckConstraint, ...]:
+    """The constraints of columns that are null or within these bounds."""
+    return tuple(
+        models.CheckConstraint(
+            condition=models.Q(**{f"{name}__isnull": True}) | models.Q(**{f"{name}__range": both}),
+            name=f"django_jobs_{table}_{name}",
+        )
+        for name, both in bounds.items()
+    )

@@ -9,9 +9,9 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..domain.numbers import LOWEST_RATE, SHORTEST_PERIOD, rate_of
+from ..domain.numbers import rate_of
 from .fields import FloatField, TimestampField
-from .named_row import NamedRow
+from .named_row import FINITE, LARGEST_INTEGER, RATE_BOUNDS, RatedRow, within
 from .queue import LONGEST_NAME, QUEUE_NAME, level_field
 
 WINDOW_SECONDS = 60.0
@@ -28,19 +28,15 @@ LIMITS_MORE_THAN_SLOTS = """resource.rate IS NOT NULL OR resource.breaker_failur
                OR resource.paused_at IS NOT NULL OR resource.over_limit"""
 """Whether a free slot of a ``resource`` is not enough for a job to start, in SQL."""
 
-LARGEST_INTEGER, FINITE = 2**31 - 1, 1e100
 BOUNDS = {
     "max_concurrency": (1, LARGEST_INTEGER),
     "max_waiting": (1, LARGEST_INTEGER),
-    "rate": (LOWEST_RATE, FINITE),
-    "rate_seconds": (SHORTEST_PERIOD, FINITE),
-    "burst": (1, LARGEST_INTEGER),
+    **RATE_BOUNDS,
     "breaker_failures": (1, LARGEST_INTEGER),
     "breaker_window": (1.0, FINITE),
     "breaker_open_for": (1.0, FINITE),
     "retry_budget": (0.0, 1.0),
 }
-"""The values of each number with which something starts. PostgreSQL has NaN above all others."""
 
 
 class BreakerState(models.TextChoices):
@@ -51,7 +47,7 @@ class BreakerState(models.TextChoices):
     HALF_OPEN = "half_open", _("half open")
 
 
-class Resource(NamedRow):
+class Resource(RatedRow):
     """A named limit for all workers together, such as an API that allows 50 calls a second.
 
     ``migrate`` creates the resources of the setting; they are edited in the admin.
@@ -73,26 +69,6 @@ class Resource(NamedRow):
         blank=True,
         validators=[MinValueValidator(1)],
         help_text=_("Jobs that may wait for it. Empty: no limit."),
-    )
-    rate = FloatField(
-        _("rate"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(LOWEST_RATE)],
-        help_text=_("Jobs that may start in each period. Empty: no limit."),
-    )
-    rate_seconds = FloatField(
-        _("period"),
-        default=1.0,
-        validators=[MinValueValidator(SHORTEST_PERIOD)],
-        help_text=_("The period of the rate, in seconds."),
-    )
-    burst = models.PositiveIntegerField(
-        _("burst"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_("Jobs that may start at once after a rest. Empty: as many as in a period."),
     )
     breaker_failures = models.PositiveIntegerField(
         _("failures"),
@@ -138,10 +114,6 @@ class Resource(NamedRow):
         _("recent retries"), null=True, editable=False, help_text=_("For the retry budget.")
     )
     counted_at = TimestampField(_("counted at"), null=True, editable=False)
-    tokens = FloatField(
-        _("tokens"), null=True, blank=True, editable=False, help_text=_("At the last refill.")
-    )
-    refilled_at = TimestampField(_("refilled at"), null=True, blank=True, editable=False)
     over_limit = models.BooleanField(
         _("over its limit"),
         default=False,
@@ -156,14 +128,7 @@ class Resource(NamedRow):
         ordering = ("name",)
         permissions = (("pause_resource", "Can pause and resume resources"),)
         # Forms validate; code that writes rows does not, and an admission divides by the rate.
-        constraints = tuple(
-            models.CheckConstraint(
-                condition=models.Q(**{f"{name}__isnull": True})
-                | models.Q(**{f"{name}__range": bounds}),
-                name=f"django_jobs_resource_{name}",
-            )
-            for name, bounds in BOUNDS.items()
-        )
+        constraints = within("resource", BOUNDS)
 
     def __str__(self) -> str:
         return self.name

@@ -9,14 +9,15 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from ..domain.numbers import rate_of
 from .fields import FloatField, TimestampField
-from .named_row import NamedRow
+from .named_row import RATE_BOUNDS, RatedRow, within
 
 LONGEST_TENANT = 100
 LOWEST_WEIGHT, HIGHEST_WEIGHT = 0.001, 1_000_000
 
 
-class Tenant(NamedRow):
+class Tenant(RatedRow):
     """A tenant that differs from the others. One without a row has a weight of 1 and no limit."""
 
     name = models.CharField(_("name"), max_length=LONGEST_TENANT, unique=True)
@@ -62,6 +63,7 @@ class Tenant(NamedRow):
         )
         # Forms validate; code that writes rows does not, and an admission divides by the weight.
         constraints = (
+            *within("tenant", RATE_BOUNDS),
             models.CheckConstraint(
                 condition=models.Q(weight__gte=LOWEST_WEIGHT, weight__lte=HIGHEST_WEIGHT),
                 name="django_jobs_tenant_weight",
@@ -83,4 +85,6 @@ class Tenant(NamedRow):
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
         """The unsaved row for one entry of ``DJANGO_JOBS["TENANTS"]``."""
         given = {option: value for option, value in options.items() if value is not None}
+        if "rate" in given:
+            given["rate"], given["rate_seconds"] = rate_of(given["rate"])
         return cls(name=name, **given)

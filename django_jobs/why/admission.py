@@ -60,16 +60,16 @@ USERS = usage_of(
     LIMIT coalesce(resource.max_concurrency, {MOST_READ})""",
     HANGS,
 )
+RATE = """rate, rate_seconds, tokens + rate / rate_seconds * greatest(
+        date_part('epoch', statement_timestamp() - refilled_at), 0) < 1 AS rate_is_spent,
+    coalesce(burst, ceil(rate)) - used.ready < 1 AS burst_is_held"""
 RESOURCES = f"""
 SELECT resource.id, resource.name, paused_at, paused_reason, paused_by, paused_until,
     breaker_state, breaker_changed_at, breaker_open_for, breaker_reason,
-    rate, rate_seconds, max_concurrency, retry_budget,
+    max_concurrency, retry_budget,
     coalesce(recent_starts * {FADED}, 0) AS starts,
     coalesce(recent_retries * {FADED}, 0) AS retries,
-    tokens + rate / rate_seconds * greatest(
-        date_part('epoch', statement_timestamp() - refilled_at), 0) < 1 AS rate_is_spent,
-    coalesce(burst, ceil(rate)) - used.ready < 1 AS burst_is_held,
-    used.taken, used.hanging, used.holders
+    {RATE}, used.taken, used.hanging, used.holders
 FROM django_jobs_resource AS resource CROSS JOIN LATERAL ({USERS}) AS used
 WHERE resource.name = ANY(%(names)s::text[])
 ORDER BY resource.name
@@ -80,7 +80,7 @@ JOBS_OF_TENANT = usage_of(f"""
     LIMIT coalesce(tenant.max_concurrency, {MOST_READ})""")
 TENANT = f"""
 SELECT tenant.id, tenant.name, weight, paused_at, paused_reason, paused_by, paused_until,
-    max_concurrency, used.taken, used.holders
+    max_concurrency, {RATE}, used.taken, used.holders
 FROM django_jobs_tenant AS tenant CROSS JOIN LATERAL ({JOBS_OF_TENANT}) AS used
 WHERE tenant.name = %(tenant)s
 """
@@ -207,6 +207,8 @@ def _tenant(name: str, facts: Facts) -> Gate:
     if limit is not None and row["taken"] >= limit:
         text = fill(_("the tenant %(name)s (%(limit)s of %(limit)s taken)"), name=link, limit=limit)
         return _full("tenant", title, text, row, facts)
+    if row["rate_is_spent"] or row["burst_is_held"]:
+        return _rate("tenant", title, link, row, facts)
     weight = f"{row['weight']:g}"
     if limit is None:
         text = fill(_("%(name)s has weight %(weight)s and no limit"), name=link, weight=weight)
@@ -234,10 +236,7 @@ def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
         template = _("the resource %(name)s (%(limit)s of %(limit)s taken)")
         return _full("resource", title, fill(template, name=link, limit=limit), row, facts)
     if row["rate_is_spent"] or row["burst_is_held"]:
-        rate = {"rate": f"{row['rate']:g}", "seconds": f"{row['rate_seconds']:g}"}
-        text = fill(_("the rate of %(name)s (%(rate)s in %(seconds)s s)"), name=link, **rate)
-        # Ready jobs have their tokens, and with the whole burst no other gets one.
-        return _waits("resource", title, text, holders(row, facts) if row["burst_is_held"] else ())
+        return _rate("resource", title, link, row, facts)
     trying = taken - row["hanging"]
     if row["breaker_state"] == BreakerState.HALF_OPEN and trying >= PROBES:
         text = fill(_("the breaker of %(name)s is half open and lets few jobs try"), name=link)
@@ -250,6 +249,13 @@ def _resource(name: str, row: Row | None, job: Job, facts: Facts) -> Gate:
     else:
         text = fill(_("%(name)s has %(taken)s of %(limit)s"), name=link, taken=taken, limit=limit)
     return Gate("resource", title, text)
+
+
+def _rate(name: str, title: str, link: Ref, row: Row, facts: Facts) -> Gate:
+    rate = {"rate": f"{row['rate']:g}", "seconds": f"{row['rate_seconds']:g}"}
+    text = fill(_("the rate of %(name)s (%(rate)s in %(seconds)s s)"), name=link, **rate)
+    # Ready jobs have their tokens, and with the whole burst no other gets one.
+    return _waits(name, title, text, holders(row, facts) if row["burst_is_held"] else ())
 
 
 def _open_breaker(row: Row, link: Ref, facts: Facts) -> Text:

@@ -397,6 +397,8 @@ BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {
         "weight": [0, -1, "3", float("nan"), float("inf"), True],
         "max_concurrency": [0, "3"],
         "max_waiting": [0, "3"],
+        "rate": [50, "0/s", "5/x"],
+        "burst": [0, "3"],
     },
     "ALERTS": {
         "to": [7, "", "mailto:", "https://", "no.such.path"],
@@ -480,7 +482,8 @@ def test_valid_limits_are_not_reported(settings: Settings) -> None:
     }
     chosen = {**resources(), "a": limits, "b": {"breaker": {"failures": 1}}, "c": {"rate": None}}
     assert found(settings, RESOURCES=chosen) == []
-    tenants = {"Zoë & co": {"weight": 0.5, "max_concurrency": 1}, "7": {}}
+    limits = {"weight": 0.5, "max_concurrency": 1, "rate": "10/5s", "burst": 1}
+    tenants = {"Zoë & co": limits, "7": {}}
     assert found(settings, TENANTS=tenants) == []
 
 
@@ -505,9 +508,9 @@ def test_an_unknown_option_of_a_resource_and_of_a_tenant_is_reported(settings: S
     message = only(found(settings, RESOURCES={**resources(), "a": {"max_concurency": 3}}))
     assert ids([message]) == ["E002"]
     assert "Did you mean 'max_concurrency'?" in str(message.hint)
-    message = only(found(settings, TENANTS={"acme": {"rate": "5/s"}}))
+    message = only(found(settings, TENANTS={"acme": {"breaker": {"failures": 3}}}))
     assert ids([message]) == ["E002"]
-    assert "Known are: max_concurrency, max_waiting, weight." in str(message.hint)
+    assert "Known are: burst, max_concurrency, max_waiting, rate, weight." in str(message.hint)
 
 
 @pytest.mark.django_db

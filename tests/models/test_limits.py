@@ -20,6 +20,9 @@ pytestmark = pytest.mark.django_db
         {"weight": float("nan")},
         {"weight": float("inf")},
         {"max_concurrency": 0},
+        {"rate": 0},
+        {"rate": 5.0, "rate_seconds": 0},
+        {"burst": 0},
     ],
 )
 def test_a_tenant_with_an_impossible_number_is_refused(values: dict[str, Any]) -> None:

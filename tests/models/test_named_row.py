@@ -53,7 +53,9 @@ def test_an_option_that_is_left_out_or_none_is_the_default_of_the_row() -> None:
         assert (row.max_concurrency, row.rate, row.rate_seconds) == (None, None, 1.0)
         assert (row.breaker_failures, row.breaker_window) == (None, 60.0)
     tenant = Tenant.configured("acme", {"weight": None})
-    assert (tenant.weight, tenant.max_concurrency) == (1.0, None)
+    assert (tenant.weight, tenant.max_concurrency, tenant.rate) == (1.0, None, None)
+    tenant = Tenant.configured("acme", {"rate": "50/m", "burst": 5})
+    assert (tenant.rate, tenant.rate_seconds, tenant.burst) == (50, 60, 5)
 
 
 @pytest.mark.django_db

@@ -151,6 +151,11 @@ def test_a_paused_tenant_and_a_full_one_are_named() -> None:
     assert job.blocked_by == "its turn among the tenants of queue default"
     copies_of(job)
     assert job.blocked_by == "the tenant acme (1 of 1 taken)"
+    later = timezone.now() + timedelta(hours=1)
+    Tenant.objects.update(max_concurrency=None, rate=5.0, tokens=0.5, refilled_at=later)
+    assert job.blocked_by == "the rate of acme (5 in 1 s)"
+    Tenant.objects.update(tokens=5, burst=1)  # which the ready job holds
+    assert job.blocked_by == "the rate of acme (5 in 1 s)"
 
 
 def test_a_quarantined_job_says_so_with_and_without_gates() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
@@ -12,11 +13,13 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.gates import Gates
+from ...domain.numbers import LONGEST_PERIOD
 from ...lifecycle.notifying import GATES, notify_after_commit
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import ago, badge, with_reason
 from ..base.model_admin import ConsoleAdmin, section
+from ..forms.edit_form import EditForm
 
 if TYPE_CHECKING:
     from ...metrics.limits import Usage, Usages
@@ -27,6 +30,35 @@ REFRESH_SECONDS = 5
 def name_section(row: Any) -> tuple[tuple[Any, Any], ...]:
     """The name of a row that is being added. It does not change later: jobs use it."""
     return (section(None, "name"),) if row is None else ()
+
+
+def not_too_long(seconds: float) -> float:
+    if seconds > LONGEST_PERIOD:
+        raise ValidationError(_("Enter at most a year, in seconds."))
+    return seconds
+
+
+class RateForm(EditForm):
+    """Refuses a rate that would let no job start."""
+
+    def clean_rate(self) -> float | None:
+        rate: float | None = self.cleaned_data["rate"]
+        if rate is not None and rate <= 0:
+            text = _("Enter a number above 0, or nothing for no limit. To start no job, pause it.")
+            raise ValidationError(text)
+        return rate
+
+    def clean_rate_seconds(self) -> float:
+        seconds: float = self.cleaned_data["rate_seconds"]
+        if seconds <= 0:
+            raise ValidationError(_("Enter a number above 0."))
+        return not_too_long(seconds)
+
+    def clean(self) -> dict[str, Any] | None:
+        given = super().clean() or self.cleaned_data
+        if given.get("burst") and given.get("rate") is None and "rate" not in self.errors:
+            self.add_error("burst", _("A burst needs a rate."))
+        return given
 
 
 class LimitAdmin(ConsoleAdmin):

@@ -61,11 +61,12 @@ def live_resource(row: Resource, visible: Visible) -> dict[str, Any]:
 def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
     """What the template shows of a tenant."""
     details = read_tenant(row)
+    weight = Tile(number_text(row.weight, "g"), _("weight"))
     links = [(_("All jobs of the tenant"), visible.list_url(Job, tenant=row.name))]
     return {
         **_shown(row, details),
         "facts": [*_day(details), *_why(details, visible)],
-        "tiles": [*_tiles(row, details), Tile(number_text(row.weight, "g"), _("weight"))],
+        "tiles": [*_tiles(row, details), *_starts(row, details), weight],
         "tables": [_shares(row, details), *_of_jobs(details, visible)],
         "links": links if visible.sees(Job) else [],
     }
@@ -136,12 +137,16 @@ def _tiles(row: Any, details: LimitDetails) -> list[Tile]:
     ]
 
 
+def _starts(row: Resource | Tenant, details: LimitDetails) -> list[Tile]:
+    if row.rate is None:
+        return []
+    left = max(int(details.row("meters")["tokens"]), 0)
+    label = _("starts left, rate %(rate)s") % {"rate": rate_text(row.rate, row.rate_seconds)}
+    return [Tile(f"{number_text(left)} / {number_text(burst(row))}", label)]
+
+
 def _meters(row: Resource, details: LimitDetails) -> list[Tile]:
-    shown = []
-    if row.rate is not None:
-        left = max(int(details.row("meters")["tokens"]), 0)
-        label = _("starts left, rate %(rate)s") % {"rate": rate_text(row.rate, row.rate_seconds)}
-        shown.append(Tile(f"{number_text(left)} / {number_text(burst(row))}", label))
+    shown = _starts(row, details)
     if row.retry_budget is not None:
         label = _("retries, budget %(budget)s") % {"budget": number_text(row.retry_budget, ".0%")}
         shown.append(Tile(retry_share(details), label))

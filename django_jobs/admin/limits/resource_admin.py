@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from ...domain.gates import Gates
-from ...domain.numbers import LONGEST_PERIOD
 from ...lifecycle.operations import limits
 from ...models import BreakerState, Resource
 from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
 from ..base.model_admin import allowed_by, section
-from ..forms.edit_form import EditForm
 from ..operator_actions import ReasonForm, pause_action, resume_action
-from .limit_admin import LimitAdmin, name_section
+from .limit_admin import LimitAdmin, RateForm, name_section, not_too_long
 
 if TYPE_CHECKING:
     from ...metrics.limits import Usage, Usages
@@ -85,7 +82,7 @@ CLOSE_BREAKER = OperatorAction(
 )
 
 
-class ResourceForm(EditForm):
+class ResourceForm(RateForm):
     """Refuses limits that would let no job start."""
 
     class Meta:
@@ -103,36 +100,11 @@ class ResourceForm(EditForm):
             "retry_budget",
         )
 
-    def clean_rate(self) -> float | None:
-        rate: float | None = self.cleaned_data["rate"]
-        if rate is not None and rate <= 0:
-            text = _("Enter a number above 0, or nothing for no limit. To start no job, pause it.")
-            raise ValidationError(text)
-        return rate
-
-    def clean_rate_seconds(self) -> float:
-        seconds: float = self.cleaned_data["rate_seconds"]
-        if seconds <= 0:
-            raise ValidationError(_("Enter a number above 0."))
-        return _not_too_long(seconds)
-
     def clean_breaker_window(self) -> float:
-        return _not_too_long(self.cleaned_data["breaker_window"])
+        return not_too_long(self.cleaned_data["breaker_window"])
 
     def clean_breaker_open_for(self) -> float:
-        return _not_too_long(self.cleaned_data["breaker_open_for"])
-
-    def clean(self) -> dict[str, Any] | None:
-        given = super().clean() or self.cleaned_data
-        if given.get("burst") and given.get("rate") is None and "rate" not in self.errors:
-            self.add_error("burst", _("A burst needs a rate."))
-        return given
-
-
-def _not_too_long(seconds: float) -> float:
-    if seconds > LONGEST_PERIOD:
-        raise ValidationError(_("Enter at most a year, in seconds."))
-    return seconds
+        return not_too_long(self.cleaned_data["breaker_open_for"])
 
 
 @admin.register(Resource)

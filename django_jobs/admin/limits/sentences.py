@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ...metrics.limits import LimitDetails, LimitState, rate_text
-from ...models import BreakerState, Resource
+from ...models import BreakerState, Resource, Tenant
 from ...separators import number_text
 from ..base.formatting import ago, badge, pause_sentence
 
@@ -138,7 +138,7 @@ def rate_sentence(row: Resource, details: LimitDetails) -> str:
     return _("%(rate)s, used up: the next start in %(time)s.") % {"rate": rate, "time": wait}
 
 
-def burst(row: Resource) -> int:
+def burst(row: Resource | Tenant) -> int:
     """How many jobs may start at once after a rest."""
     return row.burst or -floor(-(row.rate or 0))
 

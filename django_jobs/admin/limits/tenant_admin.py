@@ -18,9 +18,8 @@ from ...models.tenant import LONGEST_TENANT
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.model_admin import allowed_by, section
-from ..forms.edit_form import EditForm
 from ..operator_actions import pause_action, resume_action
-from .limit_admin import LimitAdmin, name_section
+from .limit_admin import LimitAdmin, RateForm, name_section
 
 if TYPE_CHECKING:
     from ...metrics.limits import Usage, Usages
@@ -46,12 +45,14 @@ RESUME = resume_action(
 )
 
 
-class TenantForm(EditForm):
+class TenantForm(RateForm):
     """Refuses a share that is none, and what cannot be the tenant of a job."""
 
     class Meta:
         model = Tenant
-        fields: ClassVar[tuple[str, ...]] = ("name", "weight", "max_concurrency", "max_waiting")
+        fields: ClassVar[tuple[str, ...]] = (
+            *("name", "weight", "max_concurrency", "rate", "rate_seconds", "burst", "max_waiting"),
+        )
         help_texts: ClassVar[dict[str, Any]] = {
             "name": _("As the jobs name it. A tenant without a row has a weight of 1 and no limit.")
         }
@@ -90,7 +91,10 @@ class TenantAdmin(LimitAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         return (
             *name_section(obj),
-            section(_("Share and limit"), "weight", "max_concurrency", "max_waiting"),
+            section(
+                *(_("Share and limit"), "weight", "max_concurrency"),
+                *(("rate", "rate_seconds", "burst"), "max_waiting"),
+            ),
         )
 
     def uses(self, gates: Gates, names: set[str]) -> bool:

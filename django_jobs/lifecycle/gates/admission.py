@@ -23,7 +23,7 @@ from ..pausing import SERVED
 from . import breakers
 from .conflicts import resolve
 from .retry_budgets import RetryBudgets
-from .supply import Limits, TenantLimits, locked_resources, spend, supply_of
+from .supply import TOKENS, Bucket, Limits, TenantLimits, locked_rows, spend, supply_of
 
 LINES_AT_ONCE = 400
 """Lines that one admission looks at. The next one continues behind them."""
@@ -75,7 +75,9 @@ WITH RECURSIVE turn AS MATERIALIZED (
     ) AS next
 ), served AS MATERIALIZED ({SERVED})
 SELECT turn.ours, line.gates, line.rank, line.queue, line.tenant,
-    (SELECT ARRAY[weight, CASE WHEN paused_at IS NULL THEN max_concurrency ELSE 0 END]
+    (SELECT ARRAY[weight, CASE WHEN paused_at IS NULL THEN max_concurrency ELSE 0 END,
+         {TOKENS}, coalesce(burst, ceil(rate)),
+         rate / rate_seconds, (refilled_at > statement_timestamp())::int]
      FROM django_jobs_tenant WHERE name = line.tenant),
     queue.name IS NOT NULL AND queue.paused_at IS NULL
         AND (queue.name = ANY(%(own)s::text[]) OR queue.name IN (SELECT queue FROM served)),
@@ -174,9 +176,10 @@ def _admit(
         if not rows[0][0]:
             return Admission(ours=False), []
         rows = [row[1:] for row in rows if row[1] is not None]
-        locked = locked_resources() if wary else frozenset[str]()
-        admission = Admission(last=rows[-1][0] if len(rows) == most else "", locked=bool(locked))
-        lines, opened, limits = _read(rows, locked)
+        locked, tenants = locked_rows() if wary else (frozenset[str](), frozenset[str]())
+        last = rows[-1][0] if len(rows) == most else ""
+        admission = Admission(last=last, locked=bool(locked or tenants))
+        lines, opened, limits = _read(rows, locked, tenants)
         if opened and room:
             is_whole = after == admission.last == ""
             _share_out_to(opened, limits, room, charged, admission, is_whole=is_whole)
@@ -186,7 +189,9 @@ def _admit(
     return admission, lines
 
 
-def _read(rows: Iterable[Any], locked: Set[str]) -> tuple[list[Line], list[Line], Limits]:
+def _read(
+    rows: Iterable[Any], locked: Set[str], locked_tenants: Set[str]
+) -> tuple[list[Line], list[Line], Limits]:
     """The lines, those of them whose queue is open, the limits of their tenants and queues, and the
     types of their best jobs."""
     lines, opened = [], []
@@ -200,12 +205,12 @@ def _read(rows: Iterable[Any], locked: Set[str]) -> tuple[list[Line], list[Line]
         if is_open:
             opened.append(line)
         if tenant_limits is not None:
-            tenants[tenant] = tenant_limits
+            tenants[tenant] = TenantLimits(*tenant_limits)
         if queue_limit is not None:
             queues[queue] = queue_limit
         job_type, version = head
         heads[job_type] = max(version, heads.get(job_type, 0))
-    return lines, opened, Limits(tenants, queues, heads, locked)
+    return lines, opened, Limits(tenants, queues, heads, locked, locked_tenants)
 
 
 def _readable(text: str, rank: float, queue: str) -> Line | None:
@@ -228,10 +233,10 @@ def _share_out_to(
 ) -> None:
     supply, state = supply_of(lines, limits, room)
     admission.changes = state.changes
-    weights = {name: weight for name, (weight, _) in limits.tenants.items()}
+    weights = {name: row.weight for name, row in limits.tenants.items()}
     metered = {line.queue for line in lines if supply.is_metered(line.gates) and line.queue in room}
     admission.metered = bool(metered)
-    before = dict(supply.resources)
+    before = supply.copy()
     free = {queue for queue in metered if supply.room[queue] >= 1}
     eager = lines
     known = known_types.parameters(known_types.enough_for(limits.heads))
@@ -267,23 +272,34 @@ def _share_out_to(
     admission.closed = bool(free) and free == metered and not admission.queues
     admission.full = free != metered and not admission.queues
     used = {name for line in lines for name in line.gates.resources}
+    buckets = {name: bucket for name, bucket in state.buckets.items() if name in used}
+    spent = _spent(buckets, before.resources, supply.resources, admission)
+    of_tenants = _spent(state.tenants, before.tenants, supply.tenants, admission)
+    if used & limits.locked or limits.tenants.keys() & limits.locked_tenants:
+        admission.tokens_in = min(LOCKED_SECONDS, admission.tokens_in or LOCKED_SECONDS)
+    state.budgets.save()
+    spend(spent, of_tenants)
+
+
+def _spent(
+    buckets: Mapping[str, Bucket],
+    before: Mapping[str, float],
+    left: Mapping[str, float],
+    admission: Admission,
+) -> dict[str, float]:
+    """The tokens to take from these buckets. The admission notes when the next one comes."""
     spent: dict[str, float] = {}
-    for name in used & state.buckets.keys():
-        bucket = state.buckets[name]
-        starts = before[name] - supply.resources[name]
+    for name, bucket in buckets.items():
+        starts = before[name] - left[name]
         tokens = bucket.tokens - starts
-        if starts or bucket.excess:
+        if starts or bucket.excess or bucket.is_back:
             spent[name] = starts + bucket.excess
         if bucket.is_held:
             admission.full = admission.full or not admission.queues
         elif tokens < 1:
             wait = (1 - tokens) / bucket.pace
             admission.tokens_in = min(wait, admission.tokens_in or wait)
-    if not used.isdisjoint(limits.locked):
-        admission.tokens_in = min(LOCKED_SECONDS, admission.tokens_in or LOCKED_SECONDS)
-    state.budgets.save()
-    if spent:
-        spend(spent)
+    return spent
 
 
 def _most_of_next(most: int, grants: Mapping[str, int], admitted: Mapping[str, int]) -> int:

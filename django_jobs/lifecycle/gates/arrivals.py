@@ -103,7 +103,8 @@ ADMIT_BY_TENANT = _admit_arrivals(
     holder="job.tenant",
     rivals="""greatest(count(*) OVER (PARTITION BY seen.queue),
             count(*) OVER (PARTITION BY seen.holder))""",
-    decided="count(*) OVER () <= %(few)s",
+    decided="""count(*) OVER () <= %(few)s AND NOT EXISTS (
+            SELECT FROM django_jobs_tenant WHERE name = seen.holder AND rate IS NOT NULL)""",
     left="""(
             SELECT CASE WHEN paused_at IS NULL THEN max_concurrency ELSE 0 END - (
                 SELECT count(*) FROM django_jobs_job_live AS taken

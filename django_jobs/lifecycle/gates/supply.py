@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from math import floor, inf
+from typing import NamedTuple
 
 from ... import registry
 from ...domain.admission import Line, Supply, retries_allowed
@@ -32,6 +33,12 @@ SELECT 'tenant', tenant, count(*) FROM django_jobs_job_live
 WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND tenant = ANY(%(tenants)s::text[])
 GROUP BY tenant
 """,
+    "bursting": """
+SELECT 'bursting', tenant, count(*) FROM django_jobs_job_live
+WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
+  AND tenant = ANY(%(rated)s::text[])
+GROUP BY tenant
+""",
     "ready": """
 SELECT 'ready', queue, count(*) FROM django_jobs_job_live
 WHERE tenant IS NOT NULL AND status IN ('ready', 'running') AND status = 'ready'
@@ -57,8 +64,8 @@ SELECT 'queue', queue, count(*) FROM (
 GROUP BY queue
 """,
 }
-"""What is taken of the gates, by queue the jobs with a tenant that are ready, of types that this
-worker knows, and what is taken of the limits of queues."""
+"""What is taken of the gates, what is ready of tenants with a rate, by queue the jobs with a tenant
+that are ready, of types that this worker knows, and what is taken of the limits of queues."""
 
 # What the metered resources of the lines have made ready takes room as well, until it is claimed.
 # Jobs with a tenant are counted above, and those of other types are claimed by other workers.
@@ -115,6 +122,7 @@ SET tokens = {TOKENS} - input.starts, refilled_at = statement_timestamp()
 FROM unnest(%(names)s::text[], %(starts)s::float8[]) AS input (name, starts)
 WHERE resource.name = input.name
 """
+SPEND_OF_TENANTS = SPEND.replace("resource", "tenant")
 NOTE_OVER_LIMIT = """
 UPDATE django_jobs_resource SET over_limit = NOT over_limit WHERE name = ANY(%(names)s::text[])
 """
@@ -124,41 +132,65 @@ LOCKED = """
 WITH free AS MATERIALIZED (SELECT id FROM django_jobs_resource FOR NO KEY UPDATE SKIP LOCKED)
 SELECT name FROM django_jobs_resource WHERE id NOT IN (SELECT id FROM free)
 """
+LOCKED_TENANTS = """
+WITH free AS MATERIALIZED (
+    SELECT id FROM django_jobs_tenant WHERE rate IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT name FROM django_jobs_tenant WHERE rate IS NOT NULL AND id NOT IN (SELECT id FROM free)
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """The tokens of a rate, and how many come in a second. ``excess`` are those of its row that are
-    beyond the burst. ``is_held``: ready jobs have the whole burst, so none comes before a claim."""
+    beyond the burst. ``is_held``: ready jobs have the whole burst, so none comes before a claim.
+    ``is_back``: the clock of the database went back, and no token would come."""
 
     tokens: float
     pace: float
     excess: float = 0.0
     is_held: bool = False
+    is_back: bool = False
+
+    @classmethod
+    def of(cls, tokens: float, left: float, pace: float, *, is_back: bool = False) -> Bucket:
+        """Of the ``tokens`` of a row, and what its ready jobs have left of the burst."""
+        within = min(tokens, max(left, 0.0))
+        return cls(within, pace, tokens - within, is_held=left < 1, is_back=is_back)
 
 
-TenantLimits = tuple[float, float | None]
-"""The weight of a tenant, and how many of its jobs may be under way: 0 if it is paused."""
+class TenantLimits(NamedTuple):
+    """The weight of a tenant, and how many of its jobs may be under way: 0 if it is paused. The
+    others are of its rate, whose ``pace`` is null without one."""
+
+    weight: float
+    most: float | None
+    tokens: float = 0.0
+    burst: float = 0.0
+    pace: float | None = None
+    is_back: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the rows of lines say: of the tenants that have a row, the ``max_concurrency`` of the
     queues that have one, and of what types the best jobs are, with the newest versions of their
-    payloads. Of the resources in ``locked`` nothing can be counted now."""
+    payloads. Of resources in ``locked`` and of ``locked_tenants`` nothing can be counted now."""
 
     tenants: Mapping[str, TenantLimits]
     queues: Mapping[str, int]
     heads: Mapping[str, int]
     locked: Set[str]
+    locked_tenants: Set[str] = frozenset()
 
 
 @dataclass(slots=True)
 class ResourceState:
-    """The buckets of the resources that have a rate, the retry budgets, and the breakers that were
-    changed before the resources were read."""
+    """The buckets of the resources and of the ``tenants`` that have a rate, the retry budgets, and
+    the breakers that were changed before the resources were read."""
 
     buckets: dict[str, Bucket] = field(default_factory=dict)
+    tenants: dict[str, Bucket] = field(default_factory=dict)
     budgets: RetryBudgets = field(default_factory=RetryBudgets)
     changes: list[breakers.Change] = field(default_factory=list)
 
@@ -169,15 +201,22 @@ def supply_of(
     """What the gates of these lines have left."""
     gates = [line.gates for line in lines]
     keys = sorted({one.key for one in gates if one.key is not None})
-    limited = {name: limit for name, (_, limit) in limits.tenants.items() if limit is not None}
+    rows = {
+        name: row if name not in limits.locked_tenants else TenantLimits(row.weight, 0)
+        for name, row in limits.tenants.items()
+    }
+    limited = {name: row.most for name, row in rows.items() if row.most is not None}
+    rated = [name for name, row in rows.items() if row.pace is not None]
     queues = sorted({line.queue for line in lines if line.gates.tenant is not None})
     full = list(limits.queues)
-    needed = {"key": keys, "tenant": list(limited), "ready": queues, "queue": full}
+    needed = {"key": keys, "tenant": list(limited), "bursting": rated, "ready": queues}
+    needed["queue"] = full
     asked = [TAKEN[kind] for kind in needed if needed[kind]]
     types = list(registry.versions())
     parameters = {
         "keys": keys,
         "tenants": list(limited),
+        "rated": rated,
         "queues": queues,
         "types": types,
         "limited": full,
@@ -193,10 +232,17 @@ def supply_of(
         supply.tenants[name] = limit - taken["tenant"].get(name, 0)
     for queue, most in limits.queues.items():
         supply.queues[queue] = most - taken["queue"].get(queue, 0)
+    state = ResourceState()
+    for name in rated:
+        row = rows[name]
+        left = row.burst - taken["bursting"].get(name, 0)
+        bucket = Bucket.of(row.tokens, left, row.pace or inf, is_back=bool(row.is_back))
+        state.tenants[name] = bucket
+        supply.tenants[name] = min(supply.tenants.get(name, inf), floor(bucket.tokens))
     used = {name for one in gates for name in one.resources}
     if not used:
-        return supply, ResourceState()
-    state = _count_resources(supply, limits.locked)
+        return supply, state
+    _count_resources(supply, state, limits.locked)
     if metered := sorted(used & supply.metered):
         among = {"names": metered, "queues": list(room), "types": types}
         for queue, count in fetch(READY_METERED, among):
@@ -204,15 +250,15 @@ def supply_of(
     return supply, state
 
 
-def locked_resources() -> Set[str]:
-    """The resources whose rows other sessions have locked."""
-    return {name for (name,) in fetch(LOCKED, {})}
+def locked_rows() -> tuple[Set[str], Set[str]]:
+    """The resources, and the tenants with a rate, whose rows other sessions have locked."""
+    locked, tenants = ({name for (name,) in fetch(sql, {})} for sql in (LOCKED, LOCKED_TENANTS))
+    return locked, tenants
 
 
-def _count_resources(supply: Supply, locked: Set[str]) -> ResourceState:
+def _count_resources(supply: Supply, state: ResourceState, locked: Set[str]) -> None:
     """Add what each resource has left, and note which ones have more jobs than their limit. Those
     in ``locked`` have nothing left if a start would have to be counted."""
-    state = ResourceState()
     rows = fetch(RESOURCES, {})
     if any(row[1] for row in rows):
         breakers.set_back(locked)
@@ -234,9 +280,8 @@ def _count_resources(supply: Supply, locked: Set[str]) -> ResourceState:
         if paused or breaker == BreakerState.OPEN:
             slots = 0
         if tokens is not None:
-            within = min(tokens, max(held, 0.0))
-            state.buckets[name] = Bucket(within, pace, tokens - within, is_held=held < 1)
-            slots = min(slots, floor(within))
+            bucket = state.buckets[name] = Bucket.of(tokens, held, pace)
+            slots = min(slots, floor(bucket.tokens))
         supply.resources[name] = max(slots, 0)
         if budget is not None and budget < 1:
             state.budgets.left[name] = retries_allowed(budget, *recent)
@@ -247,9 +292,10 @@ def _count_resources(supply: Supply, locked: Set[str]) -> ResourceState:
     supply.metered = frozenset(metered)
     if changed:
         execute(NOTE_OVER_LIMIT, {"names": changed})
-    return state
 
 
-def spend(starts: Mapping[str, float]) -> None:
-    """Take a token for each start from the resources of these names."""
-    execute(SPEND, {"names": list(starts), "starts": list(starts.values())})
+def spend(resources: Mapping[str, float], tenants: Mapping[str, float]) -> None:
+    """Take a token for each start from the rows of these names."""
+    for statement, starts in ((SPEND, resources), (SPEND_OF_TENANTS, tenants)):
+        if starts:
+            execute(statement, {"names": list(starts), "starts": list(starts.values())})

@@ -176,6 +176,8 @@ def test_rate_and_retry_budget_say_what_is_left(page: Page) -> None:
     ) in words(text)
     now = tiles(text)
     assert now["starts left, rate 50/s"] == "12 / 50"
+    tenant = Tenant.objects.create(name="acme", rate=9.0, rate_seconds=60.0, tokens=7.0)
+    assert tiles(shown(page, tenant))["starts left, rate 9/60s"] == "7 / 9"
     assert now["retries, budget 20%"] == "11%"
     run_sql("UPDATE django_jobs_resource SET tokens = 0.5, rate = 0.5, recent_retries = 99")
     text = words(shown(page, row))

@@ -50,7 +50,11 @@ def test_the_list_shows_state_usage_and_rate(page: Page) -> None:
 def test_how_many_may_wait_is_edited_and_shown_beside_how_many_do(page: Page) -> None:
     for row in (stripe(), Tenant.objects.create(name="acme")):
         refund_payment.using(tenant="acme").enqueue(1)
-        given = form(max_waiting="1200") if row.name == "stripe" else {"weight": "1"}
+        given = (
+            form(max_waiting="1200")
+            if row.name == "stripe"
+            else {"weight": "1", "rate_seconds": "1"}
+        )
         page.client.post(change_url(type(row), row.pk), {"max_waiting": "1200", **given})
         assert type(row).objects.get().max_waiting == 1_200
         page.client.post(change_url(type(row), row.pk), {**given, "max_waiting": "0"})

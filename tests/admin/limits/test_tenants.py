@@ -20,6 +20,7 @@ from tests.factories import copies_of
 pytestmark = pytest.mark.django_db
 
 ADD = reverse("admin:django_jobs_tenant_add")
+LIMITS = {"weight": "1", "rate_seconds": "1"}
 
 
 def acme(**fields: Any) -> Tenant:
@@ -78,10 +79,12 @@ def test_each_button_needs_its_permission(page_of: Callable[..., Page]) -> None:
         ({"weight": "nan"}, "Enter a number."),
         ({"max_concurrency": "0"}, "Ensure this value is greater than or equal to 1."),
         ({"name": "a\tb"}, "The name has a control character."),
+        ({"rate": "0"}, "Enter a number above 0, or nothing for no limit."),
+        ({"burst": "5"}, "A burst needs a rate."),
     ],
 )
 def test_a_share_that_is_none_is_refused(page: Page, given: dict[str, str], problem: str) -> None:
-    answered = page.client.post(ADD, {"name": "acme", "weight": "1", **given})
+    answered = page.client.post(ADD, {"name": "acme", **LIMITS, **given})
     assert answered.status_code == 200
     assert problem in answered.content.decode()
     assert not Tenant.objects.exists()
@@ -90,12 +93,13 @@ def test_a_share_that_is_none_is_refused(page: Page, given: dict[str, str], prob
 def test_a_limit_below_what_runs_is_saved_and_explained(page: Page) -> None:
     row = acme(max_concurrency=10)
     copies_of(bill_tenant.enqueue("acme"), 2)
-    answered = page.client.post(change_url(Tenant, row.pk), {"weight": "1", "max_concurrency": 1})
+    answered = page.client.post(change_url(Tenant, row.pk), {**LIMITS, "max_concurrency": 1})
     assert "2 jobs are ready or running, more than the new limit of 1." in message_of(answered)
-    answered = page.client.post(change_url(Tenant, row.pk), {"weight": "3", "max_concurrency": 2})
+    given = {**LIMITS, "weight": "3", "max_concurrency": 2, "rate": "5", "burst": "9"}
+    answered = page.client.post(change_url(Tenant, row.pk), given)
     assert message_of(answered).count("more than") == 1  # the first message is still there
     row.refresh_from_db()
-    assert (row.weight, row.max_concurrency) == (3.0, 2)
+    assert (row.weight, row.max_concurrency, row.rate, row.burst) == (3.0, 2, 5.0, 9)
 
 
 def test_a_deleted_tenant_has_the_defaults_again(page: Page) -> None:

@@ -232,6 +232,50 @@ def test_a_rate_and_a_burst_that_are_edited_hold_from_the_next_admission() -> No
     assert "blocked" not in statuses()
 
 
+def test_a_tenant_has_a_rate_in_all_queues() -> None:
+    Tenant.objects.create(name="acme", rate=2.0, rate_seconds=36_000.0, burst=3, max_concurrency=9)
+    for queue in ("default", "bulk"):
+        for tenant in ("acme", "acme", "acme", "otto"):
+            bill_tenant.using(queue=queue).enqueue(tenant)
+    found = admit({"default": 9, "bulk": 9})
+    assert (found.full, found.tokens_in) == (False, pytest.approx(18_000, rel=0.01))
+    ready = Job.objects.filter(status="ready").values_list("tenant", flat=True)
+    assert sorted(ready) == ["acme"] * 3 + ["otto"] * 2
+    Tenant.objects.update(refilled_at="2020-01-01T00:00Z")
+    found = admit({"default": 9, "bulk": 9})  # what is ready has the whole burst
+    assert (found.queues, found.full, found.tokens_in) == (set(), True, None)
+    assert Tenant.objects.get().tokens == pytest.approx(0, abs=0.01)
+    Tenant.objects.update(refilled_at="2020-01-01T00:00Z")
+    for queue in ("default", "bulk"):
+        claim_ready(register_worker(), queue)
+    admit({"default": 9, "bulk": 9})
+    assert statuses().count("ready") == 3
+    Tenant.objects.update(rate=None, burst=None)
+    assert admit({"default": 9, "bulk": 9}).queues == set()
+    assert "blocked" not in statuses()
+
+
+def test_the_rate_of_a_tenant_survives_a_clock_that_went_back() -> None:
+    Tenant.objects.create(name="acme", rate=1_000.0, burst=1, tokens=0.5)
+    Tenant.objects.update(refilled_at=Now() + timedelta(minutes=5))
+    bill_tenant.enqueue("acme")
+    until(lambda: admit().queues, what="a token comes in")
+
+
+def test_a_wary_admission_passes_over_the_rate_of_a_tenant_whose_row_is_locked() -> None:
+    Tenant.objects.create(name="acme", rate=5.0)
+    jobs = [bill_tenant.enqueue(name) for name in ("acme", "otto")]
+    with another_connection() as other, other.cursor() as cursor:
+        other.set_autocommit(False)
+        cursor.execute("SELECT FROM django_jobs_tenant FOR UPDATE")
+        found = admit(wary=True)
+        other.rollback()
+    assert (found.locked, found.tokens_in) == (True, admission.LOCKED_SECONDS)
+    assert [Job.objects.get(pk=job.pk).status for job in jobs] == ["blocked", "ready"]
+    admit()
+    assert "blocked" not in statuses()
+
+
 def test_an_admission_loses_no_part_of_a_token() -> None:
     """50/s would be 45/s if each took two milliseconds that no token comes in."""
     resource(rate=500.0, burst=1_000, tokens=0.0)

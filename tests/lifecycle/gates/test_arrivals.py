@@ -135,6 +135,13 @@ def test_a_tenant_is_held_to_its_limit(values: dict[str, Any], admitted: int) ->
     assert len(ready()) == admitted
 
 
+def test_a_tenant_with_a_rate_is_left_to_an_admission() -> None:
+    Tenant.objects.create(name="acme", rate=50.0)
+    bill_tenant.enqueue("acme")
+    found = admit_arrivals(LoneGate.TENANT)
+    assert (found.queues, found.rest) == (set(), True)
+
+
 def test_a_tenant_that_waits_in_two_queues_is_held_to_its_limit() -> None:
     Tenant.objects.create(name="acme", max_concurrency=1)
     jobs = [bill_tenant.using(queue=queue).enqueue("acme") for queue in ("default", "bulk")]

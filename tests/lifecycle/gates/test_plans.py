@@ -184,6 +184,7 @@ def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
     parameters = {
         "keys": keys,
         "tenants": ["t"],
+        "rated": ["t"],
         "queues": ["default"],
         "types": ["app.noop"],
         "limited": ["default"],
