@@ -466,6 +466,12 @@ assert json.loads(request_export(request).content) == {**export, "requested_alre
 assert json.loads(export_status(request, export["job"]).content)["status"] == "ready"
 clear_sessions.enqueue()
 
+from django.core.files.uploadedfile import SimpleUploadedFile
+from shop.uploads import upload_prices
+
+upload = SimpleUploadedFile("prices.csv", b"7,5.00\\n8,6.00\\n")
+assert upload_prices(RequestFactory().post("/prices/", {"prices": upload})).status_code == 202
+
 RECEIVER = '''
 from http.server import BaseHTTPRequestHandler, HTTPServer
 

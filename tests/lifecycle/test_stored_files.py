@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,16 @@ from django_jobs.lifecycle.stored_files import insert_with_files
 from django_jobs.maintenance.history import Partitions
 from django_jobs.maintenance.retention import StoredFiles
 from django_jobs.models import Job, Progress, StoredFile
-from django_jobs.testing import run_jobs
+from django_jobs.testing import immediate, run_jobs
 from django_jobs.worker.execution import handler_call
 from tests.app.file_jobs import count_bytes, read_loud, remember, seen, shout, shout_async
-from tests.factories import analyze, enqueue_and_claim, explain, run_sql
+from tests.factories import analyze, enqueue_and_claim, explain, in_threads, run_sql
 from tests.lifecycle.test_pruning import age
+from tests.lifecycle.test_replacing import WAITING
 from tests.maintenance.test_history import make_days
+from tests.patience import PATIENCE
 from tests.worker.attempts import Desk
+from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db
 
@@ -77,6 +81,13 @@ def test_a_handler_reads_the_file_that_was_enqueued(folder: Path) -> None:
     run_jobs()
     assert seen == [("my report.csv", 4, b"a,b\n")]
     assert Job.objects.get().status == "succeeded"
+
+
+def test_a_job_that_runs_at_once_reads_its_file() -> None:
+    with immediate():
+        count_bytes.enqueue(Stored(b"x", "x.csv"))
+        count_bytes.enqueue_many([{"report": Stored(b"yy", "y.csv")}])
+    assert seen == [("x.csv", 1, b"x"), ("y.csv", 2, b"yy")]
 
 
 def test_files_of_many_jobs_are_saved_and_registered(folder: Path) -> None:
@@ -149,6 +160,28 @@ def test_a_file_is_deleted_after_the_last_job_that_refers_to_it(folder: Path) ->
     assert not Job.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_file_that_another_job_shares_meanwhile_stays(folder: Path) -> None:
+    first = count_bytes.enqueue(Stored(b"x"))
+    payload, begun = first.payload, threading.Event()
+    Job.objects.all().delete()
+
+    def act(number: int) -> Any:
+        if number == 1:
+            assert begun.wait(PATIENCE)
+            return sweep()
+        with transaction.atomic():
+            second = count_bytes.enqueue(**payload)
+            begun.set()
+            until(lambda: run_sql(WAITING) == [(1,)])
+        return second.pk
+
+    second, swept = in_threads(2, act)
+    assert swept == 1
+    assert of_jobs().get().job_id == second
+    assert len(files(folder)) == 1
+
+
 def test_a_file_goes_with_the_partition_of_its_job(folder: Path) -> None:
     enqueued = count_bytes.enqueue(Stored(b"x"))
     run_jobs()
@@ -193,6 +226,8 @@ def test_a_reference_that_leads_elsewhere_is_refused(folder: Path, path: Any) ->
 def test_what_has_no_job_of_its_own_takes_no_file() -> None:
     with pytest.raises(PayloadError, match="a Stored is not JSON; only jobs of enqueue"):
         chain(count_bytes.step(report=Stored(b"x")))
+    with pytest.raises(PayloadError, match="a Stored is not JSON; only jobs of enqueue"):
+        count_bytes.enqueue_on_commit(Stored(b"x"))
     with pytest.raises(TypeError, match="bytes or a file in binary mode, not a StringIO"):
         Stored(io.StringIO("text"))
 
