@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_648,
     "domain": 5_290,
     "http": 383,
-    "lifecycle": 13_268,
+    "lifecycle": 13_274,
     "logs": 459,
     "maintenance": 1_540,
     "management": 3_764,

@@ -25,7 +25,7 @@ EVERY_JOB = {
     "lifecycle.operations.quarantines.CRASHES": "the job of a crash may have ended since",
     "lifecycle.compensating.DECLARED": "the declared steps of a run, which may have ended",
     "lifecycle.compensating.NOTE_FAILED": "the steps of a run, however they ended",
-    "lifecycle.opening.COUNT_DOWN": "the results on which the next steps depend",
+    "lifecycle.opening.COUNT_DOWN_ASKED": "the results on which the next steps depend",
     "lifecycle.opening.SKIP": "names the step that is the cause, which has ended",
     "lifecycle.operations.dead_letters.FORGET_FAILED": "compensations, however they ended",
     "lifecycle.progress.ADD_TO_CHECKPOINT": "set from outside, on a job that may have ended",

@@ -146,7 +146,7 @@ def test_conditions_of_a_wide_level_are_looked_up_once() -> None:
     (a,) = claim_ready(register_worker())
     settle_one(a, APPROVED)
     ended = {"ids": f"{{{a.id}}}", "runs": f"{{{run.pk}}}", "fates": "{succeeded}"}
-    assert most_rows(opening.COUNT_DOWN, ended) <= 20 * width
+    assert most_rows(opening.COUNT_DOWN_ASKED, ended) <= 20 * width
     assert list(states(run).values()).count("ready") == width // 2
     ((met, *_),) = fetch(opening.COUNT_DOWN_MET, {"ids": f"{{{a.id}}}"})
     assert not met

@@ -19,7 +19,11 @@ WIDTH = 600
 MOST = 20 * WIDTH
 """A join from end to end takes 300,000."""
 TABLES = "django_jobs_job", "django_jobs_dependency"
-DOWN = {"opening.COUNT_DOWN": opening.COUNT_DOWN, "opening.COUNT_DOWN_MET": opening.COUNT_DOWN_MET}
+DOWN = {
+    "opening.COUNT_DOWN": opening.COUNT_DOWN,
+    "opening.COUNT_DOWN_ASKED": opening.COUNT_DOWN_ASKED,
+    "opening.COUNT_DOWN_MET": opening.COUNT_DOWN_MET,
+}
 UP = {
     "restarting.BRING_BACK": restarting.BRING_BACK,
     "restarting.BROKEN": restarting.BROKEN,
@@ -45,10 +49,11 @@ def steps(request: pytest.FixtureRequest) -> list[Job]:
 @pytest.mark.parametrize("ended", [slice(1), slice(1, WIDTH + 1)], ids=["first", "members"])
 def test_what_comes_after_a_step_is_counted_down(steps: list[Job], name: str, ended: slice) -> None:
     ids = [job.pk for job in steps[ended]]
+    fate = "succeeded" if name == "opening.COUNT_DOWN_MET" else "failed"
     parameters = {
         "ids": as_array(ids),
         "runs": as_array([steps[0].workflow_run_id] * len(ids)),
-        "fates": as_array(["failed" if name == "opening.COUNT_DOWN" else "succeeded"] * len(ids)),
+        "fates": as_array([fate] * len(ids)),
     }
     assert most_rows(DOWN[name], parameters) <= MOST
     # Whether the planner takes nested loops may depend on the pages that deleted rows left.
