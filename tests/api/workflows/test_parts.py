@@ -291,3 +291,23 @@ def test_workers_take_the_branch_and_the_part_to_their_end(
     until(lambda: ended(run) == "succeeded")
     again = dict.fromkeys(("ask", "yes.first", "yes", "after", "last"), "succeeded")
     assert states(run) == again | {"no": "cancelled (unneeded)"}
+
+
+def spawn_two() -> None:
+    run = current_run()
+    assert run is not None
+    run.spawn(ask_for, [{"fate": "discard"}, {"fate": "snooze"}])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_part_waits_for_what_its_steps_spawn(workflow: Declare) -> None:
+    inner, outer = workflow("test.inner"), workflow("test.outer")
+    with declared(spawn_two, name="test.spawn_two") as spawner:
+        inner.step(spawner)
+        outer.step(inner, "part")
+        run = outer.start()
+        run_jobs()
+        assert (ended(run), states(run)["part"]) == ("failed", "cancelled (failed)")
+        run.retry()
+        run_jobs(check=True)
+    assert (ended(run), states(run)["part"]) == ("succeeded", "succeeded")
