@@ -73,7 +73,7 @@ UNION ALL
 SELECT 'tenant', name, paused_at, paused_until, paused_by, paused_reason
 FROM django_jobs_tenant WHERE paused_at IS NOT NULL
 UNION ALL
-SELECT 'schedule', name, paused_at, paused_until, '', paused_reason
+SELECT 'schedule', name, paused_at, paused_until, paused_by, paused_reason
 FROM django_jobs_schedule WHERE paused_at IS NOT NULL
 UNION ALL
 SELECT 'job_type', job_type, since, until, by, reason

@@ -516,6 +516,7 @@ class Migration(migrations.Migration):
                 ("origin", models.TextField(db_default="", default="", editable=False)),
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
+                ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
                 ("paused_until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused until")),
                 ("resumed_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="resumed at")),
                 (

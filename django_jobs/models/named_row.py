@@ -74,8 +74,8 @@ class NamedRows(models.Manager[Row]):
         self.forget_recent()
 
 
-class NamedRow(models.Model):
-    """A row with a unique name, which can be paused."""
+class Pausable(models.Model):
+    """A row that can be paused: since when, why, by whom, and until when."""
 
     paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
     paused_reason = models.CharField(
@@ -85,6 +85,19 @@ class NamedRow(models.Model):
         _("paused by"), max_length=150, blank=True, default="", db_default="", editable=False
     )
     paused_until = TimestampField(_("paused until"), null=True, blank=True, editable=False)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def paused(self) -> bool:
+        """Whether no job starts from this queue, uses this resource, is of this tenant, or is fired
+        by this schedule."""
+        return self.paused_at is not None
+
+
+class NamedRow(Pausable):
+    """A row with a unique name."""
 
     objects: ClassVar[NamedRows[Self]] = NamedRows()
     READ_WITH_RECENT: ClassVar[Mapping[str, str]] = {}
@@ -96,11 +109,6 @@ class NamedRow(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         super().save(*args, **kwargs)
         NamedRows.forget_recent()
-
-    @property
-    def paused(self) -> bool:
-        """Whether no job starts from this queue, uses this resource, or is of this tenant."""
-        return self.paused_at is not None
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:

@@ -20,6 +20,7 @@ from ..domain.cron import UnknownTimezone, ZonePrefix, check_timezone
 from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import LIMITS, CatchUp, Overlap, Rule, TooManyDates, in_utc
 from .fields import FloatField, TimestampField
+from .named_row import Pausable
 from .querysets import ScheduleQuerySet
 from .queue import QUEUE_NAME
 from .schedule_state import ARMED, ScheduleState, state_at
@@ -81,7 +82,7 @@ LONGEST_JITTER = 86_400.0
 """Seconds."""
 
 
-class Schedule(models.Model):
+class Schedule(Pausable):
     """A rule that enqueues jobs. Declare it with :func:`django_jobs.schedule`, or add it in the
     admin or as a row."""
 
@@ -221,11 +222,6 @@ class Schedule(models.Model):
     )
     origin = models.TextField(default="", db_default="", editable=False)
     """Of an imported schedule the row that it was made of, and what that row said then."""
-    paused_at = TimestampField(_("paused at"), null=True, blank=True, editable=False)
-    paused_reason = models.CharField(
-        _("reason for the pause"), max_length=300, blank=True, default="", editable=False
-    )
-    paused_until = TimestampField(_("paused until"), null=True, blank=True, editable=False)
     resumed_at = TimestampField(_("resumed at"), null=True, blank=True, editable=False)
     error = models.TextField(
         _("error"),

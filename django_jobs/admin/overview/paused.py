@@ -26,7 +26,7 @@ def paused(page: Any, request: HttpRequest) -> HttpResponse:
     """The page, with the kinds whose lists the user may see, newest first."""
     visible = Visible(page.admin_site, request)
     pauses = [
-        (*(getattr(row, column, "") for column in columns_of(type(row))), row)
+        (*(getattr(row, column) for column in columns_of(type(row))), row)
         for model in KINDS
         if visible.sees(model)
         for row in _rows(page.admin_site.get_model_admin(model).get_queryset(request))
@@ -53,7 +53,7 @@ def paused(page: Any, request: HttpRequest) -> HttpResponse:
 
 
 def columns_of(model: type[Model]) -> tuple[str, ...]:
-    """Since and until when a row is paused, by whom and why. A schedule has no column with who."""
+    """Since and until when a row is paused, by whom and why."""
     return QUARANTINE if model is Quarantine else PAUSE
 
 

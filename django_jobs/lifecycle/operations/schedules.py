@@ -70,9 +70,9 @@ def pause(ids: Iterable[int], **given: Unpack[Pause]) -> list[str]:
     """Stop firing these schedules until they are resumed. Jobs that exist are not affected. Returns
     the names of those it paused. Raises ``PermissionDenied`` if the actor may not."""
     fields = fields_of(given, "django_jobs.pause_schedule")
-    until, why = fields["until"], fields["reason"]
+    pause = {f"paused_{name}": value for name, value in fields.items()}
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids), paused_at=None)
-    return _update(rows, paused_at=Now(), paused_reason=why, paused_until=until, next_due_at=None)
+    return _update(rows, paused_at=Now(), next_due_at=None, **pause)
 
 
 def resume(ids: Iterable[int], *, actor: Actor = None, ended: bool = False) -> list[str]:
@@ -85,7 +85,9 @@ def resume(ids: Iterable[int], *, actor: Actor = None, ended: bool = False) -> l
     if ended:
         rows = rows.filter(paused_until__lte=Now())
     return _update(
-        rows, paused_at=None, paused_reason="", paused_until=None, error="", resumed_at=Now()
+        rows,
+        **{"paused_at": None, "paused_reason": "", "paused_by": "", "paused_until": None},
+        **{"error": "", "resumed_at": Now()},
     )
 
 

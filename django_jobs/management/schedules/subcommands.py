@@ -88,7 +88,8 @@ def run(options: Options) -> Iterator[str]:
 def pause(options: Options) -> Iterator[str]:
     schedules, reason = named(options["names"]), options["reason"]
     why = f"{reason} ({operator()})" if reason else f"paused by {operator()}"
-    paused = schedule_operations.pause([schedule.pk for schedule in schedules], reason=why)
+    ids = [schedule.pk for schedule in schedules]
+    paused = schedule_operations.pause(ids, reason=why, by=operator())
     for schedule in schedules:
         if schedule.name in paused:
             yield f"{schedule.name}: paused. Existing jobs still run."

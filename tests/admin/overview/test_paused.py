@@ -65,7 +65,7 @@ def test_it_lists_each_kind_with_by_whom_until_when_and_why(page: Page) -> None:
         assert what.lower() == model._meta.verbose_name
         assert since.endswith("ago")
         assert f"{until:%b} {until.day}, {until:%H:%M:%S}" in end
-        assert by == ("-" if model is Schedule else "<i>olga")
+        assert by == "<i>olga"
         assert reason == "<b>down"
     for kind, (_, name) in NAMES.items():
         resume(kind, name)
