@@ -33,11 +33,7 @@ def register(job_type: JobType[..., Any]) -> None:
     """Register a job type under its name and its aliases. If a name is taken, the first job type
     keeps it, and a system check reports the clash."""
     first = find(job_type.name)
-    if first is not None and (
-        first.handler_path != job_type.handler_path
-        # Later it is the same function: its module was loaded again.
-        or (not apps.ready and first.handler.__code__ != job_type.handler.__code__)
-    ):
+    if first is not None and first.handler_path != job_type.handler_path:
         _clashes.append((job_type.name, first.handler_path, job_type.handler_path))
         return
     _drop_aliases(job_type.name)  # of the same module, imported before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.apps import apps
 
 from django_jobs import UnknownJobType, job, registry
 from tests.app import jobs, version_jobs
@@ -61,26 +60,6 @@ def test_a_module_imported_again_is_not_a_clash() -> None:
         second = job(name="app.again")(handler)
         assert registry.find("app.again") is second
         assert registry.clashes() == []
-
-
-def test_a_second_handler_of_the_name_in_one_module_is_a_clash(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The first import of a module declares it twice, which a later one cannot."""
-
-    def first() -> None: ...
-    def second() -> int: ...
-
-    second.__name__, second.__qualname__ = first.__name__, first.__qualname__
-    monkeypatch.setattr(registry, "_by_chance", set())
-    with declared(first, name="app.twice") as kept:
-        with pytest.MonkeyPatch.context() as loading:
-            loading.setattr(apps, "ready", False)
-            job(name="app.twice")(second)
-        assert registry.find("app.twice") is kept
-        ((name, one, other),) = registry.clashes()
-        assert (name, one) == ("app.twice", other)
-    assert registry.clashes() == []
 
 
 def test_an_alias_finds_its_job_type_but_is_not_listed() -> None:

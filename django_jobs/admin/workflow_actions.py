@@ -103,6 +103,12 @@ class SignalForm(forms.Form):
         return {"name": self.awaited, "value": data, **given}
 
 
+NO_APPROVAL = _(
+    "This needs jobs that wait for one approval: steps whose signal declares the field “approved”, "
+    "with the same fields. For others, use Signal."
+)
+
+
 class DecisionForm(SignalForm):
     """Approves or rejects: the data has what else the step declares."""
 
@@ -117,7 +123,7 @@ class DecisionForm(SignalForm):
     def clean(self) -> dict[str, Any]:
         given = super().clean()
         if self.declared is None or APPROVED not in self.declared:
-            self.add_error("reason", _("These are not jobs that wait for the same approval."))
+            self.add_error("reason", NO_APPROVAL)
         return given
 
 
@@ -129,10 +135,19 @@ class RejectionForm(DecisionForm):
 
 def _declared(text: str | None) -> dict[str, str] | None:
     with suppress(ValueError, RecursionError):
-        fields = json.loads(text or "null")
-        known = isinstance(fields, dict) and [kind in [*FORM_FIELDS] for kind in fields.values()]
-        return fields if known and all(known) else None
+        match json.loads(text or "null"):
+            case [*pairs] if pairs and all(map(_is_field, pairs)):
+                return dict(pairs)
     return None
+
+
+def _is_field(pair: Any) -> bool:
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and isinstance(pair[0], str)
+        and pair[1] in [*FORM_FIELDS]
+    )
 
 
 def waiting_for_person() -> QuerySet[Any]:
@@ -143,7 +158,7 @@ def waiting_for_person() -> QuerySet[Any]:
 
 def approvals(**of: Any) -> set[int]:
     """The ids of the jobs, among those ``of`` a run or with an id, that wait for an approval."""
-    asked = waiting_for_person().filter(payload__fields__approved="bool", **of)
+    asked = waiting_for_person().filter(payload__fields__contains=[[APPROVED, "bool"]], **of)
     return set(asked.values_list("pk", flat=True))
 
 
@@ -153,6 +168,12 @@ def is_awaiting(job: Any) -> bool:
 
 def waits_for_approval(job: Any) -> bool:
     return is_awaiting(job) and job.job_type == WAIT and bool(approvals(pk=job.pk))
+
+
+def _why_no_decision(rows: QuerySet[Any]) -> str:
+    form = DecisionForm()
+    form.fill(rows)
+    return "" if APPROVED in (form.declared or ()) else str(NO_APPROVAL)
 
 
 def _name_of_step(job: Any) -> str:
@@ -295,6 +316,7 @@ APPROVE = replace(
     logged="approved",
     applies=waits_for_approval,
     form=DecisionForm,
+    caution=_why_no_decision,
 )
 REJECT = replace(
     APPROVE,

@@ -71,8 +71,8 @@ def edited(
     )
     new = chosen.request()
     arguments = None if payload is None else _bound(chosen, payload, taken_of(stored))
-    text = None if arguments is None else chosen.encoded_payload(arguments)
     before = stored_arguments(chosen, stored.payload, stored.payload_version)
+    text = None if arguments is None else chosen.encoded_payload(arguments, files_of=before)
     changed = {
         "payload": arguments is not None and _sorted(arguments) != _sorted(before),
         "queue": chosen.queue != stored.queue,

@@ -316,7 +316,7 @@ class JobType(Generic[P, R]):
         return insert_with_files(self.name, payload, lambda stored: self._write(stored, headers))
 
     def _write(self, payload: dict[str, Any], headers: Mapping[str, Any] | None) -> Job:
-        text = self.encoded_payload(payload)
+        text = self.encoded_payload(payload, files_of=payload)
         gates = gating.gates_of(self, payload) if self._gated else None
         with needing_tables:
             new = self.request(headers)
@@ -382,12 +382,20 @@ class JobType(Generic[P, R]):
         object.__setattr__(self, "_known_request", (queue, new))
         return new
 
-    def encoded_payload(self, payload: dict[str, Any], name: Path = "payload") -> str:
+    def encoded_payload(
+        self, payload: dict[str, Any], name: Path = "payload", *, files_of: Any = None
+    ) -> str:
         """A payload of a new job as JSON text. Raises :class:`PayloadError` if it cannot be stored,
-        or with ``CHECK_ANNOTATIONS`` does not fit the annotations of the handler."""
+        if it refers to other files than ``files_of`` does, or with ``CHECK_ANNOTATIONS`` does not
+        fit the annotations of the handler."""
         if conf().check_annotations:
             check_annotations(self, payload)
-        return self.encoded(payload, name)
+        text = self.encoded(payload, name)
+        if files_of is not payload and conf().storage is not None:
+            from ..lifecycle.stored_files import refuse_references
+
+            refuse_references(self.name, payload, files_of)
+        return text
 
     def encoded(self, value: dict[str, Any], name: Path) -> str:
         """``value`` as JSON text. Raises :class:`PayloadError` if it cannot be stored."""

@@ -181,8 +181,8 @@ def gate_templates(job_type: JobType[..., Any]) -> Iterable[tuple[str, Template]
         yield "concurrency", template_of(declared.key)
 
 
-def field_types(fields: Any, where: str) -> dict[str, str]:
-    """The declared fields of a signal, with the names of their types. Raises
+def field_types(fields: Any, where: str) -> list[list[str]]:
+    """The declared fields of a signal in their order, with the names of their types. Raises
     :class:`WorkflowError` for others than those of ``FIELD_TYPES``."""
     if not isinstance(fields, Mapping) or not fields:
         raise WorkflowError(f"{where}: fields are names with their types, not {fields!r}")
@@ -196,4 +196,4 @@ def field_types(fields: Any, where: str) -> dict[str, str]:
             raise WorkflowError(
                 f"{where}: the field {name!r} is bool, int, float or str, not {given!r}"
             )
-    return {name: FIELD_TYPES[given] for name, given in fields.items()}
+    return [[name, FIELD_TYPES[given]] for name, given in fields.items()]

@@ -77,6 +77,10 @@ class If:
                 raise ValueError(f"If: {word} is a number, not {asked[word]!r}")
         if not isinstance(asked.get("in", []), list | tuple):
             raise ValueError(f"If: in_ is a list, not {asked['in']!r}")
+        if asked.get("in", True) in ([], ()) or asked.get("at_least", 0) > asked.get(
+            "at_most", asked.get("at_least", 0)
+        ):
+            raise ValueError("If: no result can be that")
         document = {"path": path, **asked}
         encode(document, max_bytes=LONGEST_CONDITION, name="If")
         object.__setattr__(self, "document", document)

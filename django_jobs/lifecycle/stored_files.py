@@ -27,13 +27,14 @@ from ..domain.payload import (
     FILE_KEYS,
     MAX_DEPTH,
     STORED,
+    VALUE_KEYS,
     NotStorable,
     Path,
     a_kind,
     encode,
     is_reference,
 )
-from ..exceptions import PayloadError, Retry
+from ..exceptions import Discard, PayloadError, Retry
 from ..models import Job
 from ..models.database import execute, fetch, jobs_connection
 from .bulk_insert import Item
@@ -98,6 +99,10 @@ DELETE FROM django_jobs_storedfile
 WHERE id = ANY(%(ids)s::bigint[]) AND name <> ALL(%(left)s::text[])
 """
 
+DECIDES = """
+SELECT 1 FROM django_jobs_dependency
+WHERE parent_id = %(id)s AND condition IS NOT NULL LIMIT 1
+"""
 KNOWN = "SELECT DISTINCT name FROM django_jobs_storedfile WHERE name = ANY(%(names)s::text[])"
 # A day begins with a digit, and all other names with FOLDER.
 LAST_DAY = """
@@ -118,6 +123,10 @@ def _storage() -> Storage:
     if options is None:
         raise ImproperlyConfigured('Stored() needs DJANGO_JOBS["STORAGE"] = {"alias": "default"}')
     return storages[options.get("alias", "default")]
+
+
+class _Gone(Discard, FileNotFoundError):
+    """No retry finds it again."""
 
 
 class Stored:
@@ -153,8 +162,12 @@ class Stored:
         return f"<Stored {self.name}>"
 
     def open(self) -> File[Any]:
-        """The file, open for reading in binary mode. Raises what the storage raises."""
-        return _storage().open(self.path) if self.path else self._file.open()
+        """The file, open for reading in binary mode. Raises what the storage raises; a
+        ``FileNotFoundError`` makes a job dead at once, as :class:`~django_jobs.Discard` does."""
+        try:
+            return _storage().open(self.path) if self.path else self._file.open()
+        except FileNotFoundError:
+            raise _Gone(f"the file {self.path} is not there: it was deleted") from None
 
     def read(self) -> bytes:
         """All of its content. Raises what the storage raises."""
@@ -171,8 +184,7 @@ class Stored:
             path = _path_of(value)
             if value.keys() == FILE_KEYS:
                 return Stored._saved(path, str(value["name"]), value["size"])
-            with _storage().open(path) as file:
-                return json.load(file)  # no file has references
+            return json.loads(Stored._saved(path, "", value["size"]).read())  # has no references
         if isinstance(value, dict):
             return {key: Stored.load(item) for key, item in value.items()}
         return [Stored.load(item) for item in value] if isinstance(value, list) else value
@@ -182,7 +194,7 @@ def loaded(value: Any) -> Any:
     """:meth:`Stored.load` for an attempt, which is retried if the storage does not answer."""
     try:
         return Stored.load(value)
-    except PayloadError:
+    except (PayloadError, Discard):
         raise
     except Exception as error:
         raise Retry(reason=f"a stored file cannot be read: {error!r}") from error
@@ -193,6 +205,26 @@ def _path_of(reference: dict[str, Any]) -> str:
     if not (isinstance(path, str) and OURS.fullmatch(path)):
         raise PayloadError(f"{STORED!r} refers to no file that was stored by django_jobs")
     return path
+
+
+def refuse_references(job_type: str, value: Any, known: Any = None) -> None:
+    """Raise :class:`PayloadError` if ``value`` refers to a file to which ``known``, what the job
+    has, does not: it would be deleted with the other job."""
+    for path in _references(value) - _references(known):
+        raise PayloadError(
+            f"{job_type}: {path!r} is a file of another job; enqueue() and enqueue_many() alone "
+            "take a reference"
+        )
+
+
+def _references(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        if STORED in value:
+            return {str(value[STORED])}
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return set().union(*map(_references, value))
+    return set()
 
 
 class Files:
@@ -234,6 +266,12 @@ class Files:
             return value
         if is_reference(value):
             self.shared.append(_path_of(value))
+        elif isinstance(value, dict) and STORED in value:
+            raise NotStorable(
+                name,
+                f"the key {STORED!r} is that of a reference to a file, as it is "
+                "in another job's payload",
+            )
         elif isinstance(value, dict):
             return {
                 key: self._with_references(item, name, depth + 1) for key, item in value.items()
@@ -307,11 +345,17 @@ def insert_with_files(
 def encoded_of(
     job_id: int, value: Any, *, max_bytes: int, name: str, is_checkpoint: bool = False
 ) -> str:
-    """The result or a checkpoint of a job that runs as JSON text, after its files were saved.
-    Raises :class:`NotStorable`, and what the storage raises."""
+    """The result or a checkpoint of a job that runs as JSON text, after its files were saved. A
+    result on which a branch of its workflow depends stays in the row. Raises
+    :class:`NotStorable`, and what the storage raises."""
     files = Files()
     with _or_discard(files):
-        text = encode(files.put(value, name), max_bytes=max_bytes, name=name)
+        stored = files.put(value, name)
+        is_moved = is_reference(stored) and stored.keys() == VALUE_KEYS and not is_checkpoint
+        if is_moved and fetch(DECIDES, {"id": job_id}):
+            files.discard()
+            files, stored = Files(), value
+        text = encode(stored, max_bytes=max_bytes, name=name)
         register([(job_id, files)], is_checkpoint=is_checkpoint)
     return text
 
@@ -324,14 +368,15 @@ class TextWithFiles(str):
 
 def encoded_with_files(
     job_type: str,
-    encode: Callable[[dict[str, Any], Path], str],
+    encode: Callable[..., str],
     payload: dict[str, Any],
     path: Path,
 ) -> TextWithFiles:
     """Save the files of the payload of one of many jobs, and ``encode`` it."""
     files = Files()
     with _or_discard(files, job_type):
-        text = TextWithFiles(encode(files.put(payload, path, split=True), path))
+        stored = files.put(payload, path, split=True)
+        text = TextWithFiles(encode(stored, path, files_of=stored))
     text.files = files
     return text
 

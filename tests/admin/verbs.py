@@ -145,7 +145,7 @@ def waiting_job() -> int:
 
 def asked_step() -> int:
     pk = waiting_job()
-    payload = {"name": "approved", "fields": {"approved": "bool"}}
+    payload = {"name": "approved", "fields": [["approved", "bool"]]}
     Job.objects.filter(pk=pk).update(job_type=WAIT, payload=payload)
     return pk
 
@@ -295,11 +295,11 @@ OTHERS = {
         make=page_of(stripe(), Resource, **resource_form(max_concurrency="2")),
     ),
     "add a tenant": Verb(
-        permission="add_tenant", make=at(add_to(Tenant), name="acme", weight="1")
+        permission="add_tenant", make=at(add_to(Tenant), name="acme", weight="1", rate_seconds="1")
     ),
     "change a tenant": Verb(
         permission="change_tenant",
-        make=page_of(row_of(Tenant, name="acme"), Tenant, weight="3"),
+        make=page_of(row_of(Tenant, name="acme"), Tenant, weight="3", rate_seconds="1"),
     ),
     "delete a tenant": Verb(
         permission="delete_tenant", make=deleted(row_of(Tenant, name="acme"), Tenant)
@@ -308,4 +308,14 @@ OTHERS = {
 VERBS: dict[str, Verb] = {**LISTED, **OTHERS}
 VIEWS = {"edit", "reveal", "enqueue", "start", "backfill", "replay_plan", "occurrence", "run"}
 """The pages that change something, besides those that each model has, by the end of their name."""
-READ = {"preview", "calendar", "cost", "deploys", "doctor", "failures", "failure_group", "paused"}
+READ = {
+    "preview",
+    "calendar",
+    "cost",
+    "deploys",
+    "doctor",
+    "failures",
+    "failure_group",
+    "paused",
+    "job_file",
+}

@@ -15,9 +15,9 @@ from django.urls import NoReverseMatch, URLPattern, reverse
 from django_jobs.models import Job, JobStatus
 from django_jobs.models.totals import Overview
 
-NOT_A_PAGE = ("_delete", "_history", "schedule_preview", "failure_group")
-"""How the names of addresses end that are Django's own pages, read by a script, or need more than a
-row."""
+NOT_A_PAGE = ("_delete", "_history", "schedule_preview", "failure_group", "job_file")
+"""How the names of addresses end that are Django's own pages, read by a script, downloads, or need
+more than a row."""
 
 
 def console_pages(user: Any) -> Iterator[str]:

@@ -62,6 +62,8 @@ def test_a_condition_on_a_result_is_shown_in_any_language(
         ("a", {"at_most": float("nan")}, "If.at_most"),
         ("a", {"in_": "abc"}, "in_ is a list, not 'abc'"),
         ("a", {"equals": {1}}, "If.equals: a set is not JSON"),
+        ("a", {"in_": []}, "no result can be that"),
+        ("a", {"at_least": 5, "at_most": 1}, "no result can be that"),
         ("a\x00", {"equals": 1}, "NUL"),
         ("a", {"equals": "x" * 10_000}, "10,000 bytes"),
     ],

@@ -31,6 +31,7 @@ EVERY_JOB = {
     "lifecycle.progress.ADD_TO_CHECKPOINT": "set from outside, on a job that may have ended",
     "lifecycle.pruning.PRUNE_WORKFLOWS": "the steps of a run, however they ended",
     "lifecycle.schedules.due.LAST_ENDS": "asks how jobs ended",
+    "lifecycle.stored_files.UNUSED": "whether the jobs of files are there, with the setting alone",
     "lifecycle.workflows.results.FATES": "the steps before one, which have ended",
     "lifecycle.workflows.results.NAMES": "the steps of a run, however they ended",
     "lifecycle.workflows.results.OF_IDS": "steps that may have ended",

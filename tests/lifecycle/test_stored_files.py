@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.files.base import ContentFile
 from django.db import OperationalError, transaction
 
-from django_jobs import PayloadError, Stored, chain
+from django_jobs import If, PayloadError, Stored, Workflow, chain, enqueue, registry
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.payload import STORED
 from django_jobs.lifecycle import stored_files
@@ -238,11 +238,16 @@ def test_without_the_setting_there_is_none(settings: Any) -> None:
         Stored(b"x")
 
 
-def test_a_file_that_cannot_be_read_is_an_error_of_the_handler(folder: Path) -> None:
-    count_bytes.enqueue(Stored(b"x"))
-    (folder / files(folder)[0]).unlink()
+def test_a_file_that_is_gone_is_an_error_that_no_retry_mends(folder: Path) -> None:
+    enqueued = count_bytes.enqueue(Stored(b"x", "x.csv"))
+    (name,) = files(folder)
+    (folder / name).unlink()
     run_jobs()
-    assert Job.objects.get().status == "scheduled"
+    enqueued.refresh_from_db()
+    assert (enqueued.status, enqueued.attempt) == ("dead", 1)
+    assert f"the file {name} is not there: it was deleted" in enqueued.reason
+    with pytest.raises(FileNotFoundError):
+        Stored.load(enqueued.payload)["report"].read()
 
 
 def test_a_file_that_the_storage_does_not_delete_keeps_its_row(
@@ -387,3 +392,51 @@ def test_the_statements_read_by_index() -> None:
                 "django_jobs_storedfile",
                 "django_jobs_job_live",
             }, statement
+
+
+def test_a_file_of_another_job_is_taken_by_enqueue_alone(folder: Path) -> None:
+    """It would be deleted with that job. What a job has already stays."""
+    first = count_bytes.enqueue(Stored(b"x", "x.csv"))
+    other = count_bytes.using(delay=900).enqueue(None)
+    workflow = Workflow("test.files")
+    workflow.step(count_bytes)
+    try:
+        for refused in (
+            lambda: other.edit(payload=first.payload, reason="x"),
+            lambda: workflow.start(**first.payload),
+            lambda: chain(count_bytes.step(**first.payload)).start(),
+            lambda: enqueue("test.files", {"report": [{STORED: "../../etc/passwd"}]}),
+        ):
+            with pytest.raises(PayloadError, match=r"file of another job|is that of a reference"):
+                refused()
+    finally:
+        registry.forget_workflow("test.files")
+    mine = count_bytes.using(delay=900).enqueue(Stored(b"y", "y.csv"))
+    mine.edit(payload={**mine.payload, "fails": True}, reason="x")
+    assert Job.objects.get(pk=mine.pk).payload["report"] == mine.payload["report"]
+    assert of_jobs().count() == 2
+
+
+@pytest.mark.parametrize("more", [{}, {"size": 1, "more": 2}, {"name": "x"}])
+def test_a_dict_that_is_nearly_a_reference_is_refused(folder: Path, more: dict[str, Any]) -> None:
+    path = count_bytes.enqueue(Stored(b"x", "x.csv")).payload["report"][STORED]
+    for value in ({STORED: path, **more}, [{STORED: path, **more}]):
+        with pytest.raises(PayloadError, match="is that of a reference to a file"):
+            count_bytes.enqueue(value)
+        with pytest.raises(PayloadError, match="is that of a reference to a file"):
+            count_bytes.enqueue_many([{"report": value}])
+
+
+def test_a_result_on_which_a_branch_depends_stays_in_its_row(settings: Any, folder: Path) -> None:
+    limit(settings, 1_000)
+    workflow = Workflow("test.branch")
+    big = workflow.step(shout, payload={"text": "x" * 10, "times": 200})
+    workflow.step(count_bytes, after={big: If(equals="X" * 2_000)}, payload={"report": None})
+    try:
+        run = workflow.start()
+        run_jobs()
+    finally:
+        registry.forget_workflow("test.branch")
+    run.refresh_from_db()
+    assert set(run.steps.values_list("status", flat=True)) == {"succeeded"}
+    assert files(folder) == []

@@ -473,7 +473,7 @@ class Jobs:
         """
         # disagree: the overview alone, after a day.
         job = self.step_waits_for_a_signal()
-        payload = {"name": "approval", "fields": {"approved": "bool"}}
+        payload = {"name": "approval", "fields": [["approved", "bool"]]}
         Job.objects.filter(pk=job.pk).update(job_type=WAIT, payload=payload)
         began = Now() - timedelta(hours=26)
         answer = {"until": "infinity"}

@@ -86,6 +86,9 @@ class DeclaredSteps:
 
     def edges(self, name: str, after: After | None, when: Condition) -> dict[str, When | If]:
         """The condition of each parent of the step ``name``, by the parent's name."""
+        if when != When.SUCCEEDED and (after is None or isinstance(after, Mapping)):
+            wrong = "needs after=" if after is None else "is in the dict of after="
+            raise WorkflowError(f"{self._where}: step {name!r}: when {wrong}")
         if after is None:
             given: Mapping[Any, Condition] = {}
         elif isinstance(after, Mapping):

@@ -42,7 +42,7 @@ ARGUMENTS_OF = f"SELECT id, {TAKEN_ARGUMENTS.format(id='id')} FROM unnest(%(ids)
 STEP = r"""
 SELECT status, result, reason FROM django_jobs_job
 WHERE workflow_run_id = %(run)s AND step IN (%(step)s, (
-    SELECT substring(own.step from '^.*\.') FROM django_jobs_job_live AS own
+    SELECT substring(own.step from '^.*[.]') FROM django_jobs_job_live AS own
     WHERE own.id = %(id)s) || %(step)s)
 ORDER BY length(step) DESC, id LIMIT 1
 """

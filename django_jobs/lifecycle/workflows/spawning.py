@@ -136,7 +136,7 @@ def add_next(job: int, name: str, following: NewStep) -> None:
     run = new_run_id()
     _make_step(job, run, name)
     (child,) = insert_steps(run, [following])
-    copy_rows(COPY_DEPENDENCIES, [f"{fields_of((run, job, child, When.FINISHED, None))}\n"])
+    copy_rows(COPY_DEPENDENCIES, [f"{fields_of((run, job, child, When.FINISHED, None, None))}\n"])
 
 
 @repeat_conflicts

@@ -25,7 +25,7 @@ def wait(
     name: str,
     timeout: float | None = None,
     on_timeout: str = "fail",
-    fields: dict[str, str] | None = None,
+    fields: list[list[str]] | None = None,
 ) -> Any:
     """Wait for a signal, and return its data. After ``timeout`` seconds the job is dead, or, with
     ``on_timeout="continue"``, returns None. ``fields`` are those of its form in the admin."""

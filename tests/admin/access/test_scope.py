@@ -180,7 +180,7 @@ def test_an_action_that_is_refused_is_not_offered(page_of: Callable[..., Page]) 
         form = page.client.get(list_url(Job)).context["action_form"]
         return {name for name, _label in form.fields["action"].choices}
 
-    refused = {"signal_jobs", "skip_steps"}
+    refused = {"approve_steps", "reject_steps", "signal_jobs", "skip_steps"}
     assert offered_actions(whole) - offered_actions(page) == refused
     assert "cancel_jobs" in offered_actions(page)
 

@@ -122,7 +122,7 @@ def test_jobs_that_wait_for_no_approval_or_for_several_are_left_alone(
     ready = add.enqueue(1)
     for ids in ((first.pk, other.pk), (first.pk, ready.pk), (plain.pk,), (ready.pk,)):
         refused = page.confirm(Job, "approve_steps", *ids)
-        assert "These are not jobs that wait for the same approval." in refused.content.decode()
+        assert "This needs jobs that wait for one approval" in refused.content.decode()
     assert not Job.objects.exclude(signals=None).exists()
 
 
@@ -144,7 +144,16 @@ def test_a_permission_of_the_step_is_demanded(
 
 
 @pytest.mark.parametrize(
-    "fields", ['{"approved": "secret"}', '["approved"]', '"x"', '{"a": {}}', '{"n": 1e400}']
+    "fields",
+    [
+        '[["approved", "secret"]]',
+        '["approved"]',
+        '"x"',
+        '[["a", {}]]',
+        "[]",
+        '[["n", 1e400]]',
+        "{}",
+    ],
 )
 def test_fields_by_hand_that_are_none_leave_the_json(
     page: Page, workflow: Declare, fields: str

@@ -394,6 +394,12 @@ def test_a_step_may_wait_for_a_signal_or_a_time(workflow: Declare) -> None:
         (lambda flow: flow.wait("a", timeout=0), "timeout is a positive number of seconds"),
         (lambda flow: flow.wait("a", timeout="3d"), "or a timedelta, not '3d'"),
         (lambda flow: flow.wait("a", on_timeout="skip"), "on_timeout is 'fail' or 'continue'"),
+        (lambda flow: flow.wait("a", when="failed"), "step 'a': when needs after="),
+        (lambda flow: flow.step(noop, "a", when=If(equals=1)), "step 'a': when needs after="),
+        (
+            lambda flow: flow.wait("a", after={"noop": If(equals=1)}, when="failed"),
+            "step 'a': when is in the dict of after=",
+        ),
         (lambda flow: flow.wait("a", fields={}), "fields are names with their types, not {}"),
         (lambda flow: flow.wait("a", fields=["ok"]), "fields are names with their types"),
         (lambda flow: flow.wait("a", fields={"by": str}), "other than 'by' and 'reason', not 'by'"),
