@@ -26,7 +26,7 @@ from django_jobs.models import Job, Progress, StoredFile
 from django_jobs.testing import immediate, run_jobs
 from django_jobs.worker.execution import handler_call
 from tests.app.file_jobs import count_bytes, read_loud, remember, seen, shout, shout_async
-from tests.factories import analyze, enqueue_and_claim, explain, in_threads, run_sql
+from tests.factories import analyze, copies_of, enqueue_and_claim, explain, in_threads, run_sql
 from tests.lifecycle.test_pruning import age
 from tests.lifecycle.test_replacing import WAITING
 from tests.maintenance.test_history import make_days
@@ -372,12 +372,14 @@ def test_a_checkpoint_has_files_or_is_one(
     assert of_jobs().get().job_id == made.pk
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_the_statements_read_by_index() -> None:
+    copies_of(count_bytes.enqueue(None), 3_000)
     run_sql(
         "INSERT INTO django_jobs_storedfile (name, job_id, is_checkpoint, created_at)"
         " SELECT 'django_jobs/' || n, n, false, now() FROM generate_series(1, 20000) AS n"
     )
-    analyze("django_jobs_storedfile")
+    analyze("django_jobs_storedfile", "django_jobs_job_live")
     for statement, parameters in {
         stored_files.UNUSED: {"after": 0, "page": 100, "files": 50},
         stored_files.HOLD: {"names": ["a", "b"]},
