@@ -8,6 +8,7 @@ from ..domain.concurrency import name_problem
 from ..domain.numbers import rate_of
 from ..models.tenant import HIGHEST_WEIGHT, LONGEST_TENANT, LOWEST_WEIGHT
 from .setting_rules import (
+    OBJECTIVE,
     Option,
     Problem,
     Section,
@@ -81,6 +82,7 @@ TENANTS = Section(
         ),
         "max_concurrency": Option(count_below(2**31), "20, or leave it out for no limit"),
         **LIMITS,
+        **OBJECTIVE,
     },
     needs={"burst": "rate"},
 )

@@ -323,6 +323,12 @@ RULES: dict[str, Option] = {
         '["mysite.hooks.locale", "mysite.hooks.tenant"]',
     ),
 }
+OBJECTIVE = {
+    "slo_seconds": Option(_timeout, "30, a number of seconds, or leave it out for no objective"),
+    "slo_target": Option(
+        number(0.01, 0.99999), "0.99, the share of the jobs that should start in time"
+    ),
+}
 QUEUES = Section(
     noun="queue",
     name=queue_name,
@@ -347,15 +353,10 @@ QUEUES = Section(
         ),
         "timeout": Option(_timeout, "30, a number of seconds, or leave it out for no limit"),
         "retention": Option(_retention, RETENTION_EXAMPLE),
-        "slo_seconds": Option(
-            _timeout, "30, a number of seconds, or leave it out for no objective"
-        ),
+        **OBJECTIVE,
         "slo_since": Option(
             rule(lambda value: value in SloSince.values, 'not "due" or "ready"'),
             '"ready", or leave it out to count from the due time',
-        ),
-        "slo_target": Option(
-            number(0.01, 0.99999), "0.99, the share of the jobs that should start in time"
         ),
     },
 )

@@ -76,6 +76,7 @@ SUMS = (
 )
 OF_RESOURCES = ("runs", "throttled", "server_errors", "runtime_seconds")
 OF_TENANTS = ("runs", "waiting_seconds", "runtime_seconds", "slo_runs", "slo_met")
+OBJECTIVES_OF_TENANTS = {"slo_runs": "tenant_slo_runs", "slo_met": "tenant_slo_met"}
 
 
 def _seconds(since: str, until: str) -> str:
@@ -169,8 +170,8 @@ WITH mark AS MATERIALIZED (
         CASE WHEN run.attempt > 1 AND job.ended = run.attempt THEN (
             SELECT sum(receipt.prevented) FROM django_jobs_receipt AS receipt
             WHERE receipt.job_id = job.id) END AS prevented,
-        {_seconds(slo_began("run.due_at", "run.ready_at"), "run.started_at")} <= queue.slo_seconds
-            AS in_time
+        {_seconds(slo_began("run.due_at", "run.ready_at"), "run.started_at")} AS took_to_start,
+        queue.slo_seconds, coalesce(tenant.slo_seconds, queue.slo_seconds) AS of_tenant
     FROM run FULL JOIN job ON job.id = run.job_id
         LEFT JOIN django_jobs_queue AS queue ON queue.name = job.queue
         LEFT JOIN django_jobs_tenant AS tenant ON tenant.name = job.tenant
@@ -183,8 +184,10 @@ WITH mark AS MATERIALIZED (
         coalesce(sum(gate) FILTER (WHERE gated), 0) AS gate_seconds,
         coalesce(sum(start_lag) FILTER (WHERE started), 0) AS start_lag_seconds,
         coalesce(sum(runtime) FILTER (WHERE started), 0) AS runtime_seconds,
-        count(in_time) FILTER (WHERE started) AS slo_runs,
-        count(*) FILTER (WHERE started AND in_time) AS slo_met,
+        count(slo_seconds) FILTER (WHERE started) AS slo_runs,
+        count(*) FILTER (WHERE started AND took_to_start <= slo_seconds) AS slo_met,
+        count(of_tenant) FILTER (WHERE started) AS tenant_slo_runs,
+        count(*) FILTER (WHERE started AND took_to_start <= of_tenant) AS tenant_slo_met,
         count(*) FILTER (WHERE is_retry) AS retries, count(*) FILTER (WHERE died) AS died,
         coalesce(sum(prevented), 0) AS prevented,
         error_type, fingerprint, tenant, resources, error_code
@@ -224,7 +227,8 @@ WITH mark AS MATERIALIZED (
         runtime_buckets)
     SELECT period.seconds,
         CASE period.seconds WHEN 0 THEN 'epoch' ELSE date_bin('1 hour', minute, 'epoch') END,
-        tenant, outcome, {", ".join(f"sum({column})" for column in OF_TENANTS)},
+        tenant, outcome,
+        {", ".join(f"sum({OBJECTIVES_OF_TENANTS.get(name, name)})" for name in OF_TENANTS)},
         {_counted("waiting")}, {_counted("runtime")}
     FROM alike CROSS JOIN (VALUES ({SINCE_THE_BEGINNING}), ({HOUR})) AS period (seconds)
     WHERE tenant IS NOT NULL

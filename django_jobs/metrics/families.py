@@ -226,7 +226,7 @@ FAMILIES = tuple(
         ),
         (
             *("tenant_slo_runs_total", "tenant", "tenant_times", "slo_runs"),
-            "Those of these attempts whose queue has an objective.",
+            "Those of these attempts for which the tenant or else the queue has an objective.",
         ),
         (
             *("tenant_slo_met_runs_total", "tenant", "tenant_times", "slo_met"),

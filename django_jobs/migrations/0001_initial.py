@@ -270,7 +270,9 @@ class Migration(migrations.Migration):
                         name="django_jobs_queue_concurrency",
                     ),
                     models.CheckConstraint(condition=models.Q(("on_full__in", ["raise", "drop_lowest"])), name="django_jobs_queue_on_full"),
-                    models.CheckConstraint(condition=models.Q(("slo_target__range", (0.01, 0.99999))), name="django_jobs_queue_slo_target"),
+                    models.CheckConstraint(
+                        condition=models.Q(("slo_target__isnull", True), ("slo_target__range", (0.01, 0.99999)), _connector="OR"), name="django_jobs_queue_slo_target"
+                    ),
                     models.CheckConstraint(
                         condition=models.Q(("slo_seconds__isnull", True), ("slo_seconds__range", (0.001, 31622400.0)), _connector="OR"),
                         name="django_jobs_queue_slo_seconds",
@@ -1513,6 +1515,26 @@ class Migration(migrations.Migration):
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
                 ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
                 ("paused_until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused until")),
+                (
+                    "slo_seconds",
+                    models.FloatField(
+                        blank=True,
+                        help_text="Seconds within which a job should start. Empty: none.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(0.001), django.core.validators.MaxValueValidator(31622400.0)],
+                        verbose_name="start within",
+                    ),
+                ),
+                (
+                    "slo_target",
+                    models.FloatField(
+                        db_default=0.99,
+                        default=0.99,
+                        help_text="The share of the jobs that should start in time, such as 0.99.",
+                        validators=[django.core.validators.MinValueValidator(0.01), django.core.validators.MaxValueValidator(0.99999)],
+                        verbose_name="share of jobs",
+                    ),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={
@@ -1525,6 +1547,13 @@ class Migration(migrations.Migration):
                     models.Index(condition=models.Q(("max_waiting__isnull", False)), fields=["name", "max_waiting"], name="django_jobs_tenant_waiting")
                 ],
                 "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("slo_seconds__isnull", True), ("slo_seconds__range", (0.001, 31622400.0)), _connector="OR"),
+                        name="django_jobs_tenant_slo_seconds",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("slo_target__isnull", True), ("slo_target__range", (0.01, 0.99999)), _connector="OR"), name="django_jobs_tenant_slo_target"
+                    ),
                     models.CheckConstraint(
                         condition=models.Q(("rate__isnull", True), ("rate__range", (0.0001, 1e100)), _connector="OR"), name="django_jobs_tenant_rate"
                     ),

@@ -6,12 +6,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar, cast
 
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
+from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.numbers import LOWEST_RATE, SHORTEST_PERIOD
 from .fields import FloatField, TimestampField
 
@@ -114,6 +115,37 @@ class NamedRow(Pausable):
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
         """The unsaved row for one entry of its setting."""
         raise NotImplementedError
+
+
+SLO_TARGET = 0.99
+OBJECTIVE_BOUNDS = {"slo_seconds": (0.001, LONGEST_TIMEOUT), "slo_target": (0.01, 0.99999)}
+
+
+def _between(column: str) -> list[Any]:
+    least, most = OBJECTIVE_BOUNDS[column]
+    return [MinValueValidator(least), MaxValueValidator(most)]
+
+
+class Objective(models.Model):
+    """A row with a service level objective: how many of its jobs should start in time."""
+
+    slo_seconds = FloatField(
+        _("start within"),
+        null=True,
+        blank=True,
+        validators=_between("slo_seconds"),
+        help_text=_("Seconds within which a job should start. Empty: none."),
+    )
+    slo_target = FloatField(
+        _("share of jobs"),
+        default=SLO_TARGET,
+        db_default=SLO_TARGET,
+        validators=_between("slo_target"),
+        help_text=_("The share of the jobs that should start in time, such as 0.99."),
+    )
+
+    class Meta:
+        abstract = True
 
 
 class RatedRow(NamedRow):

@@ -17,16 +17,13 @@ from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.numbers import AGEING_WEIGHT, STRICT_WEIGHT
 from .database import DROPPING
 from .fields import FloatField, TimestampField
-from .named_row import NamedRow
+from .named_row import OBJECTIVE_BOUNDS, SLO_TARGET, NamedRow, Objective, within
 
 QUEUE_NAME = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z",
     _("Use letters, digits, dots, hyphens and underscores; start with a letter or digit."),
 )
 LONGEST_NAME = 100
-SLO_TARGET = 0.99
-SLO_TARGETS = (0.01, 0.99999)
-SLO_SECONDS = (0.001, LONGEST_TIMEOUT)
 """What is allowed. At a share of 1 each late job would burn an endless budget."""
 WAITING_LIMITS = """jsonb_build_object(
     'resource', (SELECT jsonb_object_agg(name, max_waiting) FROM django_jobs_resource
@@ -79,7 +76,7 @@ def level_field() -> models.CharField[str, str]:
     )
 
 
-class Queue(NamedRow):
+class Queue(NamedRow, Objective):
     """A named queue, and the options of its jobs. ``migrate`` creates the queues of the settings;
     they are edited in the admin."""
 
@@ -161,13 +158,6 @@ class Queue(NamedRow):
         blank=True,
         help_text=_('Overrides the setting RETENTION, such as {"succeeded": "1d", "dead": "30d"}.'),
     )
-    slo_seconds = FloatField(
-        _("start within"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(SLO_SECONDS[0]), MaxValueValidator(SLO_SECONDS[1])],
-        help_text=_("Seconds within which a job should start. Empty: none."),
-    )
     slo_since = models.CharField(
         _("counted from"),
         max_length=5,
@@ -175,13 +165,6 @@ class Queue(NamedRow):
         default=SloSince.DUE,
         db_default=SloSince.DUE.value,
         help_text=_("From the due time, the wait for a rate limit counts too."),
-    )
-    slo_target = FloatField(
-        _("share of jobs"),
-        default=SLO_TARGET,
-        db_default=SLO_TARGET,
-        validators=[MinValueValidator(SLO_TARGETS[0]), MaxValueValidator(SLO_TARGETS[1])],
-        help_text=_("The share of the jobs that should start in time, such as 0.99."),
     )
     created_at = TimestampField(_("created at"), auto_now_add=True)
 
@@ -206,15 +189,7 @@ class Queue(NamedRow):
                 condition=models.Q(on_full__in=[choice.value for choice in OnFull]),
                 name="django_jobs_queue_on_full",
             ),
-            models.CheckConstraint(
-                condition=models.Q(slo_target__range=SLO_TARGETS),
-                name="django_jobs_queue_slo_target",
-            ),
-            models.CheckConstraint(
-                condition=models.Q(slo_seconds__isnull=True)
-                | models.Q(slo_seconds__range=SLO_SECONDS),
-                name="django_jobs_queue_slo_seconds",
-            ),
+            *within("queue", OBJECTIVE_BOUNDS),
             models.CheckConstraint(
                 condition=models.Q(slo_since__in=[choice.value for choice in SloSince]),
                 name="django_jobs_queue_slo_since",

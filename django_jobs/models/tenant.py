@@ -11,14 +11,15 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.numbers import rate_of
 from .fields import FloatField, TimestampField
-from .named_row import RATE_BOUNDS, RatedRow, within
+from .named_row import OBJECTIVE_BOUNDS, RATE_BOUNDS, Objective, RatedRow, within
 
 LONGEST_TENANT = 100
 LOWEST_WEIGHT, HIGHEST_WEIGHT = 0.001, 1_000_000
 
 
-class Tenant(RatedRow):
-    """A tenant that differs from the others. One without a row has a weight of 1 and no limit."""
+class Tenant(RatedRow, Objective):
+    """A tenant that differs from the others. One without a row has a weight of 1 and no limit, and
+    the objectives of its queues."""
 
     name = models.CharField(_("name"), max_length=LONGEST_TENANT, unique=True)
     weight = FloatField(
@@ -63,7 +64,7 @@ class Tenant(RatedRow):
         )
         # Forms validate; code that writes rows does not, and an admission divides by the weight.
         constraints = (
-            *within("tenant", RATE_BOUNDS),
+            *within("tenant", RATE_BOUNDS | OBJECTIVE_BOUNDS),
             models.CheckConstraint(
                 condition=models.Q(weight__gte=LOWEST_WEIGHT, weight__lte=HIGHEST_WEIGHT),
                 name="django_jobs_tenant_weight",

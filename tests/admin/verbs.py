@@ -143,6 +143,9 @@ def waiting_job() -> int:
     return pk
 
 
+SHARE = {"weight": "1", "rate_seconds": "1", "slo_target": "0.99"}
+
+
 def asked_step() -> int:
     pk = waiting_job()
     payload = {"name": "approved", "fields": [["approved", "bool"]]}
@@ -294,12 +297,10 @@ OTHERS = {
         permission="change_resource",
         make=page_of(stripe(), Resource, **resource_form(max_concurrency="2")),
     ),
-    "add a tenant": Verb(
-        permission="add_tenant", make=at(add_to(Tenant), name="acme", weight="1", rate_seconds="1")
-    ),
+    "add a tenant": Verb(permission="add_tenant", make=at(add_to(Tenant), name="acme", **SHARE)),
     "change a tenant": Verb(
         permission="change_tenant",
-        make=page_of(row_of(Tenant, name="acme"), Tenant, weight="3", rate_seconds="1"),
+        make=page_of(row_of(Tenant, name="acme"), Tenant, **(SHARE | {"weight": "3"})),
     ),
     "delete a tenant": Verb(
         permission="delete_tenant", make=deleted(row_of(Tenant, name="acme"), Tenant)

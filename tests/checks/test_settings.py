@@ -397,6 +397,8 @@ BAD_OPTIONS: dict[str, dict[str, list[Any]]] = {
         "weight": [0, -1, "3", float("nan"), float("inf"), True],
         "max_concurrency": [0, "3"],
         "max_waiting": [0, "3"],
+        "slo_seconds": [0, "30"],
+        "slo_target": [1, "0.99"],
         "rate": [50, "0/s", "5/x"],
         "burst": [0, "3"],
     },
@@ -510,7 +512,10 @@ def test_an_unknown_option_of_a_resource_and_of_a_tenant_is_reported(settings: S
     assert "Did you mean 'max_concurrency'?" in str(message.hint)
     message = only(found(settings, TENANTS={"acme": {"breaker": {"failures": 3}}}))
     assert ids([message]) == ["E002"]
-    assert "Known are: burst, max_concurrency, max_waiting, rate, weight." in str(message.hint)
+    assert (
+        "Known are: burst, max_concurrency, max_waiting, rate, slo_seconds, slo_target, weight."
+        in str(message.hint)
+    )
 
 
 @pytest.mark.django_db

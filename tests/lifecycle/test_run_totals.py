@@ -254,6 +254,36 @@ def test_an_attempt_after_an_interruption_has_waited_since_that(outcome: Outcome
     assert [(one.slo_runs, one.slo_met) for one in totals] == [(1, 1)] * 2
 
 
+@pytest.mark.parametrize(
+    ("of_queue", "of_tenant", "queue_counts", "tenant_counts"),
+    [
+        (None, None, (0, 0), (0, 0)),
+        (30, None, (1, 1), (1, 1)),
+        (30, 1, (1, 1), (1, 0)),
+        (1, 30, (1, 0), (1, 1)),
+        (None, 30, (0, 0), (1, 1)),
+    ],
+)
+def test_a_tenant_has_its_own_objective_or_that_of_the_queue(
+    of_queue: float | None,
+    of_tenant: float | None,
+    queue_counts: tuple[int, int],
+    tenant_counts: tuple[int, int],
+) -> None:
+    Queue.objects.filter(name="default").update(slo_seconds=of_queue)
+    Tenant.objects.create(name="acme", slo_seconds=of_tenant)
+    noop.enqueue()
+    run_sql("UPDATE django_jobs_job SET tenant = 'acme'")
+    (job,) = claim_ready(register_worker())
+    now = time.monotonic()
+    settle_one(job, Succeeded(), started=now, finished=now)
+    run_sql("UPDATE django_jobs_run SET available_at = started_at - interval '10 s'")
+    fold_runs()
+    for model, counts in ((RunTotal, queue_counts), (TenantTotal, tenant_counts)):
+        totals = model._default_manager.filter(period=0).values_list("slo_runs", "slo_met")
+        assert list(totals) == [counts]
+
+
 def test_runs_are_counted_after_the_clock_was_set_back() -> None:
     a_run()
     fold_runs()

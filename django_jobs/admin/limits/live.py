@@ -65,7 +65,7 @@ def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
     links = [(_("All jobs of the tenant"), visible.list_url(Job, tenant=row.name))]
     return {
         **_shown(row, details),
-        "facts": [*_day(details), *_why(details, visible)],
+        "facts": [*_day(row, details), *_why(details, visible)],
         "tiles": [*_tiles(row, details), *_starts(row, details), weight],
         "tables": [_shares(row, details), *_of_jobs(details, visible)],
         "links": links if visible.sees(Job) else [],
@@ -95,7 +95,7 @@ def _why(details: LimitDetails, visible: Visible) -> list[Fact]:
     return [(_waits(count, more), sentence) for sentence, (count, more) in found.items()]
 
 
-def _day(details: LimitDetails) -> list[Fact]:
+def _day(tenant: Tenant, details: LimitDetails) -> list[Fact]:
     """How the attempts of a tenant ended in the last day, and how long they took."""
     row = details.row("day")
     if not row or not conf().totals:
@@ -112,8 +112,13 @@ def _day(details: LimitDetails) -> list[Fact]:
     facts = [(_("Attempts of the last day"), text % {**numbers, **shown})]
     if row["slo_runs"]:
         share = number_text(row["slo_met"] / row["slo_runs"], ".2%")
-        text = _("%(share)s started in time, by the objectives of their queues.")
-        facts.append((_("Objective"), text % {"share": share}))
+        if tenant.slo_seconds is None:
+            text = _("%(share)s started in time, by the objectives of their queues.")
+        else:
+            text = _("%(share)s started within %(time)s; the objective is %(target)s.")
+        target = number_text(tenant.slo_target * 100, ".4g") + "%"
+        time = seconds_text(tenant.slo_seconds or 0)
+        facts.append((_("Objective"), text % {"share": share, "time": time, "target": target}))
     return facts
 
 

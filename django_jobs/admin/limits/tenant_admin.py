@@ -52,9 +52,13 @@ class TenantForm(RateForm):
         model = Tenant
         fields: ClassVar[tuple[str, ...]] = (
             *("name", "weight", "max_concurrency", "rate", "rate_seconds", "burst", "max_waiting"),
+            *("slo_seconds", "slo_target"),
         )
         help_texts: ClassVar[dict[str, Any]] = {
-            "name": _("As the jobs name it. A tenant without a row has a weight of 1 and no limit.")
+            "name": _(
+                "As the jobs name it. A tenant without a row has a weight of 1 and no limit."
+            ),
+            "slo_seconds": _("Seconds within which a job should start. Empty: as its queue says."),
         }
 
     def clean_name(self) -> str:
@@ -95,6 +99,7 @@ class TenantAdmin(LimitAdmin):
                 *(_("Share and limit"), "weight", "max_concurrency"),
                 *(("rate", "rate_seconds", "burst"), "max_waiting"),
             ),
+            section(_("Objective"), ("slo_seconds", "slo_target")),
         )
 
     def uses(self, gates: Gates, names: set[str]) -> bool:

@@ -52,7 +52,7 @@ RETURNING name
 # A row that the pause made and nobody edited says nothing. It would stay in the way of the setting:
 # ``migrate`` changes no row that exists.
 OF_THE_PAUSE = """created_at = paused_at AND weight = 1.0 AND max_concurrency IS NULL
-    AND max_waiting IS NULL AND rate IS NULL"""
+    AND max_waiting IS NULL AND rate IS NULL AND slo_seconds IS NULL"""
 RESUME_TENANTS = f"""
 WITH gone AS (
     DELETE FROM django_jobs_tenant

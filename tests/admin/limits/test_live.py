@@ -236,6 +236,9 @@ def test_a_tenant_shows_how_its_attempts_of_the_last_day_ended(
     run_sql("UPDATE django_jobs_tenanttotal SET slo_runs = 2, slo_met = runs - 1")
     objective = " Objective 25.00% started in time, by the objectives of their queues."
     assert sentence + objective in words(shown(page, row))
+    Tenant.objects.update(slo_seconds=5, slo_target=0.999)
+    own = " Objective 25.00% started within 5.0 s; the objective is 99.9%."
+    assert sentence + own in words(shown(page, row))
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "TOTALS": False}
     assert "last day" not in shown(page, row)
 

@@ -53,7 +53,7 @@ def test_how_many_may_wait_is_edited_and_shown_beside_how_many_do(page: Page) ->
         given = (
             form(max_waiting="1200")
             if row.name == "stripe"
-            else {"weight": "1", "rate_seconds": "1"}
+            else {"weight": "1", "rate_seconds": "1", "slo_target": "0.99"}
         )
         page.client.post(change_url(type(row), row.pk), {"max_waiting": "1200", **given})
         assert type(row).objects.get().max_waiting == 1_200

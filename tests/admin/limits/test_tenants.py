@@ -20,7 +20,7 @@ from tests.factories import copies_of
 pytestmark = pytest.mark.django_db
 
 ADD = reverse("admin:django_jobs_tenant_add")
-LIMITS = {"weight": "1", "rate_seconds": "1"}
+LIMITS = {"weight": "1", "rate_seconds": "1", "slo_target": "0.99"}
 
 
 def acme(**fields: Any) -> Tenant:
