@@ -42,7 +42,7 @@ def items_of(
     requests = _requests(payloads) if keys is None else _keyed(job_type, payloads, keys)
     # A generator may use the connection, or change a payload that it has given.
     early = isinstance(payloads, list | tuple) and not gating.calls_project(job_type)
-    if stores and conf().storage is not None:
+    if stores and job_type.takes_files and conf().storage is not None:
         from ..lifecycle.stored_files import encoded_with_files
 
         encode = partial(encoded_with_files, job_type.name, job_type.encoded_payload)

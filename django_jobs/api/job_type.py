@@ -291,6 +291,11 @@ class JobType(Generic[P, R]):
         """
         return gating.gates_of(self, payload) if self._gated else None
 
+    @property
+    def takes_files(self) -> bool:
+        """Whether its jobs may have files: steps, which others share, have none."""
+        return not hasattr(self.handler, "starts_workflow")
+
     def upgraded(self, payload: Any, version: int) -> dict[str, Any]:
         """A stored payload of ``version`` in the version that the handler takes.
 
@@ -309,14 +314,14 @@ class JobType(Generic[P, R]):
         return self._insert(payload)
 
     def _insert(self, payload: dict[str, Any], headers: Mapping[str, Any] | None = None) -> Job:
-        if conf().storage is None:
+        if conf().storage is None or not self.takes_files:
             return self._write(payload, headers)
         from ..lifecycle.stored_files import insert_with_files
 
         return insert_with_files(self.name, payload, lambda stored: self._write(stored, headers))
 
     def _write(self, payload: dict[str, Any], headers: Mapping[str, Any] | None) -> Job:
-        text = self.encoded_payload(payload, files_of=payload)
+        text = self.encoded_payload(payload, files_of=payload if self.takes_files else None)
         gates = gating.gates_of(self, payload) if self._gated else None
         with needing_tables:
             new = self.request(headers)

@@ -181,13 +181,17 @@ def gate_templates(job_type: JobType[..., Any]) -> Iterable[tuple[str, Template]
         yield "concurrency", template_of(declared.key)
 
 
+ADDED_FIELDS = "by", "reason"
+"""What the admin adds to the fields of a signal."""
+
+
 def field_types(fields: Any, where: str) -> list[list[str]]:
     """The declared fields of a signal in their order, with the names of their types. Raises
     :class:`WorkflowError` for others than those of ``FIELD_TYPES``."""
     if not isinstance(fields, Mapping) or not fields:
         raise WorkflowError(f"{where}: fields are names with their types, not {fields!r}")
     for name, given in fields.items():
-        if not isinstance(name, str) or not name.isidentifier() or name in ("by", "reason"):
+        if not isinstance(name, str) or not name.isidentifier() or name in ADDED_FIELDS:
             raise WorkflowError(
                 f"{where}: a field has a name like 'note', other than 'by' and 'reason', "
                 f"not {name!r}"

@@ -222,7 +222,7 @@ def _not_json(value: Any) -> str:
             ("function", "method", "builtin_function_or_method", "type"), "pass its name"
         ),
         "__proxy__": "pass str(value): it is a lazy text",
-        "Stored": "only jobs of enqueue() and enqueue_many() have files, results and checkpoints",
+        "Stored": "files are for enqueue() and enqueue_many() of a job, its result and checkpoints",
     }
     hint = hints.get(kind.__name__)
     if hint is None and isinstance(value, Enum):

@@ -65,7 +65,10 @@ def counting_down(all_of: str, met: str) -> str:
 # meanwhile has moved to the history: see repeat_conflicts. One that is "absent" does not wait. All
 # others are locked in the order of their ids. The lengths of the arrays are hidden from the
 # planner, as in SETTLE. IS TRUE lets it look each id up, where it may join 600 rows with 600.
-COUNT_DOWN_ASKED = f"""
+def _count_down(asked: str, fate: str) -> str:
+    """The statement, where the end of a parent means ``fate``, by the results that were
+    ``asked``."""
+    return f"""
 WITH ended AS MATERIALIZED (
     SELECT id, run, fate FROM unnest(
         (SELECT %(ids)s::bigint[]), (SELECT %(runs)s::bigint[]), (SELECT %(fates)s::text[]))
@@ -75,9 +78,9 @@ WITH ended AS MATERIALIZED (
     FROM ended, LATERAL (
         SELECT child_id AS child, "when", condition FROM django_jobs_dependency
         WHERE parent_id = ended.id OFFSET 0) AS dependency
-), {ASKED}, edge AS MATERIALIZED (
+), {asked}edge AS MATERIALIZED (
     SELECT parent, run, child, fate, "when" IN ('finished', fate) AS met FROM (
-        SELECT parent, run, child, "when", {EDGE_FATE} AS fate FROM given OFFSET 0) AS given
+        SELECT parent, run, child, "when", {fate} AS fate FROM given OFFSET 0) AS given
 ), child AS MATERIALIZED (
     SELECT child AS id, count(*) AS edges, bool_and(met) AS met FROM edge
     GROUP BY child ORDER BY child
@@ -115,8 +118,10 @@ WHERE run.id = ANY(ARRAY(SELECT run FROM ended WHERE fate = 'failed'))
   AND run.compensations ->> 'begun' IS NULL AND dead.step IS NOT NULL
 """
 
-# The same in half the time where no result decides: the planner looks into no history.
-COUNT_DOWN = COUNT_DOWN_ASKED.replace(f"{ASKED}, ", "").replace(EDGE_FATE, "fate")
+
+COUNT_DOWN_ASKED = _count_down(f"{ASKED}, ", EDGE_FATE)
+# In half the time, where no result decides: the planner looks into no history.
+COUNT_DOWN = _count_down("", "fate")
 
 # And again in half the time, for steps that succeeded. Changes nothing if one that comes after them
 # waits for a failure, or depends on a result.

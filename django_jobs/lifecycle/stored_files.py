@@ -27,7 +27,6 @@ from ..domain.payload import (
     FILE_KEYS,
     MAX_DEPTH,
     STORED,
-    VALUE_KEYS,
     NotStorable,
     Path,
     a_kind,
@@ -212,8 +211,8 @@ def refuse_references(job_type: str, value: Any, known: Any = None) -> None:
     has, does not: it would be deleted with the other job."""
     for path in _references(value) - _references(known):
         raise PayloadError(
-            f"{job_type}: {path!r} is a file of another job; enqueue() and enqueue_many() alone "
-            "take a reference"
+            f"{job_type}: {path!r} is a file of another job; only enqueue() and enqueue_many() of "
+            "a job take a reference, not of a workflow"
         )
 
 
@@ -234,11 +233,18 @@ class Files:
         self.saved: list[str] = []
         self.shared: list[str] = []
 
-    def put(self, value: Any, name: Path, *, split: bool = False) -> Any:
+    def put(
+        self,
+        value: Any,
+        name: Path,
+        *,
+        split: bool = False,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> Any:
         """``value`` with references in the place of files. If it is larger than ``above_bytes``, it
-        is saved as a whole, or ``split``, its largest items are; none that has files, because the
-        copy of a reference does not know them. Raises :class:`NotStorable`, and what the storage
-        raises."""
+        is saved as a whole, ``unless`` that must not be, or ``split``, its largest items are; none
+        that has files, because the copy of a reference does not know them. Raises
+        :class:`NotStorable`, and what the storage raises."""
         above = (conf().storage or {}).get("above_bytes")
         parts = dict(value) if split else {"value": value}
         texts: dict[str, bytes] = {}
@@ -250,7 +256,7 @@ class Files:
                 texts[key] = encode(part, max_bytes=sys.maxsize, name=where).encode()
         size = sum(map(len, texts.values()))
         for key in sorted(texts, key=lambda key: -len(texts[key])):
-            if above is None or size <= above or len(texts[key]) < SMALLEST:
+            if above is None or size <= above or len(texts[key]) < SMALLEST or unless():
                 break
             size -= len(texts[key])
             parts[key] = self._save(ContentFile(texts[key], f"{key}.json"))
@@ -350,11 +356,9 @@ def encoded_of(
     :class:`NotStorable`, and what the storage raises."""
     files = Files()
     with _or_discard(files):
-        stored = files.put(value, name)
-        is_moved = is_reference(stored) and stored.keys() == VALUE_KEYS and not is_checkpoint
-        if is_moved and fetch(DECIDES, {"id": job_id}):
-            files.discard()
-            files, stored = Files(), value
+        stored = files.put(
+            value, name, unless=lambda: not is_checkpoint and bool(fetch(DECIDES, {"id": job_id}))
+        )
         text = encode(stored, max_bytes=max_bytes, name=name)
         register([(job_id, files)], is_checkpoint=is_checkpoint)
     return text

@@ -224,9 +224,9 @@ def test_a_reference_that_leads_elsewhere_is_refused(folder: Path, path: Any) ->
 
 
 def test_what_has_no_job_of_its_own_takes_no_file() -> None:
-    with pytest.raises(PayloadError, match="a Stored is not JSON; only jobs of enqueue"):
+    with pytest.raises(PayloadError, match="a Stored is not JSON; files are for enqueue"):
         chain(count_bytes.step(report=Stored(b"x")))
-    with pytest.raises(PayloadError, match="a Stored is not JSON; only jobs of enqueue"):
+    with pytest.raises(PayloadError, match="a Stored is not JSON; files are for enqueue"):
         count_bytes.enqueue_on_commit(Stored(b"x"))
     with pytest.raises(TypeError, match="bytes or a file in binary mode, not a StringIO"):
         Stored(io.StringIO("text"))
@@ -406,10 +406,13 @@ def test_a_file_of_another_job_is_taken_by_enqueue_alone(folder: Path) -> None:
         for refused in (
             lambda: other.edit(payload=first.payload, reason="x"),
             lambda: workflow.start(**first.payload),
+            lambda: enqueue("test.files", first.payload),
+            lambda: enqueue("test.files", {"report": Stored(b"x")}),
+            lambda: registry.get("test.files").enqueue_many([first.payload]),
             lambda: chain(count_bytes.step(**first.payload)).start(),
             lambda: enqueue("test.files", {"report": [{STORED: "../../etc/passwd"}]}),
         ):
-            with pytest.raises(PayloadError, match=r"file of another job|is that of a reference"):
+            with pytest.raises(PayloadError, match=r"file of another job|files are for enqueue"):
                 refused()
     finally:
         registry.forget_workflow("test.files")

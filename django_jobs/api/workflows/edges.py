@@ -10,7 +10,7 @@ from ...domain.graph import Circle, Document, StepKind, ancestors, document_of, 
 from ...domain.hints import did_you_mean
 from ...domain.workflows import If, When
 from ...exceptions import WorkflowError
-from ..steps import Step, compensation_name
+from ..steps import ADDED_FIELDS, Step, compensation_name
 
 Reference = Step | str
 """A step, or its name."""
@@ -114,7 +114,20 @@ class DeclaredSteps:
                     f"{self._where}: step {name!r}: {parent!r} is optional, so it never counts as "
                     "failed; use when='finished'"
                 )
+            if isinstance(condition, If):
+                self._check_path(self.source_of(parent, name), condition, name)
         return edges
+
+    def _check_path(self, source: str, condition: If, name: str) -> None:
+        """Raise :class:`WorkflowError` for a key that the data of a wait do not have."""
+        fields = dict(self._by_name[source].payload.get("fields") or {})
+        if self._by_name[source].kind is not StepKind.WAIT or not fields:
+            return
+        key = condition.document["path"].split(".")[0]
+        if key and key not in (known := [*fields, *ADDED_FIELDS]):
+            hint = did_you_mean(key, known) or f"it has {', '.join(known)}"
+            where = f"{self._where}: step {name!r}"
+            raise WorkflowError(f"{where}: {source!r} has no field {key!r}; {hint}")
 
     def name_of(self, reference: Any, name: str) -> str:
         """The name of a step that the step ``name`` refers to. Raises :class:`WorkflowError`."""
@@ -142,8 +155,8 @@ class DeclaredSteps:
             last = self._by_name[found].payload["last"]
             if last is None:
                 raise WorkflowError(
-                    f"{self._where}: step {name!r}: {found!r} ends with several steps; take the "
-                    "result of one of them"
+                    f"{self._where}: step {name!r}: {found!r} ends with several steps, so it has "
+                    "no result; name one of them"
                 )
             found = last
         return found

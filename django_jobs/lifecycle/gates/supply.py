@@ -116,13 +116,15 @@ FROM django_jobs_resource LEFT JOIN (
 """
 
 # Refills once more: if the tokens that came in during the admission were lost, 50/s would be 45/s.
-SPEND = f"""
-UPDATE django_jobs_resource AS resource
+SPEND, SPEND_OF_TENANTS = (
+    f"""
+UPDATE {table} AS rated
 SET tokens = {TOKENS} - input.starts, refilled_at = statement_timestamp()
 FROM unnest(%(names)s::text[], %(starts)s::float8[]) AS input (name, starts)
-WHERE resource.name = input.name
+WHERE rated.name = input.name
 """
-SPEND_OF_TENANTS = SPEND.replace("resource", "tenant")
+    for table in ("django_jobs_resource", "django_jobs_tenant")
+)
 NOTE_OVER_LIMIT = """
 UPDATE django_jobs_resource SET over_limit = NOT over_limit WHERE name = ANY(%(names)s::text[])
 """

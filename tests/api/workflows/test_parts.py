@@ -138,8 +138,14 @@ def test_a_part_is_whole_and_has_nothing_of_a_run(workflow: Declare, inner: Work
         inner.step(noop, "more")
     several = fallible(workflow)
     outer.step(several, "several")
-    with pytest.raises(WorkflowError, match="'several' ends with several steps; take the result"):
+    with pytest.raises(
+        WorkflowError, match="'several' ends with several steps, so it has no result"
+    ):
         outer.step(gather, after="several", takes={"result": "several"})
+    with pytest.raises(
+        WorkflowError, match="'several' ends with several steps, so it has no result"
+    ):
+        outer.wait("b", after="several", when=If(equals=1))
 
 
 @pytest.mark.django_db

@@ -77,6 +77,19 @@ def test_a_condition_on_a_result_is_in_the_graph(workflow: Declare) -> None:
     ]
 
 
+def test_a_condition_on_a_field_that_a_wait_does_not_have_is_refused(workflow: Declare) -> None:
+    flow, before = workflow(), workflow("test.before")
+    flow.wait("ask", fields={"approved": bool, "note": str})
+    for key in ("approved", "note", "by", "reason", "", "note.0"):
+        flow.step(noop, f"after {key}".replace(".", " "), after={"ask": If(key, not_equals=1)})
+    with pytest.raises(WorkflowError, match="'ask' has no field 'aproved'; did you mean 'appro"):
+        flow.step(noop, after={"ask": If("aproved", equals=True)})
+    with pytest.raises(WorkflowError, match="field 'x'; it has approved, note, by, reason"):
+        flow.wait("b", after="ask", when=If("x.approved", equals=True))
+    before.wait("any")
+    before.step(noop, after={"any": If("whatever", equals=True)})
+
+
 def test_an_optional_step_is_in_the_graph_and_cannot_fail(workflow: Declare) -> None:
     flow = workflow()
     flow.step(noop, "first", optional=True)
