@@ -242,14 +242,14 @@ PARTS = {
         SELECT run.id, run.name, step.step, {SECONDS.format("receipt.made_at")} AS seconds,
             count(*) OVER () AS steps
         FROM (
-            SELECT id, workflow_run_id, step, awaits FROM django_jobs_job_live
-            WHERE status = 'waiting' AND awaits IS NOT NULL AND job_type = '{WAIT}'
-              AND jsonb_exists(payload, 'fields')
+            SELECT * FROM django_jobs_job_live
+            WHERE status = 'waiting' AND awaits IS NOT NULL
             ORDER BY available_at LIMIT %(first)s) AS step
         JOIN django_jobs_workflowrun AS run ON run.id = step.workflow_run_id
         JOIN django_jobs_receipt AS receipt
             ON receipt.job_id = step.id AND receipt.key = '{SIGNAL_KEY}' || step.awaits
-        WHERE receipt.made_at < statement_timestamp() - interval '1 day'
+        WHERE step.job_type = '{WAIT}' AND jsonb_exists(step.payload, 'fields')
+          AND receipt.made_at < statement_timestamp() - interval '1 day'
         ORDER BY receipt.made_at, run.id LIMIT 1""",
     "not_undone": NOT_UNDONE.replace("%(most)s", "%(not_undone)s"),
     # Those that a person has not dealt with: a dead step that is replayed, skipped or dismissed is

@@ -43,6 +43,7 @@ from django_jobs.models import Job, Queue, Resource
 from django_jobs.models.database import execute
 from django_jobs.models.run import by_last_run
 from tests.factories import analyze, explain, register_worker, run_sql
+from tests.workflows import start_graph
 
 MANY = 100_000
 
@@ -798,6 +799,25 @@ def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
     assert most_rows(others) <= 600
     one = {**bounds, "seconds": RATE_SECONDS + 30, "queues": ["bulk"], "async_types": []}
     assert not whole_tables(explain(overview.QUEUE, one))
+
+
+@pytest.mark.django_db
+def test_the_overview_looks_for_a_person_among_the_first_waits() -> None:
+    run = start_graph({"a": ""}).pk
+    run_sql(
+        "UPDATE django_jobs_job_live SET awaits = 'answer', workflow_run_id = %s, step = id"
+        " WHERE id = ANY(ARRAY("
+        "SELECT id FROM django_jobs_job_live WHERE status = 'waiting' LIMIT 200))",
+        [run],
+    )
+    run_sql(
+        "INSERT INTO django_jobs_receipt (job_id, key, attempt, answer, made_at)"
+        " SELECT id, 'signal:answer', 1, '{}', now() - interval '2 days'"
+        " FROM django_jobs_job_live WHERE awaits = 'answer'"
+    )
+    plan = explain(overview.PARTS["asking"], {**overview.BOUNDS, "first": 50})
+    jobs = [node for node in plan if "django_jobs_job" in node.get("Relation Name", "")]
+    assert most_rows(jobs) == 50
 
 
 @pytest.mark.django_db
