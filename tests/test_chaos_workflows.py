@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from django_jobs.domain.outcomes import Succeeded
+from django_jobs import If
+from django_jobs.domain.outcomes import Cancelled, Succeeded
+from django_jobs.domain.workflows import Skipped
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.operations import workflows as operations
 from django_jobs.lifecycle.workflows.starting import NewRun, start
@@ -19,6 +21,7 @@ from django_jobs.models import Job, WorkflowDefinition, WorkflowRun
 from tests.chaos import workflow_plan, workflows
 from tests.chaos.workflow_plan import SIGNAL, START
 from tests.factories import claim_ready, failure, register_worker, run_sql, settle_one
+from tests.lifecycle.workflows.test_branches import start_branches
 from tests.test_chaos_partitions import Here
 from tests.workflows import start_graph, steps_of
 
@@ -28,7 +31,8 @@ RUNS = "good", "bad", "cancelled"
 
 @pytest.fixture
 def storm(db: None, tmp_path: Path) -> Path:
-    """A run that succeeded, one that failed and undid a step, one that was cancelled, a fan-out."""
+    """A run that succeeded, one that failed and undid a step, one that was cancelled, a fan-out,
+    one with a branch, a step that skips itself and an optional one, and one that stopped."""
     definition = WorkflowDefinition.objects.create(
         name="chaos.order",
         version=1,
@@ -50,11 +54,23 @@ def storm(db: None, tmp_path: Path) -> Path:
     operations.cancel([runs[2].pk])
     start_graph({"split": "", "part[0]": "split"})
     Job.objects.filter(step="split").update(job_type="chaos.splits", payload={"parts": 1})
-    fails = Job.objects.get(workflow_run=runs[1], step="ship").pk
-    worker, known = register_worker(), {"app.noop": 1, "chaos.splits": 1}
+    branches = start_branches(
+        {"judge": "", "none": "judge", "some": "judge", "extra": "judge"},
+        {("none", "judge"): If(equals=0), ("some", "judge"): If(at_least=1)},
+    )
+    of_branches = Job.objects.filter(workflow_run=branches)
+    of_branches.filter(step="some").update(job_type="chaos.perhaps")
+    start(NewRun(name="chaos.strict"), steps_of({"risk": ""}))
+    ends: dict[int, Any] = {
+        Job.objects.get(workflow_run=runs[1], step="ship").pk: failure(final=True),
+        Job.objects.get(step="risk").pk: failure(final=True),
+        of_branches.get(step="extra").pk: Cancelled(skipped=Skipped.PASSED),
+        of_branches.get(step="some").pk: Cancelled(skipped=Skipped.UNNEEDED),
+    }
+    worker, known = register_worker(), {"app.noop": 1, "chaos.splits": 1, "chaos.perhaps": 1}
     while ready := claim_ready(worker, job_types=known):
         for held in ready:
-            settle_one(held, failure(final=True) if held.id == fails else Succeeded(result="1"))
+            settle_one(held, ends.get(held.id, Succeeded(result="1")))
     write(tmp_path)
     return tmp_path
 
@@ -73,7 +89,7 @@ def found(directory: Path) -> list[str]:
 def test_a_storm_whose_rows_follow_from_each_other_balances(storm: Path) -> None:
     assert found(storm) == []
     counts = workflows.counted(Here(), storm)
-    assert counts["runs that succeeded"] == 2
+    assert counts["runs that succeeded"] == 3
     assert counts["steps that undid others"] == counts["steps that were spawned"] == 1
 
 
@@ -87,6 +103,10 @@ GOOD = "workflow_run_id = (SELECT min(id) FROM django_jobs_workflowrun)"
             f"UPDATE django_jobs_job SET status = 'waiting', prerequisites = 0, finished_at = NULL"
             f" WHERE step = 'ship' AND {GOOD}",
             "a graph that is stuck",
+        ),
+        (
+            "UPDATE django_jobs_job SET result = '0' WHERE step = 'judge'",
+            "the rows contradict each other",
         ),
         (
             "UPDATE django_jobs_workflowrun SET status = 'failed'"
@@ -114,6 +134,9 @@ GOOD = "workflow_run_id = (SELECT min(id) FROM django_jobs_workflowrun)"
          "runs that were acknowledged and are not there"),
         ("UPDATE django_jobs_workflowrun SET idempotency_key = 'good'",
          "runs that are there twice"),
+        ("UPDATE django_jobs_dependency SET condition = NULL; UPDATE django_jobs_job"
+         " SET status = 'succeeded', skipped = NULL WHERE step = 'none'",
+         "there are no branches that were not taken, so nothing was tried"),
         ("DELETE FROM django_jobs_job WHERE step = 'undo reserve'",
          "there are no steps that undid others, so nothing was tried"),
     ],

@@ -6,9 +6,11 @@ import re
 
 import pytest
 
+from django_jobs import If
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.operations import workflows
 from tests.factories import claim_ready, failure, register_worker, run_sql, settle_one
+from tests.lifecycle.workflows.test_branches import start_branches
 from tests.workflow_account import contradictions
 from tests.workflows import start_graph
 
@@ -55,6 +57,28 @@ WRONG = {
 @pytest.mark.usefixtures("_graph")
 def test_what_follows_from_its_parents_is_no_contradiction() -> None:
     assert contradictions(run_sql) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("condition", "right", "wrong"),
+    [
+        (If(equals=1), "1", ["true", "2", "null"]),
+        (If("a.b", not_equals="x"), '{"a": {"b": "y"}}', ['{"a": {"b": "x"}}', '{"a": 1}']),
+        (If("n", at_least=1, at_most=2), '{"n": 2}', ['{"n": 3}', '{"n": true}', "[]"]),
+        (If(in_=["a", None]), "null", ['"b"', '["a"]']),
+    ],
+)
+def test_a_branch_that_its_condition_does_not_open_is_one(
+    condition: If, right: str, wrong: list[str]
+) -> None:
+    start_branches({"a": "", "b": "a"}, {("b", "a"): condition})
+    (held,) = claim_ready(register_worker())
+    settle_one(held, Succeeded(result=right))
+    assert contradictions(run_sql) == []
+    for result in wrong:
+        run_sql("UPDATE django_jobs_job SET result = %s WHERE step = 'a'", [result])
+        assert any("'b'" in one for one in contradictions(run_sql)), result
 
 
 @pytest.mark.usefixtures("_graph")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from django_jobs.domain.graph import END
+from django_jobs.domain.payload import is_same
 from django_jobs.domain.states import FINAL, JobState
 from django_jobs.domain.workflows import (
     Fate,
@@ -18,15 +21,19 @@ from django_jobs.domain.workflows import (
 
 STEPS = """
 SELECT job.id, job.workflow_run_id, job.step, job.status, job.skipped, job.prerequisites,
-    job.replays, job.finished_at, run.first, run.last
+    job.replays, job.finished_at, run.first, run.last, run.ended, job.job_type,
+    CASE WHEN job.reason = '' THEN job.result::text END
 FROM django_jobs_job AS job LEFT JOIN (
-    SELECT job_id, min(claimed_at) AS first, max(claimed_at) AS last
+    SELECT job_id, min(claimed_at) AS first, max(claimed_at) AS last,
+        (array_agg(outcome ORDER BY attempt DESC))[1] AS ended
     FROM django_jobs_run GROUP BY job_id
 ) AS run ON run.job_id = job.id
 WHERE job.workflow_run_id IS NOT NULL
 ORDER BY job.id
 """
-EDGES = 'SELECT child_id, parent_id, "when" FROM django_jobs_dependency ORDER BY 1, 2'
+EDGES = """
+SELECT child_id, parent_id, "when", condition::text FROM django_jobs_dependency ORDER BY 1, 2
+"""
 RUNS = "SELECT id, status, cancel_requested_at FROM django_jobs_workflowrun ORDER BY id"
 
 
@@ -43,6 +50,9 @@ class Step(NamedTuple):
     finished_at: Any
     first_claimed_at: Any
     last_claimed_at: Any
+    last_outcome: str | None
+    job_type: str
+    result: str | None
 
     @property
     def is_over(self) -> bool:
@@ -51,6 +61,48 @@ class Step(NamedTuple):
     @property
     def is_skipped(self) -> bool:
         return self.status == JobState.CANCELLED and self.skipped is not None
+
+    @property
+    def has_skipped_itself(self) -> bool:
+        return self.is_skipped and self.last_outcome == "cancelled"
+
+
+class Edge(NamedTuple):
+    """What a step waits for."""
+
+    parent: Step
+    when: When
+    condition: str | None
+
+    @property
+    def is_met(self) -> bool:
+        fate = fate_of(self.parent.status, self.parent.skipped)
+        if fate == Fate.SUCCEEDED and self.condition is not None:
+            result = self.parent.result
+            return result is not None and _holds(json.loads(self.condition), json.loads(result))
+        return is_met(self.when, fate)
+
+
+def _holds(condition: dict[str, Any], value: Any) -> bool:
+    for key in condition["path"].split(".") if condition["path"] else ():
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        else:
+            return False
+    return all(_is(word, value, wanted) for word, wanted in condition.items() if word != "path")
+
+
+def _is(word: str, value: Any, wanted: Any) -> bool:
+    match word:
+        case "equals":
+            return is_same(value, wanted)
+        case "not_equals":
+            return not is_same(value, wanted)
+        case "in":
+            return any(is_same(value, one) for one in wanted)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return bool(value >= wanted if word == "at_least" else value <= wanted)
 
 
 def _reason_after(parent: Step) -> Skipped:
@@ -66,11 +118,11 @@ def contradictions(fetch: Callable[[str], Sequence[tuple[Any, ...]]]) -> list[st
         id_: Step(id_, run, name, JobState(status), Skipped(skipped) if skipped else None, *others)
         for id_, run, name, status, skipped, *others in fetch(STEPS)
     }
-    edges: dict[int, list[tuple[Step, When]]] = defaultdict(list)
+    edges: dict[int, list[Edge]] = defaultdict(list)
     found = []
-    for child, parent, when in fetch(EDGES):
+    for child, parent, when, condition in fetch(EDGES):
         if parent in steps and child in steps:
-            edges[child].append((steps[parent], When(when)))
+            edges[child].append(Edge(steps[parent], When(when), condition))
         else:
             found.append(f"step #{child} waits for step #{parent}, and one of them is gone")
     by_run: dict[int, list[Step]] = defaultdict(list)
@@ -88,7 +140,7 @@ def contradictions(fetch: Callable[[str], Sequence[tuple[Any, ...]]]) -> list[st
     return found
 
 
-def _started_again(steps: list[Step], edges: dict[int, list[tuple[Step, When]]]) -> set[int]:
+def _started_again(steps: list[Step], edges: dict[int, list[Edge]]) -> set[int]:
     """The steps that a person started again or skipped, and all that come after one of them."""
     again: set[int] = set()
     found = {step.id for step in steps if step.replays or step.skipped == Skipped.PASSED}
@@ -97,24 +149,24 @@ def _started_again(steps: list[Step], edges: dict[int, list[tuple[Step, When]]])
         found = {
             step.id
             for step in steps
-            if step.id not in again and any(parent.id in again for parent, _ in edges[step.id])
+            if step.id not in again and any(edge.parent.id in again for edge in edges[step.id])
         }
     return again
 
 
-def _wrong(step: Step, edges: list[tuple[Step, When]], again: set[int]) -> Iterator[str]:
+def _wrong(step: Step, edges: list[Edge], again: set[int]) -> Iterator[str]:
     """``again``: what a person started again or skipped, and what comes after it. What had begun
     or ended by then stays as it was."""
     if step.skipped == Skipped.PASSED:
         return
-    ended = [
-        (parent, is_met(when, fate_of(parent.status, parent.skipped)))
-        for parent, when in edges
-        if parent.is_over
-    ]
+    ended = [(edge.parent, edge.is_met) for edge in edges if edge.parent.is_over]
+    if step.job_type == END and step.is_over and not again:
+        yield from _wrong_end(step, [parent for parent, _ in ended])
     broken = [parent for parent, is_right in ended if not is_right]
     if step.is_skipped:
         reasons = {_reason_after(parent) for parent in broken}
+        if step.has_skipped_itself:
+            return
         if not broken:
             yield f"was skipped as {step.skipped}, and nothing before it is a reason"
         elif step.skipped not in reasons:
@@ -140,6 +192,15 @@ def _wrong(step: Step, edges: list[tuple[Step, When]], again: set[int]) -> Itera
     for parent in met:
         if claimed_at is not None and parent.id not in again and claimed_at < parent.finished_at:
             yield f"was claimed before {_of(parent)} had ended"
+
+
+def _wrong_end(step: Step, parents: list[Step]) -> Iterator[str]:
+    """Of the end of a workflow that is a step, which no person has cancelled."""
+    fates = {fate_of(parent.status, parent.skipped) for parent in parents}
+    right = min(fates, key=(Fate.FAILED, Fate.SUCCEEDED, Fate.UNNEEDED).index)
+    cancelled = step.status == JobState.CANCELLED and step.skipped is None
+    if not cancelled and fate_of(step.status, step.skipped) != right:
+        yield f"is {step.status} ({step.skipped}), and the steps before it are {sorted(fates)}"
 
 
 def _either(reasons: set[Skipped]) -> str:

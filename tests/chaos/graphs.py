@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from django_jobs import Backoff, Concurrency, SignalTimeout, Workflow, current_run, job
+from django_jobs import Backoff, Concurrency, If, SignalTimeout, Skip, Workflow, current_run, job
 
 from .lines import leave_a_line
 from .models import Mark
@@ -65,6 +65,23 @@ def fails(seconds: float, failing: bool = True) -> int:
     time.sleep(seconds)
     if failing and attempt % 2:
         raise RuntimeError("as planned")
+    return 1
+
+
+@job(**OFTEN)
+def judges(seconds: float, parts: int) -> int:
+    """Decides on a branch."""
+    leave_a_line()
+    time.sleep(seconds)
+    return parts % 3
+
+
+@job(**OFTEN)
+def perhaps(seconds: float, parts: int) -> int:
+    """One of two is not needed."""
+    leave_a_line()
+    if parts % 2:
+        raise Skip("as planned")
     return 1
 
 
@@ -150,4 +167,33 @@ patient.wait("answer", timeout=TIMEOUT, on_timeout="continue")
 patient.step(rests, "flow")
 patient.step(adds, "done", after=["answer", "flow"], takes={"left": "answer", "right": "flow"})
 
-WORKFLOWS = {one.name: one for one in (line, diamond, branch, fan, order, approval, patient)}
+parcel = Workflow("chaos.parcel")
+parcel.step(step, "pick")
+parcel.step(fails, "pack", after="pick")
+
+choice = Workflow("chaos.choice")
+choice.step(judges, "judge")
+choice.step(step, "none", after={"judge": If(equals=0)})
+choice.step(perhaps, "some", after={"judge": If(at_least=1)})
+choice.step(step, "two", after={"judge": If(in_=[2]), "some": "finished"})
+choice.step(fails, "extra", after="judge", optional=True)
+choice.step(parcel, "part", after={"none": "finished", "some": "finished"})
+choice.step(step, "close", after={"part": "succeeded", "two": "finished", "extra": "finished"})
+
+strict = Workflow("chaos.strict", on_failure="cancel")
+strict.step(step, "begin", compensate=undo)
+strict.step(fails, "risk", after="begin")
+strict.step(step, "long", after="begin")
+strict.step(step, "longer", after="long")
+strict.step(step, "close", after=["risk", "longer"])
+
+consent = Workflow("chaos.consent")
+consent.wait("answer", fields={"approved": bool, "note": str}, timeout=TIMEOUT)
+consent.step(step, "yes", after={"answer": If("approved", equals=True)})
+consent.step(step, "no", after={"answer": If("approved", equals=False)})
+consent.step(step, "close", after={"yes": "finished", "no": "finished"})
+
+WORKFLOWS = {
+    one.name: one
+    for one in (line, diamond, branch, fan, order, approval, patient, choice, strict, consent)
+}

@@ -138,7 +138,9 @@ class Operator:
     def _signal(self, event: Event, run: WorkflowRun) -> None:
         """Of the wait and of the durable handler, those that have none yet."""
         assert event.verb == SIGNAL
-        data = 10 + event.number
+        data: Any = 10 + event.number
+        if event.kind == "consent":
+            data = {"approved": event.parts % 2 == 0, "note": "the storm", "by": "storm"}
         for job in Job.objects.filter(workflow_run=run, step__in=("answer", "flow")):
             self._note(event, job.signal("answer", data), run=run.pk, job=job.pk, data=data)
 

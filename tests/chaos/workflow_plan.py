@@ -16,12 +16,15 @@ KINDS = {
     "order": 15,
     "approval": 15,
     "patient": 15,
+    "choice": 25,
+    "strict": 12,
+    "consent": 12,
 }
 """``album`` is a plain job that spawns, ``by name`` one that starts a diamond; the others are
 workflows of ``graphs``."""
 
-FAILING = {"branch", "order"}
-WAITING = {"approval", "patient"}
+FAILING = {"branch", "order", "choice", "strict"}
+WAITING = {"approval", "patient", "consent"}
 
 MANNERS = {"once": 88, "twice": 6, "rolled back": 6}
 """``twice`` starts a second run with the same key, in the same transaction."""
@@ -29,6 +32,8 @@ MANNERS = {"once": 88, "twice": 6, "rolled back": 6}
 VERBS = {"none": 35, "cancel": 16, "cancel a step": 11, "retry": 14, "skip": 14, "replay": 10}
 START, SIGNAL = "start", "signal"
 MOST_PARTS = 12
+SKIPPING = 11
+"""Parts with which a step of a choice is begun, and skips itself."""
 FIRST = 2
 """Runs of each kind that start at first, fail if they can, and meet no operator."""
 
@@ -73,6 +78,7 @@ def _of_run(choice: random.Random, number: int, runs: int, seconds: float) -> It
 
     if number < FIRST * len(KINDS):
         kind, manner, verb, failing = list(KINDS)[number % len(KINDS)], "once", "none", True
+        parts = SKIPPING
 
     def event(verb: str, at: float) -> Event:
         return Event(

@@ -58,9 +58,10 @@ ROWS = {
             WHERE edge.child_id = job.id
               AND (edge.takes IS NOT NULL OR parent.step LIKE 'part[%')
         ) AS taken
-        WHERE job.status = 'succeeded' AND (job.result #>> '{}')::int <> taken.sum
-          AND job.workflow_run_id IS NOT NULL
-          AND job.job_type NOT IN ('django_jobs.wait', 'django_jobs.sleep', 'chaos.rests')""",
+        WHERE job.status = 'succeeded' AND job.result <> to_jsonb(taken.sum)
+          AND job.workflow_run_id IS NOT NULL AND job.result <> 'null'
+          AND job.job_type NOT LIKE 'django_jobs.%' AND job.job_type NOT IN (
+              'chaos.rests', 'chaos.judges')""",
     "a run that has begun to undo itself and has not failed": """
         SELECT run.id, run.status FROM django_jobs_workflowrun AS run
         WHERE run.cancel_requested_at IS NULL AND run.status <> 'failed' AND EXISTS (
@@ -98,6 +99,16 @@ COUNTS = {
     "steps that were skipped": "SELECT count(*) FROM django_jobs_job WHERE skipped IS NOT NULL",
     "steps that undid others": "SELECT count(*) FROM django_jobs_job WHERE step LIKE 'undo %'",
     "steps that were spawned": "SELECT count(*) FROM django_jobs_job WHERE step LIKE 'part[%'",
+    "branches that were not taken": """
+        SELECT count(DISTINCT job.id) FROM django_jobs_job AS job
+        JOIN django_jobs_dependency AS edge ON edge.child_id = job.id
+        WHERE job.skipped = 'unneeded' AND edge.condition IS NOT NULL""",
+    "steps whose handler skipped them": """
+        SELECT count(*) FROM django_jobs_job
+        WHERE job_type = 'chaos.perhaps' AND skipped = 'unneeded' AND attempt > 0""",
+    "optional steps that failed": """
+        SELECT count(*) FROM django_jobs_job WHERE step = 'extra' AND skipped = 'passed'""",
+    "runs that stopped at a failure": f"{OF_STATUS} 'failed' AND name = 'chaos.strict'",
 }
 
 
