@@ -7,7 +7,7 @@ import socketserver
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
@@ -22,6 +22,10 @@ class Receiver:
         self.status = 200
         self.first: list[int] = []
         self.port = 0
+
+    def answer(self, message: Any) -> int:
+        """The status with which a message that was just kept is answered."""
+        return self.first.pop(0) if self.first else self.status
 
 
 @contextmanager
@@ -39,23 +43,24 @@ def serving(server: socketserver.TCPServer, receiver: Receiver) -> Iterator[Rece
 
 
 @contextmanager
-def webhook() -> Iterator[Receiver]:
+def webhook(given: Receiver | None = None) -> Iterator[Receiver]:
     """An HTTP server that keeps what is posted, as JSON."""
-    receiver = Receiver()
+    receiver = given or Receiver()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             receiver.requests.append((self.headers, body))
-            receiver.received.append(json.loads(body))
-            self.send_response(receiver.first.pop(0) if receiver.first else receiver.status)
+            message = json.loads(body)
+            receiver.received.append(message)
+            self.send_response(receiver.answer(message))
             self.send_header("Location", "/elsewhere")
             self.end_headers()
 
         def log_message(self, *args: Any) -> None:
             """Print nothing."""
 
-    with serving(HTTPServer(("127.0.0.1", 0), Handler), receiver):
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler), receiver):
         yield receiver
 
 

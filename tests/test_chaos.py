@@ -54,8 +54,9 @@ def test_the_storm_enqueues_jobs_of_all_kinds(seed):
     assert requests.LATER not in {request.queue for request in storm[: len(storm) // 3]}
     assert requests.LATER in {request.queue for request in storm}
     assert {request.manner for request in storm} == set(requests.MANNERS)
-    slow = [request for request in storm if request.seconds >= 0.04]
-    assert 0.2 < len(slow) / len(storm) < 0.3
+    usual = [request for request in storm if request.manner not in ("cancelled", "forced")]
+    slow = [request for request in usual if request.seconds >= 0.04]
+    assert 0.2 < len(slow) / len(usual) < 0.3
     assert max(request.seconds for request in storm) <= 1.5
 
 

@@ -10,7 +10,7 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates.admission import admit
 from tests.app.gate_jobs import bill_tenant, charge_account
 from tests.chaos import gates
-from tests.chaos.gates import BURST, RATE, SLOTS
+from tests.chaos.gates import BURST, RATE, RATED, SLOTS
 from tests.factories import claim_ready, register_worker, run_sql, settle_one
 from tests.test_chaos_partitions import Here
 
@@ -30,7 +30,8 @@ def _ledger(db: None) -> None:
     for gate, slots in SLOTS.items():
         note(gate, *[1] * slots, *[-1] * slots)
     for at in STARTS:
-        note("resource calls", 1, at=at)
+        for gate in RATED:
+            note(gate, 1, at=at)
 
 
 def note(gate: str, *changes: int, at: float = 0.0) -> None:
@@ -61,9 +62,10 @@ def test_a_slot_too_many_and_a_slot_that_leaks_do_not_balance(gate: str) -> None
 
 
 @pytest.mark.usefixtures("_ledger")
-def test_a_start_too_many_in_any_window_does_not_balance() -> None:
-    note("resource calls", 1, at=STARTS[-1] + 0.5 / RATE)
-    assert found() == {20: "in one window 0.50 more starts than burst + rate"}
+@pytest.mark.parametrize("gate", RATED)
+def test_a_start_too_many_in_any_window_does_not_balance(gate: str) -> None:
+    note(gate, 1, at=STARTS[-1] + 0.5 / RATE)
+    assert found() == {20: f"{gate}: in one window 0.50 more starts than burst + rate"}
 
 
 @pytest.mark.usefixtures("_ledger")

@@ -39,6 +39,9 @@ ACCOUNTS = {
     24: "a job that no worker can run yet holds no slot, and keeps nobody waiting",
     25: "what is stopped by force is cancelled or had succeeded, and never runs again",
     26: "a schedule that is edited leaves out no due time of any of its rules",
+    27: "each file to which a job refers is there",
+    28: "each client is called at the end of its job, once for each attempt at most",
+    29: "all jobs of one order have the answer of one charge",
 }
 """The eleventh is the negative control."""
 

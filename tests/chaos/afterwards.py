@@ -47,6 +47,7 @@ SELECT run.job_id, job.job_type, run.outcome FROM django_jobs_run AS run
 JOIN django_jobs_job AS job ON job.id = run.job_id
 WHERE job.id > %s AND run.outcome <> 'succeeded'
   AND NOT (job.job_type = 'chaos.stumble' AND run.outcome = 'failed' AND run.attempt = 1)
+  AND NOT (job.job_type = 'chaos.charges' AND run.outcome = 'snoozed')
 """
 
 BUSY = """

@@ -47,6 +47,7 @@ class ChaosConfig(AppConfig):
             for statement in (*supply.TAKEN.values(), supply.RESOURCES, *came.values()):
                 assert taken in statement
             assert spent in supply.SPEND
+            assert spent in supply.SPEND_OF_TENANTS
             none = "status = 'succeeded'"
             for kind, statement in supply.TAKEN.items():
                 supply.TAKEN[kind] = statement.replace(taken, none)
@@ -54,6 +55,7 @@ class ChaosConfig(AppConfig):
             for gate, statement in came.items():
                 came[gate] = statement.replace(taken, none)
             supply.SPEND = supply.SPEND.replace(spent, "")
+            supply.SPEND_OF_TENANTS = supply.SPEND_OF_TENANTS.replace(spent, "")
             as_json = known_types._as_json
             known_types._as_json = lambda versions: as_json((*versions, (NEWCOMER, 1)))
         if os.environ.get("CHAOS_WITHOUT_ATOMICITY"):

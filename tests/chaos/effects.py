@@ -27,14 +27,17 @@ REPEATED = {"lost", "released"}
 
 LOST_CONNECTION = {"OperationalError", "InterfaceError", "django.db.utils.OperationalError"}
 LOST_CONNECTION |= {"django.db.utils.InterfaceError"}
-SILENT = {"django_jobs.wait", "django_jobs.sleep", "chaos.diamond"}
-"""Handlers that are the package's, and leave no line: steps that wait, and what starts a run."""
+SILENT = {f"django_jobs.{name}" for name in ("wait", "sleep", "end", "callback")}
+SILENT |= {"chaos.diamond"}
+"""Handlers that are the package's, and leave no line: steps that wait, that end a workflow which is
+a step, or call a client, and what starts a run."""
 
 CANCELLED = {"chaos.cancelled", "chaos.forced", "chaos.bulk_work"}
 EXACTLY_ONCE = {"chaos.inside", "chaos.adds_inside"}
 USES_THE_DATABASE = {*EXACTLY_ONCE, "chaos.tenant", "chaos.awaits_tenant", "chaos.bulk_dies"}
 USES_THE_DATABASE |= {*SILENT, "chaos.forced"}
 USES_THE_DATABASE |= {f"chaos.{name}" for name in ("adds", "undo", "joins", "splits", "rests")}
+USES_THE_DATABASE |= {"chaos.files", "chaos.charges"}
 """What these handlers may fail with here, and no other may."""
 
 
@@ -95,6 +98,8 @@ def _is_possible(kind: str, attempt: int, outcome: str, error: str) -> bool:
     if outcome != "failed":
         return False
     if kind == "django_jobs.wait" and error.endswith("SignalTimeout"):
+        return True
+    if kind == "django_jobs.callback":  # the client refused it, or was not reached
         return True
     planned = kind == "chaos.stumble" and attempt == 1 and error.endswith("RuntimeError")
     planned |= kind == "chaos.bulk_dies" and error.endswith("Discard")

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import django
 
 from . import edits, requests
+from .outside import TOO_LONG
 from .requests import Request
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.chaos.settings")
@@ -24,8 +26,9 @@ django.setup()
 
 from django.db import DatabaseError, InterfaceError, connection, transaction  # noqa: E402 — models come after setup
 from django.db.models.functions import Now  # noqa: E402 — models come after setup
+from django.test import Client  # noqa: E402 — models come after setup
 
-from django_jobs import cancel, enqueue, enqueue_many  # noqa: E402 — models come after setup
+from django_jobs import Stored, cancel, enqueue, enqueue_many  # noqa: E402 — models come after setup
 from django_jobs.domain.states import LIVE  # noqa: E402 — models come after setup
 from django_jobs.models import Job, Queue, Schedule  # noqa: E402 — models come after setup
 
@@ -54,14 +57,20 @@ class Enqueuer:
 
     def ask(self, request: Request) -> None:
         """Until it is known to have happened: the answer to a commit may be lost."""
-        keys = [f"{self._prefix}-{self._number + place}" for place in range(request.count)]
+        numbers = range(self._number, self._number + request.count)
         self._number += request.count
-        name, payloads = f"chaos.{request.kind}", [{"seconds": request.seconds}] * request.count
+        keys = [f"{self._prefix}-{number}" for number in numbers]
+        name, payloads = f"chaos.{request.kind}", [payload_of(request, one) for one in numbers]
+        is_over_http = request.kind == "calls_back"
 
         def one() -> Any:
+            if is_over_http:
+                return post(name, payloads[0], keys[0])
             return enqueue(name, payloads[0], queue=request.queue, idempotency_key=keys[0])
 
         def many(priority: int = 0) -> list[int]:
+            if is_over_http:
+                return [post(name, *pair).pk for pair in zip(payloads, keys, strict=True)]
             options: dict[str, Any] = {"queue": request.queue, "priority": priority}
             return enqueue_many(name, payloads, idempotency_keys=keys, **options)
 
@@ -123,6 +132,30 @@ class Enqueuer:
             return
         except AWAY:  # then it was never committed either
             connection.close()
+
+
+def payload_of(request: Request, number: int) -> dict[str, Any]:
+    """The arguments. Of the charges three are of one order."""
+    payload: dict[str, Any] = {"seconds": request.seconds}
+    match request.kind:
+        case "files":
+            text = f"{number} " * TOO_LONG
+            return payload | {"text": text, "file": Stored(text.encode(), "report.txt")}
+        case "charges":
+            return payload | {"order": number // 3}
+    return payload
+
+
+def post(name: str, payload: dict[str, Any], key: str) -> Any:
+    """Ask for a job over HTTP, with a call at its end."""
+    address = f"http://{os.environ['CHAOS_RECEIVER']}/"
+    asked = {"job_type": name, "payload": payload, "callback_url": address}
+    response = Client().post(
+        "/jobs/", asked, content_type="application/json", headers={"Idempotency-Key": key}
+    )
+    assert response.status_code == 202, response.content
+    is_old = response.headers["Idempotency-Replayed"] == "true"
+    return SimpleNamespace(pk=response.json()["id"], deduplicated=is_old)
 
 
 def until_it_works(work: Callable[[], Any]) -> Any:

@@ -15,7 +15,8 @@ SLOTS = {"key one": 1, "key three": 3, "resource slots": 3, "tenant capped": 2}
 """Slots of each gate that has some."""
 
 RATE, BURST = 10.0, 3
-"""Of the resource ``calls``: starts in a second, and at once."""
+"""Of a resource and a tenant: starts in a second, and at once."""
+RATED = "resource calls", "tenant metered"
 
 ACCOUNT = {"key": 18, "resource": 19, "rate": 20, "tenant": 21}
 
@@ -63,7 +64,7 @@ GROUP BY gate ORDER BY gate
 
 STARTS = """
 SELECT extract(epoch FROM at)::float8 FROM accounts.slot
-WHERE gate = 'resource calls' AND change > 0 ORDER BY at
+WHERE gate = %s AND change > 0 ORDER BY at
 """
 
 
@@ -87,11 +88,15 @@ def problems(database: Database) -> Iterator[tuple[int, str]]:
             )
         if last:
             yield number, f"{gate}: {last} slots are taken in the end"
-    starts = [at for (at,) in database.fetch(STARTS)]
-    if len(starts) <= BURST:
-        yield ACCOUNT["rate"], f"only {len(starts)} jobs used the rate, so nothing was tried"
-    elif (excess := most_excess(starts)) > 0.01:
-        yield ACCOUNT["rate"], f"in one window {excess:.2f} more starts than burst + rate"
+    for gate in RATED:
+        starts = [at for (at,) in database.fetch(STARTS, [gate])]
+        if len(starts) <= BURST:
+            yield ACCOUNT["rate"], f"{gate}: {len(starts)} used the rate, so nothing was tried"
+        elif (excess := most_excess(starts)) > 0.01:
+            yield (
+                ACCOUNT["rate"],
+                f"{gate}: in one window {excess:.2f} more starts than burst + rate",
+            )
 
 
 def most_excess(starts: Sequence[float], rate: float = RATE, burst: float = BURST) -> float:

@@ -16,6 +16,7 @@ from tests.clusters import PROJECT, Cluster
 from . import deploy, effects, neighbour, plan, resources, roles
 from .fleet import Tree
 from .history import Fault, History
+from .outside import Client
 
 LIVE = """
 SELECT count(*), count(*) FILTER (WHERE status = 'ready'),
@@ -47,12 +48,15 @@ class Ground:
         without_limits: bool,
         without_atomicity: bool,
         patience: float,
+        client: Client,
         say: Callable[[str], None],
     ) -> None:
         self.cluster = cluster
         self.directory = directory
         self.effects = directory / "effects"
         self.effects.touch()
+        self.files = directory / "files"
+        self.client = client
         self.patience = patience
         self.say = say
         self.trees: list[Tree] = []
@@ -69,6 +73,8 @@ class Ground:
             **cluster.environment,
             "TEST_DATABASE_NAME": "postgres",
             "CHAOS_EFFECTS": str(self.effects),
+            "CHAOS_FILES": str(self.files),
+            "CHAOS_RECEIVER": f"127.0.0.1:{client.port}",
         }
         if without_fence:
             self._environment["CHAOS_WITHOUT_FENCE"] = "1"

@@ -11,12 +11,14 @@ import os
 import signal
 import threading
 import time
+import uuid
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import connection
 from psycopg import sql
 
-from django_jobs import Backoff, Concurrency, Discard, current_run, job
+from django_jobs import Backoff, Concurrency, Discard, Stored, current_run, job
 from django_jobs.models import Job
 
 from . import deploy
@@ -218,6 +220,39 @@ def pool_alone(seconds: float) -> None:
     in_a_pool(seconds)
 
 
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+def files(seconds: float, text: str, file: Stored) -> Any:
+    """Reads a file, and an argument that was too long for the row; returns one or the other."""
+    leave_a_line()
+    time.sleep(seconds)
+    run = current_run()
+    assert run is not None
+    if file.read().decode() != text:
+        raise Discard("another file")
+    return {"copy": Stored(text.encode(), "copy.txt")} if run.job_id % 2 else text
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+def charges(seconds: float, order: int) -> str:
+    """Charges an order, which other jobs do too."""
+    leave_a_line()
+    run = current_run()
+    assert run is not None
+
+    def charge() -> str:
+        time.sleep(seconds)
+        return uuid.uuid4().hex
+
+    return str(run.once(f"order {order}", charge, scope="effect"))
+
+
+@job(backoff=SOON, max_crashes=50, max_attempts=50)
+def calls_back(seconds: float) -> None:
+    """Somebody is called at its end."""
+    leave_a_line()
+    time.sleep(seconds)
+
+
 def with_gates(seconds: float) -> None:
     """What waits at gates before."""
     leave_a_line()
@@ -237,6 +272,7 @@ key_of_three = job(name="chaos.key_of_three", concurrency=Concurrency("three", l
 slots = job(name="chaos.slots", resources=("slots",), **OFTEN)(with_gates)
 calls = job(name="chaos.calls", resources=("calls",), **OFTEN)(with_gates)
 of_tenant = job(name="chaos.of_tenant", tenant=tenant_of, **OFTEN)(with_gates)
+metered = job(name="chaos.metered", tenant="metered", **OFTEN)(with_gates)
 all_gates = job(
     name="chaos.all_gates",
     concurrency=Concurrency("three", limit=3),

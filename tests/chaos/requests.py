@@ -16,15 +16,19 @@ KINDS = {
     "awaits_tenant": 6,
     "pool": 2,
     "pool_alone": 1,
+    "files": 5,
+    "charges": 6,
+    "calls_back": 5,
     "key_of_one": 3,
     "key_of_three": 3,
     "slots": 3,
     "calls": 3,
     "of_tenant": 3,
+    "metered": 3,
     "all_gates": 3,
     "newcomer": 3,
 }
-GATED = list(KINDS)[-7:]
+GATED = list(KINDS)[-8:]
 FIRST = 10
 """Jobs of each kind with gates that are asked for at first, so that each limit is reached."""
 PILLS = 3
@@ -59,7 +63,7 @@ def requests(seed: int, jobs: int) -> Iterator[Request]:
     pills, holding = set(special[:PILLS]), set(special[PILLS:])
     for kind in GATED:
         # Starts in quick succession are what a rate has to prevent.
-        seconds = 0.02 if kind == "calls" else 0.3
+        seconds = 0.02 if kind in ("calls", "metered") else 0.3
         yield Request(kind=kind, manner="batch", count=FIRST, queue="default", seconds=seconds)
     while number < jobs:
         (kind,) = choice.choices(list(KINDS), list(KINDS.values()))

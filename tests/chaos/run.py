@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.clusters import Cluster
+from tests.receivers import webhook
 
 from . import (
     accounts,
@@ -23,6 +24,7 @@ from . import (
     gates,
     neighbour,
     operations,
+    outside,
     partitions,
     pools,
     recovery,
@@ -35,6 +37,7 @@ from .accounts import Problem
 from .faults import Faults
 from .ground import Ground
 from .history import History
+from .outside import Client
 from .recovery import Recoveries
 
 TOTALS = """
@@ -97,6 +100,8 @@ def run(asked: Asked, say: Callable[[str], None]) -> Result:
         cluster = Cluster("tests.chaos.settings")
         stack.push(cluster)  # before it is entered: an interrupt may come while it starts
         cluster.__enter__()
+        client = Client()
+        stack.enter_context(webhook(client))
         ground = Ground(
             cluster,
             directory,
@@ -104,6 +109,7 @@ def run(asked: Asked, say: Callable[[str], None]) -> Result:
             without_limits=asked.without_limits,
             without_atomicity=asked.without_atomicity,
             patience=asked.patience,
+            client=client,
             say=say,
         )
         stack.callback(ground.clear)
@@ -140,6 +146,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     ground.end_dropper()
     next_due = afterwards.stop_schedule(ground)
     result.found += afterwards.come_to_rest(ground)
+    ground.client.refuses = False
     ground.end_guests()
     faults.make_one_late()
     if not asked.is_control:
@@ -153,7 +160,9 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
 def _account(ground: Ground, result: Result, next_due: object) -> None:
     cluster, directory = ground.cluster, ground.directory
     lines = effects.read(ground.effects)
+    result.found += outside.lost_files(cluster, ground.files)
     partitions.look_back(cluster)
+    result.found += outside.problems(cluster, ground.client)
     result.found += accounts.problems(cluster, directory, next_due)
     result.found += effects.problems(cluster, lines)
     result.found += worker_logs.problems(directory.glob("worker-*.log"))
@@ -179,6 +188,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.totals["passed by"] = deploy.passed_by(cluster, ground.deployed_at)
     result.totals |= workflows.counted(cluster, directory)
     result.totals |= operations.counted(cluster)
+    result.totals |= outside.counted(cluster, ground.client, ground.files)
     result.totals["rules of the edited schedule"] = cluster.fetch(edits.COUNTED)[0][0]
     result.outcomes = dict(cluster.fetch(OUTCOMES))
     result.repeated = effects.count_repeated(lines)

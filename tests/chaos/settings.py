@@ -3,22 +3,42 @@
 import os
 from typing import Any
 
+from django.conf import global_settings
 from psycopg import IsolationLevel
 
 from tests.settings import *  # noqa: F403
 from tests.settings import DATABASES, INSTALLED_APPS
 
 from .gates import BURST, RATE, SLOTS
+from .outside import SECRET, TOO_LONG
 from .timing import LEASE, POLL, SWEEP
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.chaos"]
+ROOT_URLCONF = "tests.chaos.urls"
+ALLOWED_HOSTS = ["testserver"]
+STORAGES = {
+    **global_settings.STORAGES,
+    "chaos": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": os.environ.get("CHAOS_FILES", "")},
+    },
+}
 DJANGO_JOBS = dict[str, Any](
     QUEUES={"default": {}, "second": {"max_concurrency": 4}},
     RESOURCES={
         "slots": {"max_concurrency": SLOTS["resource slots"]},
         "calls": {"rate": f"{RATE:g}/s", "burst": BURST},
     },
-    TENANTS={"capped": {"max_concurrency": SLOTS["tenant capped"]}},
+    TENANTS={
+        "capped": {"max_concurrency": SLOTS["tenant capped"]},
+        "metered": {"rate": f"{RATE:g}/s", "burst": BURST},
+    },
+    STORAGE={"alias": "chaos", "above_bytes": TOO_LONG},
+    HTTP={
+        "job_types": ["chaos.calls_back"],
+        "authorize": "tests.chaos.urls.may",
+        "callback_hosts": {os.environ.get("CHAOS_RECEIVER", "localhost"): SECRET},
+    },
     LEASE_SECONDS=LEASE,
     SWEEP_SECONDS=SWEEP,
     POLL_SECONDS=POLL,
