@@ -61,7 +61,7 @@ BUDGETS = {
     "logs": 459,
     "maintenance": 1_540,
     "management": 3_765,
-    "metrics": 3_547,
+    "metrics": 3_371,
     "models": 3_622,
     "templatetags": 33,
     "testing": 1_660,
