@@ -62,7 +62,7 @@ BUDGETS = {
     "maintenance": 1_540,
     "management": 3_765,
     "metrics": 3_371,
-    "models": 3_622,
+    "models": 3_494,
     "templatetags": 33,
     "testing": 1_660,
     "why": 1_791,

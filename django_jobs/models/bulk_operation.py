@@ -8,7 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.states import UNFINISHED, BulkState
-from .fields import TimestampField
+from .fields import TimestampField, index
 
 
 class BulkStatus(models.TextChoices):
@@ -79,11 +79,7 @@ class BulkOperation(models.Model):
         default_permissions = ("view",)
         indexes = (
             # Each worker looks every second. Few operations are unfinished.
-            models.Index(
-                fields=("next_at",),
-                condition=models.Q(status__in=("pending", "running")),
-                name="django_jobs_bulk_unfinished",
-            ),
+            index("django_jobs_bulk_unfinished", "next_at", status__in=("pending", "running")),
         )
 
     deduplicated: bool = False

@@ -1,4 +1,5 @@
-"""Columns: times with PostgreSQL's range, numbers, tags."""
+"""Columns: times with PostgreSQL's range, numbers, tags. And what a table says of its columns in a
+line: indexes and constraints."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models.expressions import Col, Subquery
 from django.db.models.functions import Now
@@ -133,6 +135,14 @@ def _as_time(value: Any, expression: Any, connection: Any) -> Any:
     return read.astimezone(UTC)
 
 
+def count_or_none(name: Any, help_text: Any) -> models.PositiveIntegerField[int | None, int | None]:
+    """A number of at least 1, or none."""
+    least = [MinValueValidator(1)]
+    return models.PositiveIntegerField(
+        name, null=True, blank=True, validators=least, help_text=help_text
+    )
+
+
 class TagsField(models.Field):  # type: ignore[type-arg]
     """A list of texts. Django's ``ArrayField`` would need ``django.contrib.postgres`` among the
     installed apps."""
@@ -162,3 +172,24 @@ class TagsIndex(models.Index):
         self, model: Any, schema_editor: Any, using: str = " USING gin", **kwargs: Any
     ) -> Any:
         return super().create_sql(model, schema_editor, using=using, **kwargs)
+
+
+def index(name: str, columns: str, **condition: Any) -> models.Index:
+    """An index of these columns; with a ``condition``, the terms of a ``Q``, of the rows that meet
+    it."""
+    return models.Index(fields=columns.split(), name=name, condition=_all_of(condition))
+
+
+def unique(name: str, columns: str, **condition: Any) -> models.UniqueConstraint:
+    """A constraint that no two of the rows that meet the ``condition`` have the same."""
+    fields = tuple(columns.split())
+    return models.UniqueConstraint(fields=fields, name=name, condition=_all_of(condition))
+
+
+def check(name: str, either: models.Q | None = None, **terms: Any) -> models.CheckConstraint:
+    """A constraint that each row meets this, or all of these terms."""
+    return models.CheckConstraint(name=name, condition=either or models.Q(**terms))
+
+
+def _all_of(condition: dict[str, Any]) -> models.Q | None:
+    return models.Q(**condition) if condition else None

@@ -14,7 +14,7 @@ from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
 from ..exceptions import OperationRefused
 from .above import JobChanges, above
-from .fields import FloatField, TagsField, TagsIndex, TimestampField
+from .fields import FloatField, TagsField, TagsIndex, TimestampField, check, index, unique
 from .missing_attributes import NotOfAJob
 from .permissions import JOB_PERMISSIONS
 from .querysets import DeadLetterManager, JobQuerySet
@@ -22,6 +22,8 @@ from .tenant import LONGEST_TENANT
 from .worker import Worker
 from .workflow import LONGEST_STEP, WorkflowRun
 
+TAKEN = ("ready", "running")
+"""Jobs that have what their gates count."""
 QUARANTINED = "quarantined"
 """The reason of a blocked job whose type is quarantined."""
 
@@ -188,134 +190,92 @@ class Job(models.Model):
         default_permissions = ("view",)
         permissions = tuple(JOB_PERMISSIONS.items())
         indexes = (
-            models.Index(
-                fields=("queue", "rank", "id"),
-                condition=models.Q(status="ready"),
-                name="django_jobs_ready",
-            ),
-            models.Index(
-                fields=("available_at",),
-                condition=models.Q(status="scheduled"),
-                name="django_jobs_scheduled",
-            ),
-            models.Index(
-                fields=("worker",), condition=models.Q(status="running"), name="django_jobs_running"
-            ),
+            index("django_jobs_ready", "queue rank id", status="ready"),
+            index("django_jobs_scheduled", "available_at", status="scheduled"),
+            index("django_jobs_running", "worker", status="running"),
             # Each worker looks for these every second while it has prefetched jobs. Few match.
-            models.Index(
-                fields=("worker",),
-                condition=models.Q(status="running", cancel_requested_at__isnull=False),
-                name="django_jobs_cancel_requested",
+            index(
+                "django_jobs_cancel_requested",
+                "worker",
+                status="running",
+                cancel_requested_at__isnull=False,
             ),
             # Dead letters are few and stay. Without the index, their page reads the whole table.
-            models.Index(
-                fields=("id",), condition=models.Q(status="dead"), name="django_jobs_dead"
-            ),
+            index("django_jobs_dead", "id", status="dead"),
             # The limits on dead jobs read the newest and the oldest ones of a queue or a job type.
-            models.Index(
-                fields=("queue", "finished_at", "id"),
-                condition=models.Q(status="dead"),
-                name="django_jobs_dead_queue",
-            ),
-            models.Index(
-                fields=("job_type", "finished_at", "id"),
-                condition=models.Q(status="dead"),
-                name="django_jobs_dead_type",
-            ),
+            index("django_jobs_dead_queue", "queue finished_at id", status="dead"),
+            index("django_jobs_dead_type", "job_type finished_at id", status="dead"),
             # The groups of failures. A step in the index finds the next group, and its entries
             # alone count it.
-            models.Index(
-                fields=("queue", "job_type", "fingerprint", "finished_at"),
-                condition=models.Q(status="dead"),
-                name="django_jobs_dead_failure",
+            index(
+                "django_jobs_dead_failure", "queue job_type fingerprint finished_at", status="dead"
             ),
-            models.Index(
-                fields=("queue", "job_type", "fingerprint"),
-                condition=models.Q(status="scheduled", failures__gt=0),
-                name="django_jobs_retried",
+            index(
+                "django_jobs_retried",
+                "queue job_type fingerprint",
+                status="scheduled",
+                failures__gt=0,
             ),
             # Read before a schedule fires. Jobs without a schedule are not in the index.
-            models.Index(
-                fields=("schedule",),
-                condition=models.Q(
-                    schedule__isnull=False,
-                    status__in=("waiting", "scheduled", "blocked", "ready", "running"),
-                ),
-                name="django_jobs_live_schedule",
+            index(
+                "django_jobs_live_schedule",
+                "schedule",
+                schedule__isnull=False,
+                status__in=("waiting", "scheduled", "blocked", "ready", "running"),
             ),
             # Read at each look at the schedules: the jobs that wait for the one before.
-            models.Index(
-                fields=("schedule", "id"),
-                condition=models.Q(schedule__isnull=False, status="waiting"),
-                name="django_jobs_waiting_schedule",
+            index(
+                "django_jobs_waiting_schedule",
+                "schedule id",
+                schedule__isnull=False,
+                status="waiting",
             ),
             # The jobs that a quarantine blocks. No other job writes to this index.
-            models.Index(
-                fields=("job_type", "id"),
-                condition=models.Q(status="blocked", reason=QUARANTINED),
-                name="django_jobs_quarantined",
-            ),
+            index("django_jobs_quarantined", "job_type id", status="blocked", reason=QUARANTINED),
             # The lines of jobs that wait for gates, and below them the jobs that hold what the
             # gates count. A job without a gate is in none of the three.
-            models.Index(
-                fields=("gates", "rank", "id"),
-                condition=models.Q(gates__isnull=False, status="blocked"),
-                name="django_jobs_gates",
+            index("django_jobs_gates", "gates rank id", gates__isnull=False, status="blocked"),
+            index(
+                "django_jobs_taken_key",
+                "concurrency_key",
+                concurrency_key__isnull=False,
+                status__in=TAKEN,
             ),
-            models.Index(
-                fields=("concurrency_key",),
-                condition=models.Q(concurrency_key__isnull=False, status__in=("ready", "running")),
-                name="django_jobs_taken_key",
+            index(
+                "django_jobs_taken_tenant",
+                "queue tenant",
+                tenant__isnull=False,
+                status__in=TAKEN,
             ),
-            models.Index(
-                fields=("queue", "tenant"),
-                condition=models.Q(tenant__isnull=False, status__in=("ready", "running")),
-                name="django_jobs_taken_tenant",
-            ),
-            models.Index(
-                fields=("id",),
-                condition=models.Q(resources__isnull=False, status__in=("ready", "running")),
-                name="django_jobs_taken_resource",
+            index(
+                "django_jobs_taken_resource",
+                "id",
+                resources__isnull=False,
+                status__in=TAKEN,
             ),
             # The steps of a run. Jobs outside of workflows are not in the index.
-            models.Index(
-                fields=("workflow_run", "step"),
-                condition=models.Q(workflow_run__isnull=False),
-                name="django_jobs_steps",
-            ),
+            index("django_jobs_steps", "workflow_run step", workflow_run__isnull=False),
             # Jobs without tags are not in the index.
             TagsIndex(
                 fields=("tags",), condition=models.Q(tags__isnull=False), name="django_jobs_tags"
             ),
             # The jobs that wait for a signal, until their time-out.
-            models.Index(
-                fields=("available_at",),
-                condition=models.Q(status="waiting", awaits__isnull=False),
-                name="django_jobs_awaiting",
-            ),
+            index("django_jobs_awaiting", "available_at", status="waiting", awaits__isnull=False),
         )
         constraints = (
-            models.UniqueConstraint(
-                fields=("queue", "idempotency_key"),
-                condition=models.Q(
-                    idempotency_key__isnull=False,
-                    status__in=("waiting", "scheduled", "blocked", "ready", "running"),
-                ),
-                name="django_jobs_live_key",
+            unique(
+                "django_jobs_live_key",
+                "queue idempotency_key",
+                idempotency_key__isnull=False,
+                status__in=("waiting", "scheduled", "blocked", "ready", "running"),
             ),
-            models.CheckConstraint(
-                condition=models.Q(status__in=[state.value for state in JobState]),
-                name="django_jobs_status",
-            ),
-            models.CheckConstraint(
-                condition=models.Q(status="running", worker__isnull=False)
+            check("django_jobs_status", status__in=[state.value for state in JobState]),
+            check(
+                "django_jobs_worker_iff_running",
+                models.Q(status="running", worker__isnull=False)
                 | (~models.Q(status="running") & models.Q(worker__isnull=True)),
-                name="django_jobs_worker_iff_running",
             ),
-            models.CheckConstraint(
-                condition=models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)),
-                name="django_jobs_priority",
-            ),
+            check("django_jobs_priority", priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)),
         )
 
     def __str__(self) -> str:

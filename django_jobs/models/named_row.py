@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from ..conf import conf
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.numbers import LOWEST_RATE, SHORTEST_PERIOD
-from .fields import FloatField, TimestampField
+from .fields import FloatField, TimestampField, check, count_or_none
 
 RECENT_SECONDS = 2.0
 
@@ -165,12 +165,8 @@ class RatedRow(NamedRow):
         validators=[MinValueValidator(SHORTEST_PERIOD)],
         help_text=_("The period of the rate, in seconds."),
     )
-    burst = models.PositiveIntegerField(
-        _("burst"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_("Jobs that may start at once after a rest. Empty: as many as in a period."),
+    burst = count_or_none(
+        _("burst"), _("Jobs that may start at once after a rest. Empty: as many as in a period.")
     )
     tokens = FloatField(
         _("tokens"), null=True, blank=True, editable=False, help_text=_("At the last refill.")
@@ -186,9 +182,9 @@ def within(
 ) -> tuple[models.CheckConstraint, ...]:
     """The constraints of columns that are null or within these bounds."""
     return tuple(
-        models.CheckConstraint(
-            condition=models.Q(**{f"{name}__isnull": True}) | models.Q(**{f"{name}__range": both}),
-            name=f"django_jobs_{table}_{name}",
+        check(
+            f"django_jobs_{table}_{name}",
+            models.Q(**{f"{name}__isnull": True}) | models.Q(**{f"{name}__range": both}),
         )
         for name, both in bounds.items()
     )

@@ -16,7 +16,7 @@ from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.numbers import AGEING_WEIGHT, STRICT_WEIGHT
 from .database import DROPPING
-from .fields import FloatField, TimestampField
+from .fields import FloatField, TimestampField, check, count_or_none
 from .named_row import OBJECTIVE_BOUNDS, SLO_TARGET, NamedRow, Objective, within
 
 QUEUE_NAME = RegexValidator(
@@ -90,21 +90,13 @@ class Queue(NamedRow, Objective):
         editable=False,
         help_text=_("When the last pause ended: rates and forecasts begin there."),
     )
-    max_concurrency = models.PositiveIntegerField(
+    max_concurrency = count_or_none(
         _("maximum concurrency"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_(
-            "Jobs of this queue that may run at once, on all workers together. Empty: no limit."
-        ),
+        _("Jobs of this queue that may run at once, on all workers together. Empty: no limit."),
     )
-    max_backlog = models.PositiveIntegerField(
+    max_backlog = count_or_none(
         _("maximum backlog"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_(
+        _(
             "Jobs that are ready or wait at their gates at which the queue is full. Empty: no "
             "limit."
         ),
@@ -181,18 +173,14 @@ class Queue(NamedRow, Objective):
         ordering = ("name",)
         permissions = (("pause_queue", "Can pause and resume queues"),)
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
-                name="django_jobs_queue_concurrency",
+            check(
+                "django_jobs_queue_concurrency",
+                models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
             ),
-            models.CheckConstraint(
-                condition=models.Q(on_full__in=[choice.value for choice in OnFull]),
-                name="django_jobs_queue_on_full",
-            ),
+            check("django_jobs_queue_on_full", on_full__in=[choice.value for choice in OnFull]),
             *within("queue", OBJECTIVE_BOUNDS),
-            models.CheckConstraint(
-                condition=models.Q(slo_since__in=[choice.value for choice in SloSince]),
-                name="django_jobs_queue_slo_since",
+            check(
+                "django_jobs_queue_slo_since", slo_since__in=[choice.value for choice in SloSince]
             ),
         )
 

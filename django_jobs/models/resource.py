@@ -10,7 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.numbers import rate_of
-from .fields import FloatField, TimestampField
+from .fields import FloatField, TimestampField, count_or_none
 from .named_row import FINITE, LARGEST_INTEGER, RATE_BOUNDS, RatedRow, within
 from .queue import LONGEST_NAME, QUEUE_NAME, level_field
 
@@ -56,26 +56,14 @@ class Resource(RatedRow):
     name = models.CharField(
         _("name"), max_length=LONGEST_NAME, unique=True, validators=[QUEUE_NAME]
     )
-    max_concurrency = models.PositiveIntegerField(
-        _("maximum concurrency"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_("Jobs that may use it at once. Empty: no limit."),
+    max_concurrency = count_or_none(
+        _("maximum concurrency"), _("Jobs that may use it at once. Empty: no limit.")
     )
-    max_waiting = models.PositiveIntegerField(
-        _("maximum waiting"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_("Jobs that may wait for it. Empty: no limit."),
+    max_waiting = count_or_none(
+        _("maximum waiting"), _("Jobs that may wait for it. Empty: no limit.")
     )
-    breaker_failures = models.PositiveIntegerField(
-        _("failures"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_("Failures in the window at which the breaker opens. Empty: it never does."),
+    breaker_failures = count_or_none(
+        _("failures"), _("Failures in the window at which the breaker opens. Empty: it never does.")
     )
     breaker_window = FloatField(
         _("window"), default=60.0, validators=[MinValueValidator(1.0)], help_text=_("Seconds.")

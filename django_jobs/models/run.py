@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.payload import LONGEST_KEY
 from ..domain.states import CRASHED, RunState
-from .fields import FloatField, TimestampField
+from .fields import FloatField, TimestampField, check, index, unique
 from .job import Job
 from .worker import Worker
 
@@ -83,18 +83,11 @@ class Run(models.Model):
         default_permissions = ("view",)
         indexes = (
             # Read every few seconds: the job types that crashed a process in which they ran alone.
-            models.Index(
-                fields=("finished_at",),
-                condition=models.Q(outcome="lost", error_type=CRASHED),
-                name="django_jobs_run_crashed",
-            ),
+            index("django_jobs_run_crashed", "finished_at", outcome="lost", error_type=CRASHED),
         )
         constraints = (
-            models.UniqueConstraint(fields=("job", "attempt"), name="django_jobs_run_attempt"),
-            models.CheckConstraint(
-                condition=models.Q(outcome__in=[state.value for state in RunState]),
-                name="django_jobs_run_outcome",
-            ),
+            unique("django_jobs_run_attempt", "job attempt"),
+            check("django_jobs_run_outcome", outcome__in=[state.value for state in RunState]),
         )
 
     def __str__(self) -> str:
@@ -184,9 +177,7 @@ class Receipt(models.Model):
         verbose_name = _("receipt")
         verbose_name_plural = _("receipts")
         default_permissions = ("view",)
-        constraints = (
-            models.UniqueConstraint(fields=("job", "key"), name="django_jobs_receipt_key"),
-        )
+        constraints = (unique("django_jobs_receipt_key", "job key"),)
 
     def __str__(self) -> str:
         return f"#{self.job_id} {self.key}"
@@ -211,8 +202,8 @@ class Effect(models.Model):
         verbose_name = _("effect")
         verbose_name_plural = _("effects")
         default_permissions = ()
-        indexes = (models.Index(fields=("expires_at",), name="django_jobs_effect_expiry"),)
-        constraints = (models.UniqueConstraint(fields=("key",), name="django_jobs_effect_key"),)
+        indexes = (index("django_jobs_effect_expiry", "expires_at"),)
+        constraints = (unique("django_jobs_effect_key", "key"),)
 
     def __str__(self) -> str:
         return self.key
@@ -238,13 +229,7 @@ class Inspection(models.Model):
         verbose_name = _("inspection")
         verbose_name_plural = _("inspections")
         default_permissions = ()
-        indexes = (
-            models.Index(
-                fields=("worker_id",),
-                condition=models.Q(answered_at=None),
-                name="django_jobs_unanswered",
-            ),
-        )
+        indexes = (index("django_jobs_unanswered", "worker_id", answered_at=None),)
 
     def __str__(self) -> str:
         return f"#{self.job_id} attempt {self.attempt}"
@@ -265,9 +250,7 @@ class StoredFile(models.Model):
         verbose_name = _("stored file")
         verbose_name_plural = _("stored files")
         default_permissions = ()
-        constraints = (
-            models.UniqueConstraint(fields=("name", "job_id"), name="django_jobs_stored_file_name"),
-        )
+        constraints = (unique("django_jobs_stored_file_name", "name job_id"),)
 
     def __str__(self) -> str:
         return self.name

@@ -19,7 +19,7 @@ from ..domain.changes import Change
 from ..domain.cron import UnknownTimezone, ZonePrefix, check_timezone
 from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import LIMITS, CatchUp, Overlap, Rule, TooManyDates, in_utc
-from .fields import FloatField, TimestampField
+from .fields import FloatField, TimestampField, check, count_or_none, index
 from .named_row import Pausable
 from .querysets import ScheduleQuerySet
 from .queue import QUEUE_NAME
@@ -163,14 +163,9 @@ class Schedule(Pausable):
         blank=True,
         help_text=_("Dates in the time zone of the schedule on which it is not due."),
     )
-    max_jobs = models.PositiveIntegerField(
+    max_jobs = count_or_none(
         _("maximum number of jobs"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_(
-            "After this many jobs it ends; a larger number starts it again. Empty: any number."
-        ),
+        _("After this many jobs it ends; a larger number starts it again. Empty: any number."),
     )
     jobs_made = CountField(
         _("jobs made"),
@@ -190,12 +185,8 @@ class Schedule(Pausable):
     overlap = models.CharField(
         _("while the last job is not done"), max_length=9, choices=Overlaps, default=Overlaps.SKIP
     )
-    overlap_limit = models.PositiveIntegerField(
-        _("overlap limit"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_("Jobs that may run at once, or wait. Empty: any number."),
+    overlap_limit = count_or_none(
+        _("overlap limit"), _("Jobs that may run at once, or wait. Empty: any number.")
     )
     catch_up = models.CharField(
         _("missed due times"), max_length=7, choices=CatchUps, default=CatchUps.LATEST
@@ -256,25 +247,18 @@ class Schedule(Pausable):
             ("move_schedule", "Can skip and move due times of schedules"),
         )
         indexes = (
-            models.Index(
-                fields=("paused_until",),
-                condition=models.Q(paused_until__isnull=False),
-                name="django_jobs_schedule_until",
-            ),
+            index("django_jobs_schedule_until", "paused_until", paused_until__isnull=False),
             models.Index(fields=("next_due_at",), condition=ARMED, name="django_jobs_schedule_due"),
-            models.Index(
-                fields=("id",), condition=models.Q(stale=True), name="django_jobs_schedule_stale"
-            ),
+            index("django_jobs_schedule_stale", "id", stale=True),
         )
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)),
-                name="django_jobs_schedule_priority",
+            check(
+                "django_jobs_schedule_priority", priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY)
             ),
-            models.CheckConstraint(
-                condition=models.Q(overlap__in=[choice.value for choice in Overlap])
+            check(
+                "django_jobs_schedule_policies",
+                models.Q(overlap__in=[choice.value for choice in Overlap])
                 & models.Q(catch_up__in=[choice.value for choice in CatchUp]),
-                name="django_jobs_schedule_policies",
             ),
         )
 

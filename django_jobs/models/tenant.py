@@ -10,7 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.numbers import rate_of
-from .fields import FloatField, TimestampField
+from .fields import FloatField, TimestampField, check, count_or_none, index
 from .named_row import OBJECTIVE_BOUNDS, RATE_BOUNDS, Objective, RatedRow, within
 
 LONGEST_TENANT = 100
@@ -28,19 +28,13 @@ class Tenant(RatedRow, Objective):
         validators=[MinValueValidator(LOWEST_WEIGHT), MaxValueValidator(HIGHEST_WEIGHT)],
         help_text=_("Its share of a busy queue, in proportion to the other tenants' weights."),
     )
-    max_concurrency = models.PositiveIntegerField(
+    max_concurrency = count_or_none(
         _("maximum concurrency"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_("Jobs of this tenant that may be ready or running at once. Empty: no limit."),
+        _("Jobs of this tenant that may be ready or running at once. Empty: no limit."),
     )
-    max_waiting = models.PositiveIntegerField(
+    max_waiting = count_or_none(
         _("maximum waiting"),
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(1)],
-        help_text=_("Jobs of this tenant that may wait at their gates. Empty: no limit."),
+        _("Jobs of this tenant that may wait at their gates. Empty: no limit."),
     )
     created_at = TimestampField(_("created at"), auto_now_add=True)
 
@@ -51,31 +45,22 @@ class Tenant(RatedRow, Objective):
         permissions = (("pause_tenant", "Can pause and resume tenants"),)
         # Read with a queue: most tenants have no such limit, and are not in the index.
         indexes = (
-            models.Index(
-                fields=("paused_until",),
-                condition=models.Q(paused_until__isnull=False),
-                name="django_jobs_tenant_until",
-            ),
-            models.Index(
-                fields=("name", "max_waiting"),
-                condition=models.Q(max_waiting__isnull=False),
-                name="django_jobs_tenant_waiting",
-            ),
+            index("django_jobs_tenant_until", "paused_until", paused_until__isnull=False),
+            index("django_jobs_tenant_waiting", "name max_waiting", max_waiting__isnull=False),
         )
         # Forms validate; code that writes rows does not, and an admission divides by the weight.
         constraints = (
             *within("tenant", RATE_BOUNDS | OBJECTIVE_BOUNDS),
-            models.CheckConstraint(
-                condition=models.Q(weight__gte=LOWEST_WEIGHT, weight__lte=HIGHEST_WEIGHT),
-                name="django_jobs_tenant_weight",
+            check(
+                "django_jobs_tenant_weight", weight__gte=LOWEST_WEIGHT, weight__lte=HIGHEST_WEIGHT
             ),
-            models.CheckConstraint(
-                condition=models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
-                name="django_jobs_tenant_concurrency",
+            check(
+                "django_jobs_tenant_concurrency",
+                models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
             ),
-            models.CheckConstraint(
-                condition=models.Q(max_waiting__isnull=True) | models.Q(max_waiting__gte=1),
-                name="django_jobs_tenant_max_waiting",
+            check(
+                "django_jobs_tenant_max_waiting",
+                models.Q(max_waiting__isnull=True) | models.Q(max_waiting__gte=1),
             ),
         )
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Cast, Coalesce, Greatest, Least, Now
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.schedules import EPOCH, MOST_MOVED, TickState
-from .fields import FloatField, TimestampField
+from .fields import FloatField, TimestampField, check, index, unique
 from .job import Job
 from .schedule import Schedule
 
@@ -91,19 +91,10 @@ class Tick(models.Model):
         verbose_name_plural = _("ticks")
         default_permissions = ("view",)
         ordering = ("-due_at",)
-        indexes = (
-            models.Index(
-                fields=("backfill",),
-                condition=models.Q(backfill__isnull=False),
-                name="django_jobs_tick_backfill",
-            ),
-        )
+        indexes = (index("django_jobs_tick_backfill", "backfill", backfill__isnull=False),)
         constraints = (
-            models.UniqueConstraint(fields=("schedule", "due_at"), name="django_jobs_tick_due"),
-            models.CheckConstraint(
-                condition=models.Q(outcome__in=[state.value for state in TickState]),
-                name="django_jobs_tick_outcome",
-            ),
+            unique("django_jobs_tick_due", "schedule due_at"),
+            check("django_jobs_tick_outcome", outcome__in=[state.value for state in TickState]),
         )
 
     def __str__(self) -> str:
@@ -152,17 +143,15 @@ class ScheduleException(models.Model):
         default_permissions = ("view",)
         ordering = ("due_at",)
         constraints = (
-            models.UniqueConstraint(
-                fields=("schedule", "due_at"), name="django_jobs_scheduleexception_due"
-            ),
-            models.CheckConstraint(
-                condition=Q(skipped=True, moved_to__isnull=True, payload__isnull=True)
+            unique("django_jobs_scheduleexception_due", "schedule due_at"),
+            check(
+                "django_jobs_scheduleexception_action",
+                Q(skipped=True, moved_to__isnull=True, payload__isnull=True)
                 | Q(skipped=False) & (Q(moved_to__isnull=False) | Q(payload__isnull=False)),
-                name="django_jobs_scheduleexception_action",
             ),
-            models.CheckConstraint(
-                condition=Q(moved_to__isnull=True) | ~Q(moved_to=F("due_at")),
-                name="django_jobs_scheduleexception_moved",
+            check(
+                "django_jobs_scheduleexception_moved",
+                Q(moved_to__isnull=True) | ~Q(moved_to=F("due_at")),
             ),
         )
 

@@ -8,7 +8,7 @@ from django.db import models
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
-from .fields import FloatField, TimestampField
+from .fields import FloatField, TimestampField, index, unique
 from .queue import LONGEST_NAME
 from .run import RunOutcome
 from .tenant import LONGEST_TENANT
@@ -216,9 +216,7 @@ class ResourceOutcome(models.Model):
         verbose_name = _("outcome of a resource")
         verbose_name_plural = _("outcomes of resources")
         default_permissions = ()
-        indexes = (
-            models.Index(fields=("resource", "happened_at"), name="django_jobs_resource_outcome"),
-        )
+        indexes = (index("django_jobs_resource_outcome", "resource happened_at"),)
 
     def __str__(self) -> str:
         return f"{self.resource} {'failed' if self.failed else 'succeeded'}"
@@ -245,13 +243,7 @@ class Alert(models.Model):
         verbose_name = _("alert")
         verbose_name_plural = _("alerts")
         default_permissions = ()
-        constraints = (
-            models.UniqueConstraint(
-                fields=("rule", "situation", "subject"),
-                condition=models.Q(ended_at=None),
-                name="django_jobs_alert_open",
-            ),
-        )
+        constraints = (unique("django_jobs_alert_open", "rule situation subject", ended_at=None),)
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.situation} {self.subject}".rstrip()

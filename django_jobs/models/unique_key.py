@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .fields import TimestampField
+from .fields import TimestampField, index, unique
 from .job import Job
 
 
@@ -35,10 +35,8 @@ class UniqueKey(models.Model):
         verbose_name = _("unique key")
         verbose_name_plural = _("unique keys")
         default_permissions = ()
-        indexes = (models.Index(fields=("expires_at",), name="django_jobs_unique_key_expiry"),)
-        constraints = (
-            models.UniqueConstraint(fields=("queue", "key"), name="django_jobs_unique_key"),
-        )
+        indexes = (index("django_jobs_unique_key_expiry", "expires_at"),)
+        constraints = (unique("django_jobs_unique_key", "queue key"),)
 
     def __str__(self) -> str:
         return f"{self.queue} {self.key}"

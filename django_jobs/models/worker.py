@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..separators import number_text
-from .fields import FloatField, TimestampField
+from .fields import FloatField, TimestampField, index
 
 
 class WorkerStatus(models.TextChoices):
@@ -118,16 +118,10 @@ class Worker(models.Model):
             ("test_alert", "Can send tests of alerts"),
         )
         indexes = (
-            models.Index(
-                fields=("lease_expires_at",),
-                condition=models.Q(status__in=("running", "draining")),
-                name="django_jobs_worker_alive",
+            index(
+                "django_jobs_worker_alive", "lease_expires_at", status__in=("running", "draining")
             ),
-            models.Index(
-                fields=("stopped_at",),
-                condition=models.Q(stopped_at__isnull=False),
-                name="django_jobs_worker_ended",
-            ),
+            index("django_jobs_worker_ended", "stopped_at", stopped_at__isnull=False),
         )
 
     def __str__(self) -> str:

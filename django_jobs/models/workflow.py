@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.workflows import When, WorkflowState
 from .above import above
-from .fields import TimestampField
+from .fields import TimestampField, index, unique
 from .tenant import LONGEST_TENANT
 
 LONGEST_STEP = 200
@@ -62,9 +62,7 @@ class WorkflowDefinition(models.Model):
         verbose_name_plural = _("workflows")
         default_permissions = ("view",)
         permissions = (("start_workflow", "Can start workflows"),)
-        constraints = (
-            models.UniqueConstraint(fields=("name", "version"), name="django_jobs_workflow"),
-        )
+        constraints = (unique("django_jobs_workflow", "name version"),)
 
     def __str__(self) -> str:
         return f"{self.name} v{self.version}"
@@ -136,36 +134,26 @@ class WorkflowRun(models.Model):
             ("signal_workflowrun", "Can signal workflow runs and jobs"),
         )
         indexes = (
-            models.Index(fields=("name", "id"), name="django_jobs_run_of_workflow"),
-            models.Index(
-                fields=("id",),
-                condition=models.Q(status="running"),
-                name="django_jobs_running_workflow",
-            ),
+            index("django_jobs_run_of_workflow", "name id"),
+            index("django_jobs_running_workflow", "id", status="running"),
             # Read to finish what was cut short.
-            models.Index(
-                fields=("id",),
-                condition=models.Q(status="running", cancel_requested_at__isnull=False),
-                name="django_jobs_run_cancelled",
+            index(
+                "django_jobs_run_cancelled",
+                "id",
+                status="running",
+                cancel_requested_at__isnull=False,
             ),
             # Read by the retention.
-            models.Index(
-                fields=("finished_at",),
-                condition=models.Q(finished_at__isnull=False),
-                name="django_jobs_workflow_ended",
-            ),
+            index("django_jobs_workflow_ended", "finished_at", finished_at__isnull=False),
             # The few runs of which a compensation failed. The overview reads them.
-            models.Index(
-                fields=("id",),
-                condition=models.Q(compensations__has_key="failed"),
-                name="django_jobs_run_not_undone",
-            ),
+            index("django_jobs_run_not_undone", "id", compensations__has_key="failed"),
         )
         constraints = (
-            models.UniqueConstraint(
-                fields=("name", "idempotency_key"),
-                condition=models.Q(idempotency_key__isnull=False, status="running"),
-                name="django_jobs_workflow_key",
+            unique(
+                "django_jobs_workflow_key",
+                "name idempotency_key",
+                idempotency_key__isnull=False,
+                status="running",
             ),
         )
 
@@ -271,7 +259,7 @@ class Dependency(models.Model):
         verbose_name = _("dependency")
         verbose_name_plural = _("dependencies")
         default_permissions = ()
-        indexes = (models.Index(fields=("child", "parent"), name="django_jobs_parents"),)
+        indexes = (index("django_jobs_parents", "child parent"),)
 
     def __str__(self) -> str:
         return f"#{self.child_id} after #{self.parent_id}"
