@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from ..conf import conf
 from ..domain.errors import UNSTORABLE
-from ..domain.hints import did_you_mean
+from ..domain.hints import hint
 from ..exceptions import JobsError, OperationRefused, UnknownJobType, UnknownQueue, UnknownResource
 from ..lifecycle.operations import jobs, limits, quarantines, schedules
 from ..lifecycle.operations.jobs import Actor
@@ -107,9 +107,8 @@ def demand_known(kind: str, name: str) -> None:
     """Raise what :func:`pause` raises for a kind and a name. A tenant needs no row: its jobs may
     come later."""
     if kind not in KINDS:
-        hint = did_you_mean(str(kind), KINDS, most=1)
         listed = f"a kind is one of: {', '.join(KINDS)}"
-        raise ValueError(f"{kind!r} is no kind; {' '.join(filter(None, (hint, listed)))}")
+        raise ValueError(f"{kind!r} is no kind{hint(kind, KINDS, listed)}")
     if not isinstance(name, str):
         raise TypeError(f"a {kind} is given by its name, not {name!r}")
     if kind == "schedule":
@@ -124,8 +123,7 @@ def demand_known(kind: str, name: str) -> None:
 
 def _demand(error: type[JobsError], kind: str, name: str, known: list[str]) -> None:
     if name not in known:
-        hint = did_you_mean(name, known, most=3)
-        raise error(f"no {kind} is named {name!r}" + (f"; {hint}" if hint else ""))
+        raise error(f"no {kind} is named {name!r}{hint(name, known, most=3)}")
 
 
 def _is_known_type(name: str) -> bool:

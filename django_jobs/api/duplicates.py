@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..domain.durations import LONGEST_AGE, as_seconds
 from ..domain.gates import Gates
-from ..domain.hints import did_you_mean
 from ..domain.payload import KEY_SEPARATOR, LONGEST_KEY
 from ..exceptions import DuplicateJob, EnqueueError
 from ..lifecycle import enqueueing, unique_keys
@@ -19,30 +16,7 @@ if TYPE_CHECKING:
     from .job_type import JobType
 
 OnDuplicate = Literal["return", "replace", "raise"]
-CHOICES = ("return", "replace", "raise")
 KeyScope = Literal["queue", "tenant"]
-
-
-def check_duplicates(chosen: JobType[..., Any], where: str) -> None:
-    """Validate ``unique_for``, ``on_duplicate`` and ``key_scope``. Raises :class:`EnqueueError`."""
-    if chosen.unique_for is not None and not _is_a_time(chosen.unique_for):
-        raise EnqueueError(
-            f"{where}: unique_for is a positive number of seconds, at most {LONGEST_AGE:,.0f} "
-            f"({LONGEST_AGE / 86_400:,.0f} days), or a timedelta, not {chosen.unique_for!r}"
-        )
-    if chosen.on_duplicate not in CHOICES:
-        hint = did_you_mean(str(chosen.on_duplicate), CHOICES)
-        raise EnqueueError(
-            f"{where}: on_duplicate is 'return', 'replace' or 'raise', "
-            f"not {chosen.on_duplicate!r}{hint and f'; {hint}'}"
-        )
-    if chosen.key_scope not in ("queue", "tenant"):
-        raise EnqueueError(f"{where}: key_scope is 'queue' or 'tenant', not {chosen.key_scope!r}")
-
-
-def _is_a_time(value: Any) -> bool:
-    seconds = as_seconds(value) if isinstance(value, int | float | Decimal) else None
-    return seconds is not None and 0 < seconds <= LONGEST_AGE
 
 
 def key_of(chosen: JobType[..., Any], gates: Gates | None) -> str | None:

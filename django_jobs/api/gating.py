@@ -18,7 +18,7 @@ from ..domain.concurrency import (
     template_of,
 )
 from ..domain.gates import Gates, OnConflict
-from ..domain.hints import did_you_mean
+from ..domain.hints import hint
 from ..exceptions import EnqueueError, PayloadError, UnknownResource
 from ..models import Resource
 from ..models.queue import A_QUEUE_NAME, is_queue_name
@@ -98,10 +98,9 @@ def _check_names(declared: JobType[..., Any], template: Template, option: str, w
     for name in template.names:
         if name not in parameters:
             listed = f"its arguments are: {', '.join(parameters) or 'none'}"
-            hint = " ".join(filter(None, (did_you_mean(name, parameters), listed)))
             raise ValueError(
                 f"{where}: {option} {template.text!r} names {name!r}, which the handler does not "
-                f"take; {hint}"
+                f"take{hint(name, parameters, listed)}"
             )
 
 
@@ -139,9 +138,8 @@ def unknown_resource(name: object, where: str) -> UnknownResource:
     """The error for a resource without a row, with the names of the others."""
     known = list(Resource.objects.names())
     listed = f"known are: {', '.join(known) or 'none (run migrate)'}"
-    hint = " ".join(filter(None, (did_you_mean(str(name), known), listed)))
     return UnknownResource(
-        f"{where}: no resource is named {name!r}; {hint}. "
+        f"{where}: no resource is named {name!r}{hint(name, known, listed)}. "
         'Resources come from DJANGO_JOBS["RESOURCES"] after migrate, or from the admin'
     )
 

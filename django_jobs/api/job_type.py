@@ -44,6 +44,8 @@ Delivery = Literal["at_least_once", "at_most_once", "exactly_once"]
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_MAX_CRASHES = 3
 IN_SECONDS = ("timeout", "silence_timeout", "max_age", "retry_for", "delay_seconds", "unique_for")
+SPANS = IN_SECONDS[2:]
+"""Those that may be a timedelta."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -101,7 +103,10 @@ class JobType(Generic[P, R]):
 
     def __post_init__(self) -> None:
         for option in IN_SECONDS:
-            object.__setattr__(self, option, without_decimal(getattr(self, option)))
+            value = getattr(self, option)
+            is_span = isinstance(value, timedelta) and option in SPANS
+            seconds = value.total_seconds() if is_span else without_decimal(value)
+            object.__setattr__(self, option, seconds)
         named = [
             parameter
             for parameter in self.signature.parameters.values()
@@ -167,25 +172,15 @@ class JobType(Generic[P, R]):
 
         Raises :class:`EnqueueError` for an invalid option, ``TypeError`` for an unknown one.
         """
+        options: dict[str, Any] = dict(locals())
         check_known(unknown, self.name)
         if run_at is not None and delay is not None:
             raise EnqueueError(f"{self.name}: give run_at or delay, not both")
-        options: dict[str, Any] = {
-            "queue": queue,
-            "priority": priority,
-            "run_at": run_at,
-            "delay_seconds": delay.total_seconds() if isinstance(delay, timedelta) else delay,
-            "idempotency_key": idempotency_key,
-            "key_scope": key_scope,
-            "unique_for": (
-                unique_for.total_seconds() if isinstance(unique_for, timedelta) else unique_for
-            ),
-            "on_duplicate": on_duplicate,
-            "max_attempts": max_attempts,
-            "headers": headers,
-            "tags": with_more(self.tags, tags, self.name) if tags is not None else None,
-            **gating.of_one_request(tenant, concurrency_key, resources, self.name),
-        }
+        del options["self"], options["unknown"], options["delay"]
+        options["delay_seconds"] = delay
+        options |= gating.of_one_request(tenant, concurrency_key, resources, self.name)
+        if tags is not None:
+            options["tags"] = with_more(self.tags, tags, self.name)
         changed = replace(
             self if delay is None else replace(self, run_at=None),  # the later of the two holds
             **{key: value for key, value in options.items() if value is not None},

@@ -11,7 +11,7 @@ from typing import Any
 from .. import registry
 from ..conf import conf
 from ..domain.errors import UNSTORABLE
-from ..domain.hints import did_you_mean
+from ..domain.hints import hint
 from ..exceptions import OperationRefused, PayloadError
 from ..lifecycle.editing import occurrences
 from ..lifecycle.operations import schedules as schedule_operations
@@ -113,13 +113,12 @@ def run_now(
 def schedule_named(name: object) -> Schedule:
     """The schedule with this name. Raises :class:`OperationRefused`, or ``TypeError``."""
     if not isinstance(name, str):
-        hint = "; pass its name" if isinstance(name, Schedule) else ""
-        raise TypeError(f"a schedule is given by its name, not {name!r}{hint}")
+        also = "; pass its name" if isinstance(name, Schedule) else ""
+        raise TypeError(f"a schedule is given by its name, not {name!r}{also}")
     rows = Schedule.objects.using(conf().database)
     storable = rows.none() if UNSTORABLE.search(name) else rows.filter(name=name)
     row = storable.only("id", "job_type").first()
     if row is None:
         names = rows.order_by("name").values_list("name", flat=True)[:MOST_COMPARED]
-        hint = did_you_mean(name, names, most=3)
-        raise OperationRefused(f"no schedule is named {name!r}{hint and f'; {hint}'}")
+        raise OperationRefused(f"no schedule is named {name!r}{hint(name, names, most=3)}")
     return row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ..domain.hints import did_you_mean
+from ..domain.hints import hint
 
 if TYPE_CHECKING:
     from .job_type import JobType
@@ -92,15 +92,14 @@ def check_known(
         ours = FOREIGN_OPTIONS.get(option, option)
         meant = "it" if ours == option else repr(ours)
         if option in INSTEAD_OF_OPTIONS:
-            hint = INSTEAD_OF_OPTIONS[option]
+            end = f"; {INSTEAD_OF_OPTIONS[option]}"
         elif ours not in known and ours in USING_OPTIONS:
-            hint = f"{meant} is an option of using()"
+            end = f"; {meant} is an option of using()"
         elif ours not in known and ours in JOB_OPTIONS:
-            hint = f"{meant} is an option of @job"
+            end = f"; {meant} is an option of @job"
         else:
-            listed = f"known are: {', '.join(known)}"
-            hint = " ".join(filter(None, (did_you_mean(ours, known), listed)))
-        raise TypeError(f"{where}: there is no option {option!r}; {hint}")
+            end = hint(ours, known, f"known are: {', '.join(known)}")
+        raise TypeError(f"{where}: there is no option {option!r}{end}")
 
 
 def no_attribute(job_type: JobType[..., Any], name: str) -> AttributeError:

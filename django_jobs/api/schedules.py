@@ -95,26 +95,8 @@ def schedule(
 
     Raises ``TypeError`` or ``ValueError`` at import for a schedule that can never be fired.
     """
-    options = {
-        "payload": payload,
-        "queue": queue,
-        "priority": priority,
-        "cron": cron,
-        "every": every,
-        "timezone": timezone,
-        "starts_at": starts_at,
-        "ends_at": ends_at,
-        "enabled": enabled,
-        "jitter_seconds": jitter_seconds,
-        "dst": dst,
-        "overlap": overlap,
-        "overlap_limit": overlap_limit,
-        "catch_up": catch_up,
-        "catch_up_limit": catch_up_limit,
-        "pause_after_dead": pause_after_dead,
-        "excluded_dates": excluded_dates,
-        "max_jobs": max_jobs,
-    }
+    options = dict(locals())
+    del options["name"], options["job_type"]
     registry.register_schedule(name, columns_of(name, job_type, options))
 
 

@@ -21,6 +21,7 @@ from .job_type import DEFAULT_MAX_CRASHES, Delivery, JobType
 from .option_names import JOB_OPTIONS, USING_OPTIONS, check_known
 from .payload_versions import Upgrade, UpgradeRaised
 from .validation import (
+    MAPPINGS,
     check_declaration,
     declared_name,
     exception_classes,
@@ -32,9 +33,15 @@ from .validation import (
 P = ParamSpec("P")
 R = TypeVar("R")
 
-BUDGETS = "error_budgets is a dict of numbers by exception class, such as {OSError: 3}"
-UPGRADES = "upgrades is a dict of functions by the version they take, such as {1: add_currency}"
-RETENTION = 'retention is a dict, such as {"dead": {"age": "180d", "number": 100}}'
+READ: dict[str, Callable[[Any, str, str], Any]] = {
+    **dict.fromkeys(("retry_on", "discard_on"), exception_classes),
+    **dict.fromkeys(MAPPINGS, mapping),
+    "aliases": lambda given, option, where: (given,) if isinstance(given, str) else tuple(given),
+    "resources": lambda given, option, where: resource_names(given, where),
+    "tenant": name_rule,
+    "tags": lambda given, option, where: tag_names(given, where),
+}
+"""Makes of an option of ``@job``, its name and where it is given what the job type has."""
 
 
 @overload
@@ -74,17 +81,6 @@ def job(
     /,
     *,
     name: str | None = None,
-    max_age: float | timedelta | None = None,
-    retry_for: float | timedelta | None = None,
-    retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
-    discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
-    error_budgets: Mapping[type[BaseException], int] | None = None,
-    upgrades: Mapping[int, Upgrade] | None = None,
-    aliases: Iterable[str] = (),
-    retention: Mapping[str, Any] | None = None,
-    resources: Iterable[str] | str = (),
-    tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
-    tags: Iterable[str] | str = (),
     **options: Any,
 ) -> Any:
     """Declare a function as the handler of a job type.
@@ -137,23 +133,13 @@ def job(
         chosen = declared_name(name, default)
         where = f"@job {chosen}"
         check_known(options, where, JOB_OPTIONS)
-        declared: JobType[..., Any] = JobType(
-            name=chosen,
-            handler=handler,
-            signature=signature,
-            max_age=max_age.total_seconds() if isinstance(max_age, timedelta) else max_age,
-            retry_for=retry_for.total_seconds() if isinstance(retry_for, timedelta) else retry_for,
-            retry_on=exception_classes(retry_on, "retry_on", where),
-            discard_on=exception_classes(discard_on, "discard_on", where),
-            error_budgets=mapping(error_budgets, BUDGETS, where),
-            upgrades=mapping(upgrades, UPGRADES, where),
-            aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
-            retention=mapping(retention, RETENTION, where),
-            resources=resource_names(resources, where),
-            tenant=name_rule(tenant, "tenant", where),
-            tags=tag_names(tags, where),
-            **options,
-        )
+        made = {
+            option: read(options[option], option, where)
+            for option, read in READ.items()
+            if option in options
+        }
+        fixed: dict[str, Any] = {"name": chosen, "handler": handler, "signature": signature}
+        declared: JobType[..., Any] = JobType(**fixed, **{**options, **made})
         check_declaration(declared)
         registry.register(declared)
         return declared

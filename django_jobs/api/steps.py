@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..domain.concurrency import Template, name_problem, template_of
 from ..domain.graph import GraphStep, StepKind
-from ..domain.hints import did_you_mean
+from ..domain.hints import hint
 from ..domain.payload import a_kind
 from ..domain.workflows import If, When
 from ..exceptions import PayloadError, WorkflowError
@@ -128,8 +128,8 @@ def check_arguments(
     for argument in (*payload, *takes):
         if not accepts(job_type, argument):
             listed = f"its arguments are: {', '.join(parameters) or 'none'}"
-            hint = " ".join(filter(None, (did_you_mean(str(argument), parameters), listed)))
-            raise PayloadError(f"{where}: {job_type.name} does not take {argument!r}; {hint}")
+            end = hint(argument, parameters, listed)
+            raise PayloadError(f"{where}: {job_type.name} does not take {argument!r}{end}")
     if both := sorted(set(payload) & set(takes)):
         raise PayloadError(f"{where}: payload and takes both give {', '.join(map(repr, both))}")
     job_type.encoded(dict(payload), "payload")

@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from decimal import Decimal
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.utils import timezone
 
 from ..conf import conf
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
+from ..domain.hints import hint
 from ..domain.numbers import is_priority, is_whole
 from ..domain.payload import KEY_SEPARATOR, key_problem
 from ..domain.retention import kept_by_status
@@ -23,7 +24,6 @@ from ..domain.tags import MOST_TAGS, combined, tag_problem
 from ..exceptions import Cancelled, EnqueueError, Fate, LeaseLost, TimeLimitExceeded, UnknownQueue
 from ..models.database import DATABASE_ERRORS
 from ..models.queue import A_QUEUE_NAME, Queue, is_queue_name
-from .duplicates import check_duplicates
 from .gating import check_gates
 
 if TYPE_CHECKING:
@@ -122,10 +122,89 @@ def attempts_problem(chosen: JobType[..., Any]) -> str:
 
 
 LONGEST_NAME = 200
-MOST_CRASHES = 2**15 - 1
 """Characters of a job type's name."""
-LONGEST_DELAY = LONGEST_AGE
-"""Seconds."""
+MOST_CRASHES = 2**15 - 1
+
+
+def _number(value: Any) -> float:
+    """``value`` as a float; NaN, which is outside every range, if it is not a number."""
+    seconds = as_seconds(value) if isinstance(value, int | float | Decimal) else None
+    return nan if seconds is None else seconds
+
+
+class Rule(NamedTuple):
+    """What an option has to be, and the error for what it is not; None: by its type."""
+
+    is_good: Callable[[Any], bool]
+    meaning: str
+    wrong: type[Exception] | None = EnqueueError
+
+
+def _whole(most: int, wrong: type[Exception] = EnqueueError) -> Rule:
+    return Rule(
+        lambda value: is_whole(value) and 1 <= value <= most,
+        f"a whole number from 1 to {most:,}",
+        wrong,
+    )
+
+
+def _choice(*choices: str, wrong: type[Exception] = EnqueueError) -> Rule:
+    *others, last = map(repr, choices)
+    return Rule(choices.__contains__, f"{', '.join(others)} or {last}", wrong)
+
+
+def _up_to(seconds: float) -> str:
+    return f"seconds, at most {seconds:,.0f} ({seconds / 86_400:,.0f} days)"
+
+
+def _time(longest: float) -> Rule:
+    meaning = f"a positive number of {_up_to(longest)}"
+    return Rule(lambda value: 0 < _number(value) <= longest, meaning, None)
+
+
+ON_DUPLICATE = ("return", "replace", "raise")
+FLAG = Rule(lambda value: isinstance(value, bool), "True or False", TypeError)
+A_BACKOFF = "a Backoff, such as Backoff.fixed(5)"
+OF_JOB_TYPES = {
+    "delivery": _choice("at_least_once", "at_most_once", "exactly_once", wrong=ValueError),
+    "on_cancel": _choice("raise", "ask", wrong=ValueError),
+    "backoff": Rule(lambda value: isinstance(value, Backoff), A_BACKOFF, TypeError),
+    **dict.fromkeys(("isolated", "schedulable"), FLAG),
+    **dict.fromkeys(("timeout", "silence_timeout"), _time(LONGEST_TIMEOUT)),
+    **dict.fromkeys(("max_age", "retry_for"), _time(LONGEST_AGE)),
+    "max_rss": Rule(
+        lambda value: is_whole(value) and value > 0, "a whole number of megabytes", ValueError
+    ),
+    "version": _whole(2**15 - 1, ValueError),
+}
+"""The options of ``@job`` alone of which a value is right or wrong whatever the others are."""
+OF_REQUESTS = {
+    "queue": Rule(is_queue_name, A_QUEUE_NAME),
+    "priority": Rule(is_priority, "a whole number from -100 to 100"),
+    "max_attempts": _whole(2**31 - 1),
+    "max_crashes": _whole(MOST_CRASHES),
+    "unique_for": Rule(_time(LONGEST_AGE).is_good, f"{_time(LONGEST_AGE).meaning}, or a timedelta"),
+    "on_duplicate": _choice(*ON_DUPLICATE),
+    "key_scope": _choice("queue", "tenant"),
+    "headers": Rule(lambda value: isinstance(value, Mapping), "a dict"),
+}
+"""Such options of ``using()`` too, of a job type or a workflow."""
+
+
+def check_rules(rules: Mapping[str, Rule], options: Any, where: str) -> None:
+    """Raise the error of the first of these ``options``, a dataclass, that breaks its rule. None is
+    right where it is the default."""
+    known = options.__dataclass_fields__
+    for option, (is_good, meaning, wrong) in rules.items():
+        if option not in known:
+            continue
+        value = getattr(options, option)
+        if is_good(value) or (value is None and known[option].default is None):
+            continue
+        end = hint(value, ON_DUPLICATE) if option == "on_duplicate" else ""
+        verb = "are" if option == "headers" else "is"
+        wrong = wrong or (ValueError if isinstance(value, int | float | Decimal) else TypeError)
+        raise wrong(f"{where}: {option} {verb} {meaning}, not {value!r}{end}")
 
 
 def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
@@ -168,13 +247,17 @@ def declared_name(name: str | None, default: str) -> str:
     return name
 
 
-def mapping(value: Any, what: str, where: str) -> dict[Any, Any]:
-    """A copy of an option that is a dict; an empty dict for None.
+MAPPINGS = {
+    "error_budgets": "a dict of numbers by exception class, such as {OSError: 3}",
+    "upgrades": "a dict of functions by the version they take, such as {1: add_currency}",
+    "retention": 'a dict, such as {"dead": {"age": "180d", "number": 100}}',
+}
 
-    Raises ``TypeError`` for any other type; its message contains ``what``.
-    """
+
+def mapping(value: Any, option: str, where: str) -> dict[Any, Any]:
+    """A copy of one of :data:`MAPPINGS`; an empty dict for None. Raises ``TypeError``."""
     if value is not None and not isinstance(value, Mapping):
-        raise TypeError(f"{where}: {what}, not {value!r}")
+        raise TypeError(f"{where}: {option} is {MAPPINGS[option]}, not {value!r}")
     return dict(value or {})
 
 
@@ -198,42 +281,11 @@ def check_declaration(declared: JobType[..., Any]) -> None:
     that contradict each other, :class:`EnqueueError` for an option that ``using()`` takes too.
     """
     where = f"@job {declared.name}"
-    if declared.delivery not in ("at_least_once", "at_most_once", "exactly_once"):
-        raise ValueError(
-            f"{where}: delivery is 'at_least_once', 'at_most_once' or 'exactly_once', "
-            f"not {declared.delivery!r}"
-        )
-    if declared.on_cancel not in ("raise", "ask"):
-        raise ValueError(f"{where}: on_cancel is 'raise' or 'ask', not {declared.on_cancel!r}")
+    check_rules(OF_JOB_TYPES, declared, where)
     if declared.delivery == "exactly_once" and declared.is_async:
         raise ValueError(
             f"{where}: exactly_once needs a plain function, not async def: "
             "Django's transactions are not async"
-        )
-    if declared.backoff is not None and not isinstance(declared.backoff, Backoff):
-        raise TypeError(
-            f"{where}: backoff is a Backoff, such as Backoff.fixed(5), not {declared.backoff!r}"
-        )
-    for option in ("isolated", "schedulable"):
-        flag = getattr(declared, option)
-        if not isinstance(flag, bool):
-            raise TypeError(f"{where}: {option} is True or False, not {flag!r}")
-    for option, longest in (
-        ("timeout", LONGEST_TIMEOUT),
-        ("silence_timeout", LONGEST_TIMEOUT),
-        ("max_age", LONGEST_AGE),
-        ("retry_for", LONGEST_AGE),
-    ):
-        seconds = getattr(declared, option)
-        if seconds is not None and not 0 < _number(seconds) <= longest:
-            wrong = ValueError if isinstance(seconds, int | float | Decimal) else TypeError
-            raise wrong(
-                f"{where}: {option} is a positive number of seconds, at most {longest:,.0f} "
-                f"({longest / 86_400:,.0f} days), not {seconds!r}"
-            )
-    if declared.max_rss is not None and not (is_whole(declared.max_rss) and declared.max_rss > 0):
-        raise ValueError(
-            f"{where}: max_rss is a whole number of megabytes, not {declared.max_rss!r}"
         )
     _check_budgets(declared, where)
     _check_versions(declared, where)
@@ -285,8 +337,6 @@ def _check_retention(declared: JobType[..., Any], where: str) -> None:
 
 def _check_versions(declared: JobType[..., Any], where: str) -> None:
     version, upgrades = declared.version, declared.upgrades
-    if not (is_whole(version) and 1 <= version < 2**15):
-        raise ValueError(f"{where}: version is a whole number from 1 to 32767, not {version!r}")
     for old, upgrade in upgrades.items():
         if not (is_whole(old) and old >= 1):
             wrong = ValueError if is_whole(old) else TypeError
@@ -313,37 +363,18 @@ def check_options(chosen: JobType[..., Any], where: str | None = None) -> None:
     ``where`` begins the message; the default is the name of the job type.
     """
     where = where or chosen.name
-    attempts = chosen.max_attempts
-    if not is_queue_name(chosen.queue):
-        raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {chosen.queue!r}")
-    if not is_priority(chosen.priority):
-        raise EnqueueError(
-            f"{where}: priority is a whole number from -100 to 100, not {chosen.priority!r}"
-        )
-    if attempts is not None and not (is_whole(attempts) and 1 <= attempts < 2**31):
-        raise EnqueueError(
-            f"{where}: max_attempts is a whole number from 1 to {2**31 - 1:,}, not {attempts!r}"
-        )
-    if not (is_whole(chosen.max_crashes) and 1 <= chosen.max_crashes <= MOST_CRASHES):
-        raise EnqueueError(
-            f"{where}: max_crashes is a whole number from 1 to {MOST_CRASHES:,}, "
-            f"not {chosen.max_crashes!r}"
-        )
+    check_rules(OF_REQUESTS, chosen, where)
     check_due(chosen.run_at, chosen.delay_seconds, where)
     if chosen.idempotency_key is not None:
         check_key(chosen.idempotency_key, where)
-    check_duplicates(chosen, where)
     check_number(chosen.tags, where)
-    if chosen.headers is not None and not isinstance(chosen.headers, Mapping):
-        raise EnqueueError(f"{where}: headers are a dict, not {chosen.headers!r}")
 
 
 def check_due(run_at: datetime | None, seconds: float, where: str) -> None:
     """Raise :class:`EnqueueError` unless ``run_at`` and a ``delay`` of ``seconds`` can be such."""
-    if not 0 <= _number(seconds) <= LONGEST_DELAY:
+    if not 0 <= _number(seconds) <= LONGEST_AGE:
         raise EnqueueError(
-            f"{where}: delay is 0 or more seconds, at most {LONGEST_DELAY:,.0f} "
-            f"({LONGEST_DELAY / 86_400:,.0f} days), or a timedelta, not {seconds!r}"
+            f"{where}: delay is 0 or more {_up_to(LONGEST_AGE)}, or a timedelta, not {seconds!r}"
         )
     if run_at is not None:
         if not isinstance(run_at, datetime):
@@ -353,9 +384,9 @@ def check_due(run_at: datetime | None, seconds: float, where: str) -> None:
                 f"{where}: run_at needs a time zone, and {run_at!r} has none: "
                 "use timezone.make_aware(...)"
             )
-        if abs((run_at - timezone.now()).total_seconds()) > LONGEST_DELAY:
+        if abs((run_at - timezone.now()).total_seconds()) > LONGEST_AGE:
             raise EnqueueError(
-                f"{where}: run_at is within {LONGEST_DELAY / 86_400:,.0f} days of now, not {run_at}"
+                f"{where}: run_at is within {LONGEST_AGE / 86_400:,.0f} days of now, not {run_at}"
             )
 
 
@@ -372,12 +403,6 @@ def given_arguments(args: Sequence[Any], names: Collection[str]) -> str:
     """Which arguments a call got. Never their values, which may be secret."""
     positional = [f"{len(args)} positional argument{'s' * (len(args) > 1)}"] if args else []
     return ", ".join([*positional, *names]) or "no arguments"
-
-
-def _number(value: Any) -> float:
-    """``value`` as a float; NaN, which is outside every range, if it is not a number."""
-    seconds = as_seconds(value) if isinstance(value, int | float | Decimal) else None
-    return nan if seconds is None else seconds
 
 
 def known_queue(name: str, where: str) -> Queue:

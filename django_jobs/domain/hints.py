@@ -12,6 +12,13 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, cutoff: floa
     return f"did you mean {' or '.join(quoted)}?" if quoted else ""
 
 
+def hint(name: object, known: Iterable[str], listed: str = "", *, most: int = 1) -> str:
+    """The end of a message about a name that nothing has, with what is ``listed``: ``; did you mean
+    'report'? known are: report``. Empty without both."""
+    text = " ".join(filter(None, (did_you_mean(str(name), known, most=most), listed)))
+    return f"; {text}" if text else ""
+
+
 def nearest(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
     """The names that are close, the closest first. Ignores case."""
     by_folded = {candidate.lower(): candidate for candidate in known}

@@ -15,7 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
-from ...api.validation import LONGEST_DELAY
+from ...domain.durations import LONGEST_AGE
 from ...domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ...lifecycle.scope import Scope
 from ...models import Queue
@@ -119,8 +119,8 @@ class JobForm(forms.Form):
         at: datetime | None = self.cleaned_data["run_at"]
         if at is None or "run_at" not in self.changed_data:
             return at
-        if abs((at - timezone.now()).total_seconds()) > LONGEST_DELAY:
-            days = number_text(LONGEST_DELAY / 86_400, ",.0f")
+        if abs((at - timezone.now()).total_seconds()) > LONGEST_AGE:
+            days = number_text(LONGEST_AGE / 86_400, ",.0f")
             text = gettext("Enter a time within %(days)s days of now.")
             raise ValidationError(text % {"days": days})
         return at

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ...domain.graph import ancestors
-from ...domain.hints import did_you_mean
+from ...domain.hints import hint
 from ...domain.workflows import When
 from ...exceptions import WorkflowError
 from ..job_type import JobType
@@ -159,8 +159,7 @@ class Layout:
         for argument, source in step.takes.items():
             where = f"step {step.name!r} takes {argument!r} from {source!r}"
             if source not in places:
-                hint = did_you_mean(str(source), places)
-                raise WorkflowError(f"{where}: there is no such step{hint and f'; {hint}'}")
+                raise WorkflowError(f"{where}: there is no such step{hint(source, places)}")
             if source not in step.after and places[source] not in ancestors(
                 self._parents[place], self._parents.__getitem__
             ):

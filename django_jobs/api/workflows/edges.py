@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...domain.graph import Circle, Document, StepKind, ancestors, document_of, fingerprint
-from ...domain.hints import did_you_mean
+from ...domain.hints import hint
 from ...domain.workflows import If, When
 from ...exceptions import WorkflowError
 from ..steps import ADDED_FIELDS, Step, compensation_name
@@ -99,10 +99,9 @@ class DeclaredSteps:
             given = dict.fromkeys(after, when)
         for condition in (when, *given.values()):
             if not isinstance(condition, If) and condition not in CONDITIONS:
-                hint = did_you_mean(str(condition), CONDITIONS)
                 raise WorkflowError(
                     f"{self._where}: step {name!r}: when is 'succeeded', 'failed' or 'finished', "
-                    f"or an If, not {condition!r}{hint and f'; {hint}'}"
+                    f"or an If, not {condition!r}{hint(condition, CONDITIONS)}"
                 )
         edges = {
             self.name_of(one, name): condition if isinstance(condition, If) else When(condition)
@@ -141,11 +140,9 @@ class DeclaredSteps:
         if reference == name:
             raise WorkflowError(f"{where}: {Circle([name, name])}")
         if reference not in self._by_name:
-            hint = did_you_mean(reference, self._by_name)
             listed = f"declared so far: {', '.join(self._by_name) or 'none'}"
-            raise WorkflowError(
-                f"{where}: there is no step {reference!r}; {' '.join(filter(None, (hint, listed)))}"
-            )
+            end = hint(reference, self._by_name, listed)
+            raise WorkflowError(f"{where}: there is no step {reference!r}{end}")
         return reference
 
     def source_of(self, reference: Any, name: str) -> str:

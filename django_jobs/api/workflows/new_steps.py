@@ -8,7 +8,7 @@ from typing import Any
 
 from ...conf import conf
 from ...domain.graph import StepKind
-from ...domain.hints import did_you_mean
+from ...domain.hints import hint
 from ...domain.workflows import When
 from ...exceptions import PayloadError, WorkflowError
 from ...lifecycle.backlog import demand_room, demand_room_at_gates
@@ -144,10 +144,7 @@ def _check_overrides(
 ) -> None:
     for name in overrides:
         if name not in kinds:
-            hint = did_you_mean(str(name), kinds)
-            raise WorkflowError(
-                f"{where}: overrides: there is no step {name!r}{hint and f'; {hint}'}"
-            )
+            raise WorkflowError(f"{where}: overrides: there is no step {name!r}{hint(name, kinds)}")
         if kinds[name] is not StepKind.JOB:  # they could end what only its permission may end
             raise WorkflowError(
                 f"{where}: overrides: {name!r} is a {kinds[name]} step, which is as it was "

@@ -8,12 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ...domain.concurrency import name_problem
-from ...domain.numbers import is_priority
 from ...exceptions import EnqueueError
-from ...models.queue import A_QUEUE_NAME, is_queue_name
 from ...models.tenant import LONGEST_TENANT
 from ..job_type import JobType
-from ..validation import check_due, check_key, check_number, tag_names
+from ..validation import OF_REQUESTS, check_due, check_key, check_number, check_rules, tag_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,20 +44,13 @@ class RunOptions:
             check_key(self.idempotency_key, where)
         if self.tenant is not None and (problem := name_problem(self.tenant, LONGEST_TENANT)):
             raise EnqueueError(f"{where}: tenant {problem}")
-        if self.priority is not None and not is_priority(self.priority):
-            raise EnqueueError(
-                f"{where}: priority is a whole number from -100 to 100, not {self.priority!r}"
-            )
-        if self.queue is not None and not is_queue_name(self.queue):
-            raise EnqueueError(f"{where}: queue is {A_QUEUE_NAME}, not {self.queue!r}")
+        check_rules(OF_REQUESTS, self, where)
         if self.run_at is not None and self.delay is not None:
             raise EnqueueError(f"{where}: give run_at or delay, not both")
         delay = 0.0 if self.delay is None else self.delay
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         check_due(self.run_at, seconds, where)
         check_number(self.tags, where)
-        if self.headers is not None and not isinstance(self.headers, Mapping):
-            raise EnqueueError(f"{where}: headers are a dict, not {self.headers!r}")
         overrides = self.overrides
         if overrides is not None and not (
             isinstance(overrides, Mapping)

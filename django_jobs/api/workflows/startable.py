@@ -89,19 +89,10 @@ class Startable(ABC):
         ones. ``overrides`` has arguments by the name of a step, such as
         ``{"ship": {"express": True}}``. Raises :class:`EnqueueError`.
         """
+        options = dict(locals())
+        del options["self"]
         chosen = copy.copy(self)
-        chosen._options = self._options.changed(
-            str(self),
-            idempotency_key=idempotency_key,
-            tenant=tenant,
-            priority=priority,
-            queue=queue,
-            headers=headers,
-            tags=tags,
-            run_at=run_at,
-            delay=delay,
-            overrides=overrides,
-        )
+        chosen._options = self._options.changed(str(self), **options)
         return chosen
 
     def start(self, /, **arguments: Any) -> WorkflowRun:
