@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from django_jobs.domain.workflows import When
-from django_jobs.lifecycle.compensating import as_json
+from django_jobs.lifecycle.compensating import FAILED, as_json
 from django_jobs.lifecycle.step_insert import NewStep
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Job, WorkflowRun
+from django_jobs.models.database import fetch_named
 from tests.app.jobs import noop
 
 WHEN = {"+": When.SUCCEEDED, "-": When.FAILED, "*": When.FINISHED}
@@ -59,3 +60,9 @@ def step(run: WorkflowRun, name: str) -> Job:
 
 def _when(name: str) -> When:
     return WHEN.get(name[0], When.SUCCEEDED)
+
+
+def failed_compensations(most: int) -> list[dict[str, Any]]:
+    """The newest runs of which compensations failed, and were not replayed, skipped or dismissed:
+    ``id``, ``name``, ``finished_at``, and the names of those ``steps``."""
+    return fetch_named(FAILED, {"most": most})

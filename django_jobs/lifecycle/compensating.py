@@ -14,7 +14,7 @@ from django.db import transaction
 from ..domain.errors import ErrorReport
 from ..domain.gates import parse
 from ..domain.workflows import When
-from ..models.database import execute, fetch, fetch_named, jobs_connection
+from ..models.database import execute, fetch, jobs_connection
 from ..signals import worker_event
 from .job_columns import NewJobs
 from .step_insert import NewStep, insert_steps
@@ -155,12 +155,6 @@ def note_failed(run: int) -> None:
 
 def _send_failed(fields: dict[str, Any]) -> None:
     worker_event.send_robust("compensation_failed", level=logging.ERROR, fields=fields)
-
-
-def failed_compensations(most: int) -> list[dict[str, Any]]:
-    """The newest runs of which compensations failed, and were not replayed, skipped or dismissed:
-    ``id``, ``name``, ``finished_at``, and the names of those ``steps``."""
-    return fetch_named(FAILED, {"most": most})
 
 
 def _step(stored: Mapping[str, Any], after: Mapping[int, When]) -> NewStep:

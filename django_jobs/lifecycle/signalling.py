@@ -25,11 +25,6 @@ def receive_ends_of(job_type: str, receiver: Callable[..., None]) -> None:
     _by_job_type[job_type] = receiver
 
 
-def ignore_ends_of(job_type: str) -> None:
-    """Undo :func:`receive_ends_of`."""
-    _by_job_type.pop(job_type, None)
-
-
 def send_job_signals(settled: Iterable[Settled]) -> None:
     """Send ``job_finished``, ``attempt_failed`` and ``job_dead`` for what was written.
 

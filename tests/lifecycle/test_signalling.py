@@ -9,7 +9,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_jobs.domain.outcomes import Snoozed, Succeeded
-from django_jobs.lifecycle.signalling import ignore_ends_of, receive_ends_of, send_job_signals
+from django_jobs.lifecycle.signalling import _by_job_type, receive_ends_of, send_job_signals
 from django_jobs.signals import attempt_failed, job_dead, job_finished, worker_event
 from django_jobs.worker.events import emit
 from tests.app.jobs import add, noop
@@ -105,7 +105,7 @@ def test_a_receiver_that_exits_does_not_end_the_thread_that_sends(
         emit("worker_started", logging.INFO)
     finally:
         signal.disconnect(exits)
-        ignore_ends_of("app.noop")
+        del _by_job_type["app.noop"]
     assert f"{leave.__name__}: a receiver" in caplog.text
 
 
@@ -126,6 +126,6 @@ def test_a_receiver_of_one_job_type_hears_of_its_ends_alone(
             settled = settle_one(enqueue_and_claim(job_type, *arguments), Succeeded())
             send_job_signals([settled])
     finally:
-        ignore_ends_of("app.noop")
+        del _by_job_type["app.noop"]
     assert ended == ["app.noop succeeded"]
     assert "event=receiver_failed job_type=app.noop" in caplog.text

@@ -31,7 +31,6 @@ from django_jobs.metrics import gauges
 from django_jobs.metrics.exposition import JobsCollector
 from django_jobs.metrics.overview import read_overview
 from django_jobs.metrics.slo import take_objectives
-from django_jobs.metrics.totals import take_totals
 from django_jobs.models import (
     BacklogSample,
     Job,
@@ -57,6 +56,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.metrics.totals import take_totals
 from tests.moments import moment
 from tests.workflows import start_graph
 

@@ -16,9 +16,9 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.metrics import gauges, slo
 from django_jobs.metrics.slo import OBJECTIVES, SloWindow, take_objectives
-from django_jobs.metrics.totals import take_totals
 from django_jobs.models import Queue, StoredMetrics
 from tests.factories import claim_ready, explain, fold_runs, register_worker, run_sql
+from tests.metrics.totals import take_totals
 
 pytestmark = pytest.mark.django_db
 

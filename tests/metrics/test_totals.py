@@ -17,7 +17,6 @@ from django_jobs.lifecycle.operations.jobs import replay, run_now
 from django_jobs.lifecycle.run_totals import SINCE_THE_BEGINNING
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.metrics import gauges
-from django_jobs.metrics.totals import READ, take_recent, take_totals
 from django_jobs.models import Job, Run
 from tests.app.jobs import noop
 from tests.factories import (
@@ -29,6 +28,7 @@ from tests.factories import (
     register_worker,
     run_sql,
 )
+from tests.metrics.totals import READ, take_recent, take_totals
 from tests.moments import moment
 
 pytestmark = pytest.mark.django_db

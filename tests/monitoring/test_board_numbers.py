@@ -13,9 +13,9 @@ from django_jobs.domain.outcomes import Lost, Succeeded, TimedOut
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations.limits import open_breaker
 from django_jobs.lifecycle.workers import Load, renew
-from django_jobs.metrics.totals import take_totals
 from tests.app.jobs import add, noop
 from tests.factories import claim_ready, failure, fold_runs, register_worker, run_sql, settle_one
+from tests.metrics.totals import take_totals
 
 from .promtool import Phase, assert_values, needs_promtool, notation
 from .scraping import make_everything, scrape

@@ -15,11 +15,11 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, HandOver, settle
 from django_jobs.maintenance.run_totals import Folding
 from django_jobs.metrics.exposition import render
-from django_jobs.metrics.totals import take_totals
 from django_jobs.models import Job, Resource, Run
 from tests.app.gate_jobs import charge_account, refund_payment
 from tests.app.jobs import noop
 from tests.factories import claim_ready, fold_runs, register_worker, run_sql
+from tests.metrics.totals import take_totals
 
 pytestmark = pytest.mark.django_db
 

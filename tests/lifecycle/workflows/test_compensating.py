@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from django_jobs.domain.outcomes import Cancelled, Outcome
-from django_jobs.lifecycle.compensating import as_json, failed_compensations
+from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import workflows
 from django_jobs.lifecycle.operations.dead_letters import dismiss
@@ -18,7 +18,7 @@ from django_jobs.models import Job, WorkflowRun
 from django_jobs.signals import worker_event
 from tests.factories import claim_ready, heard, register_worker
 from tests.lifecycle.test_opening import DEAD, OK, finish, reread
-from tests.workflows import saga, states, step, steps_of
+from tests.workflows import failed_compensations, saga, states, step, steps_of
 
 
 def replay(run: WorkflowRun, name: str) -> None:

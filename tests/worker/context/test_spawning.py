@@ -23,7 +23,7 @@ from django_jobs import (
 from django_jobs.domain.outcomes import Failed, Snoozed, Succeeded
 from django_jobs.domain.workflows import When
 from django_jobs.lifecycle import read_ahead
-from django_jobs.lifecycle.compensating import as_json, failed_compensations
+from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.operations.dead_letters import dismiss
 from django_jobs.lifecycle.operations.jobs import replay, run_now
 from django_jobs.lifecycle.settling import Ending, Settled, settle
@@ -47,7 +47,7 @@ from tests.factories import (
 )
 from tests.worker.attempts import Desk
 from tests.worker.context.test_steps import Steps
-from tests.workflows import states, step
+from tests.workflows import failed_compensations, states, step
 
 
 def part(number: int) -> int:
