@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_648,
     "domain": 5_301,
     "http": 383,
-    "lifecycle": 13_325,
+    "lifecycle": 13_299,
     "logs": 459,
     "maintenance": 1_540,
     "management": 3_765,

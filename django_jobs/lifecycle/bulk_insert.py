@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 from ..domain.gates import Gates
@@ -14,6 +14,7 @@ from .job_columns import (
     COMMON_COLUMNS,
     DUE,
     GATE_COLUMNS,
+    IDS,
     LIVE_TABLE,
     NOW,
     NewJobs,
@@ -32,32 +33,31 @@ TIMING = timing("now", "at")
 ALLOCATE = f"""
 WITH due AS MATERIALIZED (
     SELECT {NOW} AS now, {DUE} AS at
-), ids AS MATERIALIZED (
-    SELECT pg_get_serial_sequence('django_jobs_job', 'id')::regclass AS sequence
-)
+), {IDS}
 SELECT ARRAY(SELECT nextval(ids.sequence) FROM generate_series(1, %(count)s)),
     {listed(f"({expression})::text" for expression in TIMING.values())}
 FROM due, ids
 """
 
 COPIED = ("id", "idempotency_key", "payload", *COMMON_COLUMNS, *TIMING)
-COPY = f"""
-COPY django_jobs_job_live (
-    {listed(COPIED)}) FROM STDIN
+
+
+def copy(*columns: str, table: str = LIVE_TABLE) -> str:
+    return f"""
+COPY {table} (
+    {listed(columns)}) FROM STDIN
 """
-COPY_GATED = f"""
-COPY django_jobs_job_live (
-    {listed((*COPIED, *GATE_COLUMNS))}) FROM STDIN
-"""
+
+
+COPY, COPY_GATED = copy(*COPIED), copy(*COPIED, *GATE_COLUMNS)
 OF_STEPS = ("workflow_run_id", "step")
-COPY_STEPS = f"""
-COPY django_jobs_job_live (
-    {listed((*COPIED, *OF_STEPS))}) FROM STDIN
-"""
-COPY_GATED_STEPS = f"""
-COPY django_jobs_job_live (
-    {listed((*COPIED, *GATE_COLUMNS, *OF_STEPS))}) FROM STDIN
-"""
+COPIES = {
+    (False, False): COPY,
+    (True, False): COPY_GATED,
+    (False, True): copy(*COPIED, *OF_STEPS),
+    (True, True): copy(*COPIED, *GATE_COLUMNS, *OF_STEPS),
+}
+"""By whether some have gates, and whether they are steps of a workflow."""
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 """The characters that COPY's text format reserves. JSON as we write it contains only the backslash
@@ -130,27 +130,33 @@ def copy_in(
     if gated:
         ends = _gated_ends(new, dict(zip(TIMING, values, strict=True)), items)
     else:
-        ends = repeat(_fields((*new.columns.values(), *values)), len(items))
+        ends = repeat(fields_of((*new.columns.values(), *values)), len(items))
     if steps is not None:
         ends = steps.ends(ends)
     rows = list(zip(ids, items, ends, strict=True))
     if any(key is not None for _, key, _ in items):
         rows.sort(key=lambda row: row[1][1] or "")
+    copy_rows(COPIES[gated, steps is not None], (_line(*row) for row in rows), meanwhile)
+    return list(ids)
+
+
+def copy_rows(statement: str, rows: Iterable[str], meanwhile: Meanwhile = nothing) -> None:
+    """Write lines of COPY, if there are any. Raises :class:`RowsDropped`."""
+    lines, written = iter(rows), 0
+    part = list(islice(lines, PART))
+    if not part:
+        return
     connection = jobs_connection()
-    if steps is None:
-        statement = COPY_GATED if gated else COPY
-    else:
-        statement = COPY_GATED_STEPS if gated else COPY_STEPS
     # Django wraps the errors of execute() and not those of copy().
     with connection.cursor() as cursor:
-        with connection.wrap_database_errors, cursor.copy(statement) as copy:
-            for start in range(0, len(rows), PART):
-                part = rows[start : start + PART]
-                copy.write("".join(_line(*row) for row in part))
+        with connection.wrap_database_errors, cursor.copy(statement) as copied:
+            while part:
+                copied.write("".join(part))
                 meanwhile(len(part))
-        if cursor.rowcount < len(rows):
-            raise rows_dropped(len(rows) - cursor.rowcount)
-    return list(ids)
+                written += len(part)
+                part = list(islice(lines, PART))
+        if cursor.rowcount < written:
+            raise rows_dropped(written - cursor.rowcount, statement.split()[1])
 
 
 def _line(id_: int, item: Item, end: str) -> str:
@@ -161,13 +167,14 @@ def _line(id_: int, item: Item, end: str) -> str:
 def _gated_ends(new: NewJobs, computed: Mapping[str, str], items: Sequence[Item]) -> Iterator[str]:
     """The rest of each row, after its payload."""
     status = "scheduled" if computed["status"] == "scheduled" else "blocked"
-    plain = _fields({**new.columns, **computed}.values())
-    gated = _fields({**new.columns, **computed, "status": status}.values())
+    plain = fields_of({**new.columns, **computed}.values())
+    gated = fields_of({**new.columns, **computed, "status": status}.values())
     for _, _, gates in items:
-        yield f"{plain if gates is None else gated}\t{_fields(gate_values(gates).values())}"
+        yield f"{plain if gates is None else gated}\t{fields_of(gate_values(gates).values())}"
 
 
-def _fields(values: Iterable[Any]) -> str:
+def fields_of(values: Iterable[Any]) -> str:
+    """Values as a part of a line of COPY."""
     return "\t".join(_field(value) for value in values)
 
 

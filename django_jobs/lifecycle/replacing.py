@@ -12,10 +12,19 @@ from ..models import Job
 from ..models.database import execute, fetch, fetch_locking, jobs_connection, repeat_conflicts
 from .bulk_insert import RowsDropped, not_written
 from .enqueueing import IF_HELD, KEY_ATTEMPTS, RETURNED, as_job
-from .job_columns import NOW, NewJobs, gate_values, listed
+from .job_columns import NOW, NewJobs, gate_values, insert, listed
 from .notifying import GATES, notify_after_commit
 from .opening import follow_cancelled
-from .unique_keys import HELD_BY_LIVE, NEXT_ID, RESERVE, RESERVED, UNTIL, holder_of, release
+from .unique_keys import (
+    HELD_BY_LIVE,
+    IS_RESERVED,
+    NEXT_ID,
+    RESERVE,
+    RESERVED,
+    UNTIL,
+    holder_of,
+    release,
+)
 
 WRITTEN = {**RESERVED, "id": "item.id"}
 KEPT = ("id", "queue", "idempotency_key", "created_at")
@@ -52,11 +61,7 @@ def _replace(items: str) -> str:
     none without an item."""
     return f"""
 WITH {items}, made AS (
-    INSERT INTO django_jobs_job_live (
-    {listed(WRITTEN)})
-    SELECT
-    {listed(WRITTEN.values())}
-    FROM item
+    {insert(WRITTEN, "FROM item")}
     {IF_HELD}
     DO UPDATE SET
     {listed(f"{name} = {value}" for name, value in REPLACED.items())}
@@ -105,8 +110,7 @@ RETURNING id, workflow_run_id, gates IS NOT NULL
 RESERVE_FOR = f"""
 INSERT INTO django_jobs_uniquekey (queue, key, job_type, job_id, expires_at)
 VALUES (%(queue)s, %(key)s, %(job_type)s, %(id)s, {UNTIL})
-ON CONFLICT (queue, key) DO UPDATE
-SET job_type = excluded.job_type, job_id = excluded.job_id, expires_at = excluded.expires_at
+{IS_RESERVED}
 """
 
 

@@ -11,49 +11,37 @@ from typing import Any
 
 from ..domain.gates import Gates
 from ..domain.workflows import If, When
-from ..models.database import fetch, jobs_connection
-from .bulk_insert import ESCAPES, rows_dropped
+from ..models.database import fetch
+from .bulk_insert import copy, copy_rows, fields_of
 from .job_columns import (
     AT_ITS_RUN_AT,
     AT_THE_GATES,
     COMMON_COLUMNS,
     GATE_COLUMNS,
+    IDS,
     NOW,
     OPTIONAL,
     NewJobs,
     gate_values,
-    listed,
 )
 from .notifying import BLOCKED, notify_after_commit
 
 ALLOCATE = f"""
-WITH ids AS MATERIALIZED (
-    SELECT pg_get_serial_sequence('django_jobs_job', 'id')::regclass AS sequence
-)
+WITH {IDS}
 SELECT ARRAY(SELECT nextval(ids.sequence) FROM generate_series(1, %(count)s)),
     {NOW}, date_part('epoch', {NOW})
 FROM ids
 """
 
 OF_A_STEP = (
-    "status",
-    "rank",
-    "available_at",
-    "expires_at",
-    "created_at",
-    "workflow_run_id",
-    "step",
-    "prerequisites",
+    *("status", "rank", "available_at", "expires_at", "created_at"),
+    *("workflow_run_id", "step", "prerequisites"),
 )
-COPY_STEPS = f"""
-COPY django_jobs_job_live (
-    {listed(("id", "payload", *COMMON_COLUMNS, *GATE_COLUMNS, *OF_A_STEP))}) FROM STDIN
-"""
-COPY_DEPENDENCIES = """
-COPY django_jobs_dependency (
-    workflow_run_id, parent_id, child_id, "when", takes, condition) FROM STDIN
-"""
-
+COPY_STEPS = copy("id", "payload", *COMMON_COLUMNS, *GATE_COLUMNS, *OF_A_STEP)
+COPY_DEPENDENCIES = copy(
+    *("workflow_run_id", "parent_id", "child_id", '"when"', "takes", "condition"),
+    table="django_jobs_dependency",
+)
 
 Taken = tuple[int, int, Sequence[str]]
 """The place of a step, one that has ended, and the arguments of the first that get its result."""
@@ -168,24 +156,6 @@ def _dependencies(
             condition = json.dumps(when.document) if isinstance(when, If) else None
             word = When.SUCCEEDED if isinstance(when, If) else when
             yield f"{fields_of((run, ids[parent], id_, word, taken_by, condition))}\n"
-
-
-def fields_of(values: Iterable[Any]) -> str:
-    """Values as a part of a line of COPY."""
-    return "\t".join("\\N" if value is None else str(value).translate(ESCAPES) for value in values)
-
-
-def copy_rows(statement: str, rows: Iterable[str]) -> None:
-    """Write lines of COPY, if there are any. Raises :class:`RowsDropped`."""
-    lines = list(rows)
-    if not lines:
-        return
-    connection = jobs_connection()
-    with connection.cursor() as cursor:
-        with connection.wrap_database_errors, cursor.copy(statement) as copy:
-            copy.write("".join(lines))
-        if cursor.rowcount < len(lines):
-            raise rows_dropped(len(lines) - cursor.rowcount, statement.split()[1])
 
 
 OPENS_AT = f"""CASE WHEN jsonb_exists(job.headers, '{AT_ITS_RUN_AT}')

@@ -20,6 +20,7 @@ from .enqueueing import (
     GATED,
     KEY_ATTEMPTS,
     KEYED_GATED,
+    LIVE,
     RETURNED,
     UNLESS_HELD,
     KeyRule,
@@ -27,13 +28,13 @@ from .enqueueing import (
     as_job,
     items_of,
 )
-from .job_columns import DUE, NOW, NewJobs, gate_values, listed, text_array, timing
+from .job_columns import DUE, NOW, NewJobs, gate_values, insert, text_array, timing
 from .notifying import notify_after_commit
 
-LIVE = "status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')"
 UNTIL = f"{NOW} + make_interval(secs => %(unique_for)s::float8)"
-UNLESS_UNIQUE = f"""ON CONFLICT (queue, key) DO UPDATE
-    SET job_type = excluded.job_type, job_id = excluded.job_id, expires_at = excluded.expires_at
+IS_RESERVED = """ON CONFLICT (queue, key) DO UPDATE
+    SET job_type = excluded.job_type, job_id = excluded.job_id, expires_at = excluded.expires_at"""
+UNLESS_UNIQUE = f"""{IS_RESERVED}
     WHERE known.expires_at <= {NOW}"""
 
 # For jobs with gates and without.
@@ -58,11 +59,7 @@ RESERVE = f"""reserved AS (
 )"""
 ENQUEUE_UNIQUE = f"""
 WITH {RESERVE}, made AS (
-    INSERT INTO django_jobs_job_live (
-    {listed(RESERVED)})
-    SELECT
-    {listed(RESERVED.values())}
-    FROM reserved
+    {insert(RESERVED, "FROM reserved")}
     {UNLESS_HELD}
     RETURNING {", ".join(f"{value} AS {name}" for name, value in RETURNED.items())}
 )
@@ -84,11 +81,7 @@ ENQUEUE_MANY_UNIQUE = f"""{items_of(ARRAYS_GATED)}, live AS MATERIALIZED (
     {UNLESS_UNIQUE}
     RETURNING key, job_id
 ), made AS (
-    INSERT INTO django_jobs_job_live (
-    {listed(KEYED_GATED)})
-    SELECT
-    {listed(KEYED_GATED.values())}
-    FROM due, item
+    {insert(KEYED_GATED, "FROM due, item")}
     WHERE item.key IS NULL OR item.id IN (SELECT job_id FROM reserved)
     ORDER BY item.key COLLATE "C", item.id
     {UNLESS_HELD}

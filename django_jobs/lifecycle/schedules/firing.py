@@ -13,7 +13,7 @@ from ...domain.schedules import TickState
 from ...models.database import execute, fetch
 from ..backlog import drop_above_limits, drops_lowest
 from ..bulk_insert import rows_dropped
-from ..job_columns import AT_THE_GATES, COMMON_COLUMNS, GATE_COLUMNS, NewJobs, gate_values, listed
+from ..job_columns import AT_THE_GATES, COMMON_COLUMNS, GATE_COLUMNS, NewJobs, gate_values, insert
 from ..notifying import notify_after_commit
 
 # The unique pair (schedule, due time) decides which of several writers made the tick. A backfill
@@ -67,20 +67,17 @@ SCHEDULED = {
     "schedule_id": "job.schedule_id",
     "scheduled_for": "job.scheduled_for",
 }
-INSERT_JOBS = f"""
-WITH clock AS MATERIALIZED (
-    SELECT statement_timestamp() AS now
-)
-INSERT INTO django_jobs_job_live (
-    {listed(SCHEDULED)})
-SELECT
-    {listed(SCHEDULED.values())}
-FROM clock, json_to_recordset(%(jobs)s::json) AS input (
+JOBS = """FROM clock, json_to_recordset(%(jobs)s::json) AS input (
     job json, waits boolean, weight float8, delay float8, max_age float8, moved_to timestamptz),
     LATERAL json_populate_record(NULL::django_jobs_job, input.job) AS job,
     LATERAL (SELECT greatest(coalesce(input.moved_to, job.scheduled_for)
              + make_interval(secs => input.delay), clock.now) AS at) AS start
-ORDER BY job.id
+ORDER BY job.id"""
+INSERT_JOBS = f"""
+WITH clock AS MATERIALIZED (
+    SELECT statement_timestamp() AS now
+)
+{insert(SCHEDULED, JOBS)}
 """
 
 ADVANCE = """

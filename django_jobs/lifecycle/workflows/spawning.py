@@ -18,12 +18,12 @@ from ...domain.workflows import When
 from ...exceptions import Cancelled
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..backlog import is_limited, within_limits
-from ..bulk_insert import Item, NumberedSteps, copy_in, rows_dropped
+from ..bulk_insert import Item, NumberedSteps, copy_in, copy_rows, fields_of, rows_dropped
 from ..claiming import lease_lost
 from ..job_columns import NOW, ClaimedJob, NewJobs
 from ..notifying import BLOCKED, notify_after_commit
 from ..opening import demand_absent
-from ..step_insert import COPY_DEPENDENCIES, NewStep, copy_rows, fields_of, insert_steps
+from ..step_insert import COPY_DEPENDENCIES, NewStep, insert_steps
 
 SPAWNED = "spawn:"
 """The keys of receipts of spawns begin with this."""
