@@ -55,18 +55,18 @@ BUDGETS = {
     "checks": 1_082,
     "contrib": 4_572,
     "doctor": 2_648,
-    "domain": 5_301,
+    "domain": 5_304,
     "http": 383,
-    "lifecycle": 13_299,
+    "lifecycle": 13_372,
     "logs": 459,
-    "maintenance": 1_540,
+    "maintenance": 1_588,
     "management": 3_765,
     "metrics": 3_278,
     "models": 3_494,
     "templatetags": 33,
     "testing": 1_660,
     "why": 1_791,
-    "worker": 11_274,
+    "worker": 11_319,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

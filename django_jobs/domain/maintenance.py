@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 
 class LeasesInDoubt(Exception):
@@ -23,7 +24,8 @@ class MaintenanceTask:
     it may be called again at once; otherwise it is called every ``every`` seconds.
 
     ``asks`` is a condition in SQL that is true if there may be something to do. A worker reads
-    those of all tasks in one statement, and calls only what has something to do.
+    those of all tasks in one statement, and calls only what has something to do. If it is false,
+    ``rested`` is called with the time of the database, and that of ``time.monotonic()`` before it.
     """
 
     name: str
@@ -31,6 +33,7 @@ class MaintenanceTask:
     batch: int
     run_once: Callable[[], int]
     asks: str = ""
+    rested: Callable[[datetime, float], None] | None = None
 
     def has_more(self, changed: int) -> bool:
         """Whether a run that changed ``changed`` rows has probably left some."""

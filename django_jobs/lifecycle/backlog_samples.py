@@ -35,14 +35,12 @@ COUNTING_SECONDS = 2.0
 """How long a sample may count ready jobs that are too many for other counts, of all queues
 together."""
 
-ONE_AT_A_TIME = """
-SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.backlog_samples', 0))
-    AND NOT EXISTS (SELECT FROM django_jobs_backlogsample
-                    WHERE taken_at > now() - make_interval(secs => %(recent)s::float8)
-                      AND taken_at <= now())
-"""
+NONE_RECENT = """NOT EXISTS (
+    SELECT FROM django_jobs_backlogsample
+    WHERE taken_at > now() - make_interval(secs => %(recent)s::float8) AND taken_at <= now())"""
 READY = f"""
 SELECT queue.name, {ready_up_to("%(most)s")} FROM django_jobs_queue AS queue
+WHERE {NONE_RECENT}
 """
 # Without a LIMIT, which would sort them where the planner reads the table.
 COUNT_ALL = """
@@ -54,21 +52,27 @@ SELECT before.setting, set_config('statement_timeout', %(limit)s, true)
 FROM (SELECT current_setting('statement_timeout') AS setting) AS before
 """
 COLUMNS = ("queues", "ready", "running", "runs", "seconds")
-STORE = """
+# Of several sessions that found none recent one stores its samples. After the clock of the server
+# was set back, the samples of the future are the last ones for long.
+STORE = f"""
+WITH turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended('django_jobs.backlog_samples', 0))
+        AND {NONE_RECENT} AS is_ours
+), drained AS (
+    UPDATE django_jobs_backlogsample SET drained_at = now()
+    WHERE queue = ANY(%(drained)s::text[]) AND drained_at IS NULL AND drain_seconds > 0
+      AND (SELECT is_ours FROM turn)
+), pruned AS (
+    DELETE FROM django_jobs_backlogsample
+    WHERE (taken_at < now() - make_interval(secs => %(kept)s::float8) OR taken_at > now())
+      AND (SELECT is_ours FROM turn)
+)
 INSERT INTO django_jobs_backlogsample (queue, taken_at, ready, running, runs, drain_seconds)
 SELECT queue, now(), ready, running, runs, drain_seconds
 FROM unnest(%(queues)s::text[], %(ready)s::bigint[], %(running)s::bigint[], %(runs)s::bigint[],
     %(seconds)s::float8[]) AS sample (queue, ready, running, runs, drain_seconds)
+WHERE (SELECT is_ours FROM turn)
 ON CONFLICT DO NOTHING
-"""
-DRAINED = """
-UPDATE django_jobs_backlogsample SET drained_at = now()
-WHERE queue = ANY(%(queues)s::text[]) AND drained_at IS NULL AND drain_seconds > 0
-"""
-# After the clock of the server was set back, the samples of the future are the last ones for long.
-PRUNE = """
-DELETE FROM django_jobs_backlogsample
-WHERE taken_at < now() - make_interval(secs => %(kept)s::float8) OR taken_at > now()
 """
 
 # The rates are those since the oldest sample of the last minutes, or after the last pause. They
@@ -229,18 +233,19 @@ def past(queue: str | None = None) -> dict[str, Past]:
     return {name: Past(*found) for name, *found in fetch(sql, parameters)}
 
 
-def ready_jobs() -> dict[str, int | None]:
-    """In a transaction: the ready jobs of each queue. Up to 100,000 are counted in any case, and
-    the larger queues one after the other; None of those for which two seconds were too short."""
+def ready_jobs(recent: float) -> dict[str, int | None]:
+    """The ready jobs of each queue, or nothing if there is a sample of the last ``recent`` seconds.
+    Up to 100,000 are counted in any case, and the larger queues one after the other; None of those
+    for which two seconds were too short."""
     until = time.monotonic() + COUNTING_SECONDS
     return {
         queue: ready if ready < MOST_COUNTED else count_all(queue, until - time.monotonic())
-        for queue, ready in fetch(READY, {"most": MOST_COUNTED})
+        for queue, ready in fetch(READY, {"most": MOST_COUNTED, "recent": recent})
     }
 
 
 def count_all(queue: str, seconds: float) -> int | None:
-    """In a transaction: all ready jobs of a queue; None if to count them takes longer."""
+    """All ready jobs of a queue; None if to count them takes longer."""
     if seconds <= 0:
         return None
     try:
@@ -256,17 +261,10 @@ def count_all(queue: str, seconds: float) -> int | None:
     return int(ready)
 
 
-def may_sample(recent: float) -> bool:
-    """In a transaction: whether no session samples now, nor did in the last ``recent`` seconds."""
-    return fetch(ONE_AT_A_TIME, {"recent": recent}) == [(True,)]
-
-
-def store(samples: Sequence[Sample]) -> None:
-    """Store the backlogs, note which queues are drained, and delete old samples."""
-    with transaction.atomic(using=jobs_connection().alias):
-        columns = dict(zip(COLUMNS, map(list, zip(*samples, strict=True)), strict=True))
-        drained = [sample.queue for sample in samples if sample.ready == 0]
-        if drained:
-            execute(DRAINED, {"queues": drained})
-        execute(STORE, columns)
-        execute(PRUNE, {"kept": SECONDS_KEPT})
+def store(samples: Sequence[Sample], recent: float) -> int:
+    """Store the backlogs, note which queues are drained, and delete old samples; return how many
+    were stored: none if another session has stored some in the last ``recent`` seconds."""
+    columns = dict(zip(COLUMNS, map(list, zip(*samples, strict=True)), strict=True))
+    drained = [sample.queue for sample in samples if sample.ready == 0]
+    rows = {**columns, "drained": drained, "kept": SECONDS_KEPT, "recent": recent}
+    return execute(STORE, rows)

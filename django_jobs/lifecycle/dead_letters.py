@@ -34,6 +34,10 @@ WITH RECURSIVE found AS (
 SELECT queue FROM found WHERE queue IS NOT NULL
 """
 
+ANY_DEAD = """(
+    SELECT queue FROM django_jobs_job_live WHERE status = 'dead' ORDER BY queue LIMIT 1
+) IS NOT NULL"""
+
 # The newest job that is too old or one too many is the bound; all up to it have to go. So the index
 # is read from both of its ends, up to the number that is kept and for a page. Both limits are
 # tested again on the locked row: a job that was replayed meanwhile stays. Steps of workflows go

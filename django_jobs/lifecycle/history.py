@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError, transaction
 from psycopg import sql
@@ -48,6 +48,22 @@ OWNS = """
 SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), false),
     coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)
 FROM pg_class WHERE oid IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_run'))
+"""
+_OF = {
+    table: PARTITIONS.replace("%(table)s", f"'{table}'")
+    for table in ("django_jobs_job_history", "django_jobs_run")
+}
+# All that shows whether there is a partition to make or to drop.
+STATE = f"""
+SELECT statement_timestamp(), rights.owns, rights.creates,
+    EXISTS (SELECT FROM django_jobs_queue WHERE retention IS NOT NULL),
+    leaf.of_runs, leaf.name, leaf.start, leaf."end"
+FROM ({OWNS}) AS rights (owns, creates) LEFT JOIN (
+    SELECT false AS of_runs, jobs.* FROM ({_OF["django_jobs_job_history"]}) AS jobs
+    UNION ALL
+    SELECT true, runs.* FROM ({_OF["django_jobs_run"]}) AS runs
+) AS leaf ON true
+ORDER BY leaf.start
 """
 OTHER_OWNER = """
 SELECT rolname::text FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner
@@ -97,6 +113,29 @@ class Partition:
 def partitions(table: PartitionedTable) -> list[Partition]:
     """The partitions of ``table`` without the default one, the oldest first."""
     return [Partition(table, *row) for row in fetch(PARTITIONS, {"table": table.name})]
+
+
+class State(NamedTuple):
+    """The partitions of each table, the oldest first, the time, whether the role of this connection
+    owns the tables, whether it may create others in their schema, and whether a queue has its own
+    retention."""
+
+    partitions: dict[PartitionedTable, list[Partition]]
+    now: datetime
+    owns: bool
+    creates: bool
+    queues_keep: bool
+
+
+def state() -> State:
+    """Read all of it in one statement."""
+    there: dict[PartitionedTable, list[Partition]] = {table: [] for table in TABLES}
+    rows = fetch(STATE, {})
+    for *_, of_runs, name, start, end in rows:
+        if name is not None:
+            table = RUNS if of_runs else JOBS
+            there[table].append(Partition(table, name, start, end))
+    return State(there, *rows[0][:4])
 
 
 def ends_of_newest(tables: Sequence[str], number: int) -> list[int | None]:

@@ -179,6 +179,24 @@ DELETE FROM django_jobs_worker WHERE id = ANY(ARRAY(
     FOR UPDATE SKIP LOCKED))
 """
 
+# What retention deletes within a minute. In partitions there may be some if a queue has its own
+# retention, or if this role may not drop them. EXISTS where all rows count; the heads of an index
+# where the planner might read the table.
+ANY_EXPIRED = """
+EXISTS (SELECT FROM django_jobs_job_history_default)
+OR EXISTS (SELECT FROM django_jobs_queue WHERE retention IS NOT NULL)
+OR NOT (SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class
+        WHERE oid IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_run')))
+OR (SELECT min(expires_at) FROM django_jobs_uniquekey) <= statement_timestamp()
+OR (SELECT min(expires_at) FROM django_jobs_effect) <= statement_timestamp()
+OR EXISTS (SELECT FROM django_jobs_resourceoutcome)
+"""
+ANY_RUN_LEFT = "EXISTS (SELECT FROM django_jobs_run_default)"
+ANY_EXPIRED_WORKFLOW = """EXISTS (
+    SELECT FROM django_jobs_workflowrun
+    WHERE finished_at < statement_timestamp() - make_interval(secs => {seconds})
+      AND status <> 'running')"""
+
 # Locked rows are of enqueues that take over an expired key.
 PRUNE_UNIQUE_KEYS = """
 DELETE FROM django_jobs_uniquekey WHERE id = ANY(ARRAY(

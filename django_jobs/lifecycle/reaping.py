@@ -33,13 +33,17 @@ _ABANDONED = """FROM django_jobs_job_live AS job
 LEFT JOIN django_jobs_worker AS worker ON worker.id = job.worker_id
 WHERE job.status = 'running' AND (worker.id IS NULL OR worker.status IN ('lost', 'stopped'))"""
 
+_EXPIRED = "status IN ('running', 'draining') AND lease_expires_at < statement_timestamp()"
+ANY_LOST = f"""(
+    EXISTS (SELECT FROM django_jobs_worker WHERE {_EXPIRED}) OR EXISTS (SELECT {_ABANDONED}))"""
+
 # Compares leases by the database's clock. A worker that is marked as lost cannot renew. The latest
 # time is for a server that reads this long after it was sent: its client cannot take it back. Those
 # who are lost by it are not yet so for the second EXISTS.
 DECLARE_LOST = f"""
 WITH expired AS MATERIALIZED (
     SELECT id FROM django_jobs_worker
-    WHERE status IN ('running', 'draining') AND lease_expires_at < statement_timestamp()
+    WHERE {_EXPIRED}
       AND statement_timestamp() <= coalesce(%(latest)s::timestamptz, 'infinity')
     ORDER BY id
     LIMIT 100

@@ -71,7 +71,8 @@ WITH known AS MATERIALIZED (
 )
 SELECT known.id, coalesce(renewed.drains, false), renewed.heartbeat_at,
     EXISTS (SELECT {_CANCELLED} AND worker_id = known.id),
-    EXISTS (SELECT {UNANSWERED} AND worker_id = known.id)
+    EXISTS (SELECT {UNANSWERED} AND worker_id = known.id),
+    EXISTS (SELECT FROM django_jobs_job_live WHERE status = 'running' AND worker_id = known.id)
 FROM known LEFT JOIN renewed ON renewed.id = known.id
 """
 
@@ -153,12 +154,13 @@ NO_LOADS: Mapping[int, Load] = {}
 class Renewal(NamedTuple):
     """A worker that is alive by its row. ``heartbeat_at`` is None if the row was locked and so was
     not renewed. ``cancel_asked`` and ``inspection_asked``: :func:`cancels_asked` and
-    :func:`progress.asked` have something for it."""
+    :func:`progress.asked` have something for it. ``holds_jobs``: some are claimed by it."""
 
     drain_requested: bool
     heartbeat_at: datetime | None
     cancel_asked: bool
     inspection_asked: bool
+    holds_jobs: bool
 
 
 def register(info: WorkerInfo) -> int:

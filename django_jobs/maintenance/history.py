@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -13,7 +13,7 @@ from django.db import DatabaseError, OperationalError
 from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..domain.maintenance import TaskParts
-from ..domain.retention import Period
+from ..domain.retention import Period, Span, missing
 from ..lifecycle import history
 from ..lifecycle.dropping import OF_LIVE_JOBS, WITH_JOBS, DropResult, KeptRuns, delete_others, drop
 from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
@@ -44,11 +44,17 @@ class Partitions:
         A role that does not own the tables may do neither: then the owner makes partitions by
         ``migrate``, and retention deletes rows. One without CREATE on the schema only drops.
         """
-        if not history.owns_tables():
+        state = history.state()
+        if not state.owns:
             return 0
         deadline = time.monotonic() + self._budget
-        drops = [partial(self._drop_expired, table, deadline) for table in TABLES]
-        return self._task_parts.run([make_due_partitions, *drops])
+        parts: list[Callable[[], int]] = []
+        there, rules = state.partitions, rules_in_force(queues=state.queues_keep)
+        if state.creates and any(map(partial(_lacks_some, state), TABLES)):
+            parts.append(make_due_partitions)
+        if any(expired_among(there, table, rules, state.now) for table in TABLES):
+            parts += [partial(self._drop_expired, table, deadline) for table in TABLES]
+        return self._task_parts.run(parts)
 
     def _drop_expired(self, table: PartitionedTable, deadline: float) -> int:
         expired = expired_partitions(table)
@@ -99,6 +105,11 @@ class Partitions:
             self._after[partition.name] = page.next_after
             if time.monotonic() >= deadline:
                 return deleted
+
+
+def _lacks_some(state: history.State, table: PartitionedTable) -> bool:
+    spans = [Span(one.start, one.end) for one in state.partitions[table]]
+    return bool(missing(Period(conf().history["partition"]), spans, state.now))
 
 
 def make_due_partitions() -> int:

@@ -25,8 +25,12 @@ from ..lifecycle.dead_letters import DeadLimit, PruningRefused, prune_dead, queu
 from ..lifecycle.operations import bulk
 from ..lifecycle.progress import prune_effects
 from ..lifecycle.pruning import (
+    ANY_EXPIRED,
+    ANY_EXPIRED_WORKFLOW,
+    ANY_RUN_LEFT,
     EVERY_OTHER_QUEUE,
     HISTORY,
+    LONGEST_KEPT,
     PAGE,
     WITHOUT_PARTITION,
     Page,
@@ -46,6 +50,8 @@ from ..models import Queue
 from ..signals import worker_event
 
 EVERY_SECONDS = 60.0
+ALL_SECONDS = 3600.0
+"""How often it runs without a question: few rows are past their time that no question names."""
 BUDGET_SECONDS = 0.25
 """Seconds for one run. The next run continues an unfinished pass."""
 
@@ -177,6 +183,18 @@ class StoredFiles:
                 return deleted
 
 
+def retention_asks() -> str:
+    """The condition, in SQL, under which there may be something to delete soon; empty where rows of
+    partitions are deleted."""
+    by_row = kept_less_long(rules_in_force(queues=False))
+    if any(age is not None for one in by_row.values() for age in one.values()):
+        return ""
+    asks = [ANY_EXPIRED] if runs_go_with_jobs() else [ANY_EXPIRED, ANY_RUN_LEFT]
+    if (age := seconds_of(conf().retention["workflows"])) is not None:
+        asks.append(ANY_EXPIRED_WORKFLOW.format(seconds=min(age, LONGEST_KEPT)))
+    return f"({' OR '.join(asks)})"
+
+
 def _prune_jobs(rules: Rules, table: str, after: int, page: int) -> Page:
     return prune(rules, after=after, page=page, table=table)
 
@@ -191,11 +209,16 @@ def runs_kept(rules: Rules) -> float | None:
     return longest_kept(rules) if runs_go_with_jobs() else seconds_of(conf().retention["runs"])
 
 
-def rules_in_force() -> Rules:
-    """How long succeeded and cancelled jobs are kept."""
+def rules_in_force(*, queues: bool = True) -> Rules:
+    """How long succeeded and cancelled jobs are kept; without those of ``queues`` that have their
+    own."""
+    return _ages(kept_by_queue() if queues else {EVERY_OTHER_QUEUE: _kept_by_default()})
+
+
+def _ages(kept_by: Mapping[str, Mapping[str, Kept]]) -> Rules:
     return {
         queue: {status: one.age for status, one in kept.items() if status != JobState.DEAD}
-        for queue, kept in kept_by_queue().items()
+        for queue, kept in kept_by.items()
     }
 
 
@@ -218,14 +241,18 @@ def longest_kept(rules: Rules) -> float | None:
 
 def kept_by_queue() -> dict[str, dict[str, Kept]]:
     """``DJANGO_JOBS["RETENTION"]``, with the settings of the queues that have their own."""
-    retention = conf().retention
-    default = kept_by_status({key: retention[key] for key in retention if key not in NOT_OF_JOBS})
+    default = _kept_by_default()
     kept = {EVERY_OTHER_QUEUE: default}
     queues = Queue.objects.using(conf().database).filter(retention__isnull=False)
     for name, text in queues.values_list("name", Cast("retention", TextField())):
         if text != "null":
             kept[name] = {**default, **_readable(text)}
     return kept
+
+
+def _kept_by_default() -> dict[str, Kept]:
+    retention = conf().retention
+    return kept_by_status({key: retention[key] for key in retention if key not in NOT_OF_JOBS})
 
 
 def _readable(text: str) -> dict[str, Kept]:

@@ -69,8 +69,8 @@ class Scheduling:
         self._compared = 0
 
     def look(self) -> float:
-        """Fire up to 500 due schedules. Return the seconds to the next due time, at most; 0 if
-        there may be more to do.
+        """Fire up to 500 due schedules. Return the seconds to the next due time, or an hour, at
+        most; 0 if there may be more to do.
 
         The first look also clears the errors of schedules whose job types this process has. It
         begins to compare the next due times with the time zone tables of this process, 500 in a
@@ -102,7 +102,7 @@ class Scheduling:
         if left:
             raise left[0]
         if next_due_in > 0:
-            return 0.0 if done or self._compared else next_due_in
+            return 0.0 if done or self._compared else min(next_due_in, COMPARE_SECONDS)
         self._pause = FIRST_PAUSE if done else min(2 * self._pause, LONGEST_PAUSE)
         if done or self._compared:
             return 0.0

@@ -9,8 +9,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
-
 from ..api.closing import resume_ended
 from ..api.pressure import pressure_of, read_resource
 from ..conf import conf
@@ -18,17 +16,25 @@ from ..domain.maintenance import LeasesInDoubt, MaintenanceTask
 from ..domain.pressure import Level, Pressure
 from ..lifecycle import backlog, pausing, pruning, reaping, run_totals
 from ..lifecycle.backlog import limited_queues, limited_resources, set_level
-from ..lifecycle.backlog_samples import Past, Sample, may_sample, past, ready_jobs, store
+from ..lifecycle.backlog_samples import Past, Sample, past, ready_jobs, store
+from ..lifecycle.dead_letters import ANY_DEAD
 from ..lifecycle.operations import bulk, quarantines, workflows
 from ..lifecycle.signalling import send_job_signals
-from ..models.database import database_time, jobs_connection
+from ..models.database import database_time
 from ..signals import queue_pressure_changed, resource_pressure_changed, worker_event
 from .bulk_operations import EVERY_SECONDS as BULK_SECONDS
 from .bulk_operations import run_chunk
 from .history import Partitions
 from .quarantine import Quarantining
 from .quarantine import asks as quarantining_asks
-from .retention import EVERY_SECONDS, Retention, StoredFiles, prune_dead_letters
+from .retention import (
+    ALL_SECONDS,
+    EVERY_SECONDS,
+    Retention,
+    StoredFiles,
+    prune_dead_letters,
+    retention_asks,
+)
 from .run_totals import EVERY_SECONDS as FOLD_SECONDS
 from .run_totals import Folding
 
@@ -37,10 +43,12 @@ def maintenance_tasks() -> list[MaintenanceTask]:
     """New instances of all maintenance tasks. Each remembers where it stopped. ``SWEEP_SECONDS``
     bounds how late a job of a lost worker is taken over."""
     sweep, minute = conf().sweep_seconds, EVERY_SECONDS
+    leases, retention = Reaping(), Retention()
     rows: list[tuple[str, float, int, Callable[[], int], str]] = [
-        ("reaping", sweep, reaping.BATCH, Reaping().run_once, ""),
-        ("dead_letters", minute, pruning.PAGE, prune_dead_letters, ""),
-        ("retention", minute, pruning.PAGE, Retention().run_once, ""),
+        ("reaping", sweep, reaping.BATCH, leases.run_once, reaping.ANY_LOST),
+        ("dead_letters", minute, pruning.PAGE, prune_dead_letters, ANY_DEAD),
+        ("retention", minute, pruning.PAGE, retention.run_once, retention_asks()),
+        ("old_rows", ALL_SECONDS, pruning.PAGE, retention.run_once, ""),
         ("partitions", minute, 1, Partitions().run_once, ""),
         ("quarantining", sweep, quarantines.PAGE, Quarantining().run_once, quarantining_asks()),
         ("cancels", sweep, 1, workflows.finish_cancel, workflows.ANY_CANCEL),
@@ -56,10 +64,11 @@ def maintenance_tasks() -> list[MaintenanceTask]:
         ]
     if conf().storage is not None:
         rows += [("stored_files", minute, 50, StoredFiles().run_once, "")]
-    return [
+    first, *others = [
         MaintenanceTask(name=name, every=every, batch=batch, run_once=run_once, asks=asks)
         for name, every, batch, run_once, asks in rows
     ]
+    return [replace(first, rested=leases.note_time), *others]
 
 
 def end_pauses() -> int:
@@ -87,6 +96,10 @@ class Reaping:
 
     def __init__(self) -> None:
         self._last: tuple[datetime, float] | None = None
+
+    def note_time(self, now: datetime, asked_at: float) -> None:
+        """Note the database's time at which no lease was over. ``asked_at`` was before."""
+        self._last = now, asked_at
 
     def run_once(self) -> int:
         """Declare workers lost, settle one batch of abandoned jobs and send their signals; return
@@ -153,18 +166,15 @@ RECENT_SECONDS = 0.7 * SAMPLE_SECONDS
 def sample_backlogs() -> int:
     """Store the ready jobs of each queue with the forecast for them, unless another worker has;
     return how many."""
-    with transaction.atomic(using=jobs_connection().alias):
-        if not may_sample(RECENT_SECONDS):
-            return 0
-        known = past()
-        samples = [
-            Sample(queue, ready, one.running, one.runs, _forecast(one, ready))
-            for queue, ready in ready_jobs().items()
-            if (one := known.get(queue))
-        ]
-        if samples:
-            store(samples)
-        return len(samples)
+    if not (found := ready_jobs(RECENT_SECONDS)):
+        return 0
+    known = past()
+    samples = [
+        Sample(queue, ready, one.running, one.runs, _forecast(one, ready))
+        for queue, ready in found.items()
+        if (one := known.get(queue))
+    ]
+    return store(samples, RECENT_SECONDS) if samples else 0
 
 
 def _forecast(known: Past, ready: int | None) -> float | None:

@@ -246,10 +246,12 @@ def test_a_renewal_says_which_workers_are_asked_something() -> None:
     renewed = lifecycle_workers.renew([held.worker for held in (cancelled, inspected, left)], 30)
     asked = {worker: renewal[2:] for worker, renewal in renewed.items()}
     assert asked == {
-        cancelled.worker: (True, False),
-        inspected.worker: (False, True),
-        left.worker: (False, False),
+        cancelled.worker: (True, False, True),
+        inspected.worker: (False, True, True),
+        left.worker: (False, False, True),
     }
+    idle = register_worker()
+    assert not lifecycle_workers.renew([idle], 30)[idle].holds_jobs
 
 
 @pytest.mark.django_db

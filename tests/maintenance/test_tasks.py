@@ -11,12 +11,13 @@ from pytest_django import Settings
 from django_jobs import chain, pause
 from django_jobs.lifecycle.operations import bulk
 from django_jobs.lifecycle.operations.quarantines import quarantine
+from django_jobs.maintenance.retention import retention_asks
 from django_jobs.maintenance.tasks import Reaping, maintenance_tasks
 from django_jobs.models import Job
 from django_jobs.models.database import fetch
 from django_jobs.signals import attempt_failed, job_dead
 from tests.app.jobs import noop
-from tests.factories import enqueue_and_claim, fold_runs, heard, run_sql
+from tests.factories import enqueue_and_claim, fold_runs, heard, register_worker, run_sql
 
 
 def test_each_has_a_name_and_sweeps_are_as_frequent_as_the_setting_says(
@@ -28,6 +29,7 @@ def test_each_has_a_name_and_sweeps_are_as_frequent_as_the_setting_says(
     assert intervals == {
         "reaping": 2.5,
         "retention": 60.0,
+        "old_rows": 3600.0,
         "dead_letters": 60.0,
         "partitions": 60.0,
         "quarantining": 2.5,
@@ -81,6 +83,35 @@ WORK = {
         lambda: run_sql("UPDATE django_jobs_queue SET pressure = 'high'"),
     ],
     "totals": [lambda: run_sql("SELECT nextval('django_jobs_run_id_seq')")],
+    "reaping": [
+        lambda: (
+            register_worker(),
+            run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 s'"),
+        ),
+        lambda: run_sql("UPDATE django_jobs_job SET status = 'running', worker_id = 1"),
+    ],
+    "dead_letters": [lambda: run_sql("UPDATE django_jobs_job SET status = 'dead'")],
+    "retention": [
+        lambda: run_sql(
+            "UPDATE django_jobs_job SET status = 'succeeded', finished_at = '1999-12-31'"
+        ),
+        lambda: run_sql("UPDATE django_jobs_queue SET retention = '{\"succeeded\": 5}'"),
+        lambda: run_sql(
+            "UPDATE django_jobs_workflowrun SET status = 'succeeded', finished_at = '1999-12-31'"
+        ),
+        lambda: run_sql(
+            "INSERT INTO django_jobs_uniquekey (queue, key, job_type, job_id, expires_at)"
+            " VALUES ('default', 'k', 'app.noop', 1, now())"
+        ),
+        lambda: run_sql(
+            "INSERT INTO django_jobs_effect (key, job_id, attempt, expires_at)"
+            " VALUES ('k', 1, 1, now())"
+        ),
+        lambda: run_sql(
+            "INSERT INTO django_jobs_resourceoutcome (resource, happened_at, failed)"
+            " VALUES ('r', now(), false)"
+        ),
+    ],
 }
 """What gives each task something to do. The keys are all tasks that are asked."""
 
@@ -107,7 +138,7 @@ def test_a_task_is_asked_for_what_gives_it_something_to_do(
 def test_each_worker_walks_from_the_beginning() -> None:
     once, again = ({task.name: task.run_once for task in maintenance_tasks()} for _ in range(2))
     others = {name for name in once if once[name] != again[name]}
-    assert others == {"reaping", "retention", "partitions", "quarantining", "totals"}
+    assert others == {"reaping", "retention", "old_rows", "partitions", "quarantining", "totals"}
 
 
 def test_totals_can_be_turned_off(settings: Settings) -> None:
@@ -127,3 +158,9 @@ def test_reaping_settles_abandoned_jobs_and_sends_signals() -> None:
     assert [(one["job_id"], one["outcome"]) for one in failed] == [(held.id, "lost")]
     assert len(dead) == 1
     assert Job.objects.get().status == "dead"
+
+
+def test_retention_is_not_asked_where_it_deletes_rows_of_partitions(settings: Settings) -> None:
+    assert retention_asks()
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "RETENTION": {"cancelled": "1h"}}
+    assert not retention_asks()

@@ -23,18 +23,20 @@ from ...models.tick import with_changes
 # come due are in none of them. min() and not EXISTS, for which the planner would read the table
 # from its beginning. Not restricted to known job types: that would step over a million schedules of
 # another service at each look.
-HORIZON = """
+_NEXT = """(SELECT min(next_due_at) FROM django_jobs_schedule
+     WHERE enabled AND paused_at IS NULL AND error = '')"""
+_STALE = "(SELECT min(id) FROM django_jobs_schedule WHERE stale) IS NOT NULL"
+_WAITING = """(SELECT min(schedule_id) FROM django_jobs_job_live
+     WHERE schedule_id IS NOT NULL AND status = 'waiting' AND awaits IS NULL) IS NOT NULL"""
+HORIZON = f"""
 SELECT
-    (SELECT date_part('epoch', min(next_due_at)) - date_part('epoch', clock_timestamp())
-     FROM django_jobs_schedule
-     WHERE enabled AND paused_at IS NULL AND error = '') AS next_due_in,
+    date_part('epoch', {_NEXT}) - date_part('epoch', clock_timestamp()) AS next_due_in,
     (SELECT date_part('epoch', min(next_due_at)) - date_part('epoch', clock_timestamp())
      FROM django_jobs_schedule
      WHERE enabled AND paused_at IS NULL AND error = ''
        AND next_due_at > statement_timestamp()) AS behind_in,
-    (SELECT min(id) FROM django_jobs_schedule WHERE stale) IS NOT NULL AS stale,
-    (SELECT min(schedule_id) FROM django_jobs_job_live
-     WHERE schedule_id IS NOT NULL AND status = 'waiting' AND awaits IS NULL) IS NOT NULL AS waiting
+    {_STALE} AS stale,
+    {_WAITING} AS waiting
 """
 
 LIVE_JOBS = """
@@ -98,6 +100,12 @@ def horizon() -> Horizon:
     """Look up what schedules need next, in one statement."""
     (row,) = fetch_named(HORIZON, {})
     return Horizon(**row)
+
+
+def any_within(seconds: float) -> str:
+    """The condition, in SQL, under which schedules need something within ``seconds``."""
+    soon = f"statement_timestamp() + make_interval(secs => {float(seconds)})"
+    return f"({_NEXT} < {soon} OR {_STALE} OR {_WAITING})"
 
 
 def take_due(job_types: Mapping[str, int], limit: int, *, shuffled: bool = False) -> list[int]:

@@ -142,6 +142,8 @@ class Leases:
             for worker, renewal in alive.items():
                 if renewal.inspection_asked:
                     slots[worker].ask_inspection()
+                if not renewal.holds_jobs:
+                    slots[worker].empty_at = asked_at
         except DATABASE_ERRORS as error:
             drop_connection()
             status.is_connected = False  # a process that starts now could not keep its lease

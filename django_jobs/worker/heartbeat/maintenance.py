@@ -7,9 +7,12 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from ...conf import conf
+from ...domain.durations import NEVER
 from ...domain.maintenance import LeasesInDoubt, MaintenanceTask
+from ...lifecycle.schedules.due import any_within
 from ...models.database import DATABASE_ERRORS, fetch
 from ..events import emit_throttled
 from ..ipc.scoreboard import Scoreboard
@@ -20,7 +23,8 @@ SHORTEST_GRACE = 2.0
 """Seconds. A failed heartbeat is repeated twice a second."""
 
 ASKED_SECONDS = 5.0
-"""How long no task with nothing to do is asked again, so that one statement asks all."""
+"""How long no task with nothing to do is asked again, so that one statement asks all; or
+``SWEEP_SECONDS``, if that is less."""
 
 
 class TaskRunner:
@@ -30,8 +34,7 @@ class TaskRunner:
         self._tasks = tasks
         self._grace = max(2 * options.beat, SHORTEST_GRACE)
         self._due = {task.name: 0.0 for task in tasks}
-        self._asking = [task for task in tasks if task.asks]
-        self._ask = f"SELECT {', '.join(task.asks for task in self._asking)}"
+        self._together = min(ASKED_SECONDS, conf().sweep_seconds)
         self._answered: set[str] = set()
         self._waits_until = 0.0
 
@@ -83,22 +86,32 @@ class TaskRunner:
             emit_throttled("maintenance_failed", logging.ERROR, task=task.name, error=repr(error))
 
     def _ask_all(self, now: float) -> None:
-        """Put off the tasks that have nothing to do. If the question fails, each runs, and fails by
-        itself."""
-        answers: Sequence[bool] = [True] * len(self._asking)
+        """Ask those that are due now or soon, and put off what has nothing to do. If the question
+        fails, each runs, and fails by itself."""
+        asking = [
+            task
+            for task in self._tasks
+            if task.asks
+            and task.name not in self._answered
+            and self._due[task.name] <= now + self._together
+        ]
+        answers: Sequence[bool] = [True] * len(asking)
         try:
-            (answers,) = fetch(self._ask, {})
+            asks = ", ".join(task.asks for task in asking)
+            ((read_at, *answers),) = fetch(f"SELECT statement_timestamp(), {asks}", {})
         finally:
             jitter = _jittered(1.0)
-            for task, has_work in zip(self._asking, answers, strict=True):
-                if not has_work and task.name not in self._answered:
-                    self._due[task.name] = now + jitter * max(task.every, ASKED_SECONDS)
-                elif self._due[task.name] <= now:
+            for task, has_work in zip(asking, answers, strict=True):
+                if has_work:
                     self._answered.add(task.name)
+                    continue
+                self._due[task.name] = now + jitter * max(task.every, self._together)
+                if task.rested is not None:
+                    task.rested(read_at, now)
 
 
 def _jittered(seconds: float) -> float:
-    return seconds * random.uniform(0.8, 1.0)  # noqa: S311 — no secret
+    return seconds * random.uniform(0.9, 1.0)  # noqa: S311 — no secret
 
 
 Look = Callable[[], float]
@@ -107,7 +120,8 @@ Look = Callable[[], float]
 
 class Scheduler:
     """Looks at the next known due time, after a hint that a schedule was changed, and at every
-    poll; every ``SWEEP_SECONDS`` where notifications arrive. Without ``look`` it does nothing."""
+    poll; where notifications arrive every ``SWEEP_SECONDS``, unless the question to all tasks said
+    meanwhile that nothing is due soon. Without ``look`` it does nothing."""
 
     def __init__(self, look: Look | None, scoreboard: Scoreboard, poll: float) -> None:
         self.enabled = look is not None
@@ -116,11 +130,33 @@ class Scheduler:
         self._poll = poll
         self._quiet = max(poll, conf().sweep_seconds)
         self._hinted = False
-        self._next = 0.0
+        self._next = self._sweep = 0.0
+
+    @property
+    def task(self) -> MaintenanceTask:
+        """The part of the question to all tasks."""
+        return MaintenanceTask(
+            name="schedules",
+            every=self._quiet,
+            batch=1,
+            run_once=self._look_now,
+            asks=any_within(2 * self._quiet),
+            rested=self._rest,
+        )
+
+    def _look_now(self) -> int:
+        self._sweep = 0.0
+        return 0
+
+    def _rest(self, _: datetime, asked_at: float) -> None:
+        self._scoreboard.status.schedules_seen_at = asked_at
+        self._sweep = asked_at + 2 * self._quiet
 
     def next_in(self) -> float:
         """Seconds until the next look."""
-        return max(self._next - time.monotonic(), 0.0) if self.enabled else float("inf")
+        if not self.enabled:
+            return float("inf")
+        return max(min(self._next, self._sweep) - time.monotonic(), 0.0)
 
     def hint(self) -> None:
         """A schedule was changed. One hint may stand for several, because NOTIFY is throttled."""
@@ -132,11 +168,12 @@ class Scheduler:
             return
         pause = self._poll
         hears = any(slot.listens for slot in self._scoreboard.slots)
-        longest = self._quiet if hears else self._poll
+        longest = NEVER if hears else self._poll
         if self._hinted:
             self._hinted, longest = False, LINGER_SECONDS
         try:
             pause = min(self._look(), longest)
             self._scoreboard.status.schedules_seen_at = time.monotonic()
         finally:
-            self._next = time.monotonic() + pause
+            now = time.monotonic()
+            self._next, self._sweep = now + pause, now + self._quiet

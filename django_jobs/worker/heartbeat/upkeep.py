@@ -46,8 +46,9 @@ class Upkeep:
     ) -> None:
         self.thread = threading.Thread(target=self.run, name="django_jobs-upkeep", daemon=True)
         self.deadline = StatementTimeout()
-        self._tasks = TaskRunner(tasks, options)
         self._scheduler = Scheduler(look, scoreboard, options.poll)
+        asked = [self._scheduler.task] if look is not None else []
+        self._tasks = TaskRunner([*tasks, *asked], options)
         self._scoreboard = scoreboard
         self._patience = options.beat
         self._grants_grace = True

@@ -189,6 +189,7 @@ class WorkerSlot(Structure):
         ("process", c_int32),
         ("inspect_asked_at", c_double),
         ("force_asked", c_bool),
+        ("empty_at", c_double),
         ("_table", StartedJob * CAPACITY),
     )
     __slots__ = ("_free", "entries", "status")
@@ -222,6 +223,8 @@ class WorkerSlot(Structure):
     """When a person last asked what a job of this process is doing."""
     force_asked: bool
     """Whether a job was asked to be stopped by force since this process last looked."""
+    empty_at: float
+    """When a renewal was last sent that found no job of this worker in the table."""
 
     status: TreeStatus
     entries: list[StartedJob]

@@ -37,8 +37,9 @@ class StrandedJobs:
     """Finds the jobs that belong to this worker in the table but not in its process. Their lease
     would be renewed forever.
 
-    It looks once per lease, and before the next claim if an answer may have been lost. The settler
-    does so, because it has a connection if the claimer has none.
+    It looks once per lease, unless a heartbeat found no job at all, and before the next claim if an
+    answer may have been lost. The settler does so, because it has a connection if the claimer has
+    none.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class StrandedJobs:
     def give_back_if_due(self) -> bool:
         """Have them given back if that is due. Returns whether to claim. Called by the claiming
         thread, which waits, and gives its connection up to others that need one."""
-        if time.monotonic() < self._due_at:
+        due_at = self._due_at and max(self._due_at, self._slot.empty_at + self._lease)
+        if time.monotonic() < due_at:
             return True
         looking = self._settler.submit(self._give_back)
         looking.add_done_callback(lambda _: self._claimed.wake_event.set())

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 from django.db import DataError, ProgrammingError, connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from pytest_django import Settings
 
 from django_jobs.domain.maintenance import MaintenanceTask
+from django_jobs.maintenance.schedules import Scheduling
+from django_jobs.maintenance.tasks import maintenance_tasks
+from django_jobs.models import Schedule
 from django_jobs.worker.connections import drop_connection, own_connection
 from django_jobs.worker.heartbeat.maintenance import Scheduler, TaskRunner
 from django_jobs.worker.heartbeat.upkeep import Upkeep
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
 from django_jobs.worker.poller import LINGER_SECONDS
-from tests.factories import end_own_session, run_sql
+from tests.factories import end_own_session, fold_runs, run_sql
 from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -117,6 +124,62 @@ def test_one_statement_asks_which_tasks_have_something_to_do() -> None:
     assert ran == ["full", "fuller", "empty"]
 
 
+def test_a_task_with_nothing_to_do_learns_the_time_of_the_question() -> None:
+    times: list[tuple[datetime, float]] = []
+
+    def rested(now: datetime, asked_at: float) -> None:
+        times.append((now, asked_at))
+
+    def task(name: str, asks: str) -> MaintenanceTask:
+        return MaintenanceTask(
+            name=name, every=60, batch=1, run_once=lambda: 0, asks=asks, rested=rested
+        )
+
+    begun = time.monotonic()
+    tasks = TaskRunner([task("full", "true"), task("empty", "false")], Options(queues=()))
+    tasks.run_one()
+    ((there, asked_at),) = times
+    assert begun <= asked_at <= time.monotonic()
+    assert run_sql("SELECT statement_timestamp() > %s", [there]) == [(True,)]
+
+
+def test_a_sweep_is_as_frequent_as_the_setting_says_if_that_is_often(settings: Settings) -> None:
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "SWEEP_SECONDS": 0.5}
+    tasks = TaskRunner(
+        [
+            MaintenanceTask(name="empty", every=0.5, batch=1, run_once=lambda: 0, asks="false"),
+        ],
+        Options(queues=()),
+    )
+    tasks.run_one()
+    assert tasks.next_in() <= 0.5
+
+
+def test_a_minute_without_work_takes_few_statements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a poll each second, ten heartbeats and two looks at the listener: 1.5 a second."""
+    clock = [1_000.0]
+    now = SimpleNamespace(monotonic=lambda: clock[0])
+    monkeypatch.setattr("django_jobs.worker.heartbeat.maintenance.time", now)
+    scoreboard = Scoreboard(1)
+    scoreboard.slots[0].note_listening(True)
+    scheduler = Scheduler(lambda: Scheduling().look(), scoreboard, poll=1.0)
+    tasks = TaskRunner([*maintenance_tasks(), scheduler.task], Options(queues=()))
+
+    def pass_minute() -> None:
+        until = clock[0] + 60
+        while clock[0] < until:
+            scheduler.look_if_due()
+            tasks.run_one()
+            clock[0] += min(scheduler.next_in(), tasks.next_in())
+
+    Schedule.objects.all().delete()
+    fold_runs()
+    pass_minute()  # the first of each hour has more
+    with CaptureQueriesContext(connection) as statements:
+        pass_minute()
+    assert len(statements) <= 14 + 2 * (1 + 3), [one["sql"][:80] for one in statements]
+
+
 def test_a_condition_that_fails_keeps_no_task_from_its_turn() -> None:
     tasks, ran = runner(full="true", broken="1 / 0 = 1")
     with pytest.raises(DataError):
@@ -172,6 +235,8 @@ def test_schedules_are_looked_at_every_sweep_only_where_notifications_arrive(
     scheduler = Scheduler(lambda: 3_600.0, scoreboard, poll=2.0)
     scheduler.look_if_due()
     assert longest / 2 < scheduler.next_in() <= longest
+    scheduler.task.rested(timezone.now(), time.monotonic())  # the question has looked meanwhile
+    assert longest / 2 < scheduler.next_in() <= (2 * longest if hears else longest)
     scheduler.hint()
     scheduler.look_if_due()
     assert scheduler.next_in() <= LINGER_SECONDS  # a hint may stand for a change that comes later

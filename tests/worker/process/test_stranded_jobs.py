@@ -90,6 +90,16 @@ def test_a_stranded_step_that_waits_for_its_run_stops_no_claim(settler: Settler)
     assert Job.objects.get(pk=held.id).status == "cancelled"
 
 
+def test_no_look_follows_a_heartbeat_that_found_no_job(settler: Settler) -> None:
+    stranded_jobs = stranded_jobs_of(settler, draining=True)  # then a look fails at once
+    stranded_jobs._due_at = time.monotonic() - 1
+    assert not stranded_jobs.give_back_if_due()
+    settler._slot.empty_at = time.monotonic()
+    assert stranded_jobs.give_back_if_due()
+    stranded_jobs.look_soon()  # an answer may have been lost since
+    assert not stranded_jobs.give_back_if_due()
+
+
 def test_a_claimer_that_drains_does_not_wait_for_the_settler(settler: Settler) -> None:
     assert not stranded_jobs_of(settler, draining=True).give_back_if_due()
 
