@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -127,19 +127,27 @@ def moment(at: datetime | None) -> str:
     return NOTHING if at is None else _time(at, _to_the_second)
 
 
-def moment_in_zone(at: datetime | None) -> str:
-    """The same with the time zone, for a time that stands alone."""
-    return NOTHING if at is None else _time(at, to_the_second_in_zone)
+def moment_in_zone(at: datetime | None, zone: tzinfo | None = None) -> str:
+    """The same with the time zone, for a time that stands alone; of the reader, or ``zone``."""
+    return NOTHING if at is None else _time(at, clock_text, zone)
+
+
+def clock_text(local: datetime) -> str:
+    """The same as plain text."""
+    return f"{_to_the_second(local)}\N{NO-BREAK SPACE}{date_format(local, 'T')}"
+
+
+def due_text(at: datetime, zone: tzinfo) -> str:
+    """A due time in ``zone`` as plain text, with its weekday, and the fraction of its second."""
+    local = at.astimezone(zone)
+    fraction = f".{local.microsecond:06}".rstrip("0") if local.microsecond else ""
+    return f"{date_format(local, 'D')}, {_to_the_second(local)}{fraction} {local.tzname()}"
 
 
 def _to_the_second(local: datetime) -> str:
-    form = pgettext("the format of a time, without the year", "M j, H:i:s")
-    return date_format(local, form)
-
-
-def to_the_second_in_zone(local: datetime) -> str:
-    """The same as plain text."""
-    return f"{_to_the_second(local)}\N{NO-BREAK SPACE}{date_format(local, 'T')}"
+    if local.year == timezone.localtime(timezone=local.tzinfo).year:
+        return date_format(local, pgettext("the format of a time of this year", "M j, H:i:s"))
+    return date_format(local, pgettext("the format of a time", "M j, Y, H:i:s"))
 
 
 def ago(at: datetime | None, now: datetime) -> str:
@@ -220,10 +228,10 @@ def text_column(
     return column
 
 
-def _time(at: datetime, text_of: Callable[[datetime], str]) -> str:
+def _time(at: datetime, text_of: Callable[[datetime], str], zone: tzinfo | None = None) -> str:
     if isinstance(at, DistantTime):
         return at.text
-    local = timezone.localtime(at)
+    local = timezone.localtime(at, zone)
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         local.isoformat(),

@@ -26,7 +26,6 @@ from ..access.visible import Visible
 from ..base.formatting import badge, list_link, moment_in_zone
 from ..base.json_display import MASK, coding_of, masked, object_of
 from ..failures.group_rows import failure_url
-from ..schedules.display import on_clock
 
 KEY = re.compile(r"schedule/(\d{1,18})/")
 """The prefix of a scheduled job's idempotency key."""
@@ -42,7 +41,7 @@ def origin(job: Job, visible: Visible) -> str:
         return _due_text(name, moment_in_zone(job.scheduled_for))
     due_text = _due_text(
         visible.link(Schedule, schedule.pk, schedule.name),
-        on_clock(job.scheduled_for, schedule.zone),
+        moment_in_zone(job.scheduled_for, schedule.zone),
     )
     if tick is None or tick.backfill_id is None:
         return due_text

@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.admin.sites import AdminSite
 from django.db.models import Case, F, TextField, Value, When
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
@@ -18,7 +19,15 @@ from ...domain.timeline import INTERRUPTED, Stretch, bars_of, gate_time_of, wait
 from ...models import JobStatus, Run, Worker
 from ..access.errors import hide_in_run, mask
 from ..access.visible import Visible
-from ..base.formatting import badge, change_url, duration, moment, moment_in_zone, usage
+from ..base.formatting import (
+    badge,
+    change_url,
+    clock_text,
+    duration,
+    moment,
+    moment_in_zone,
+    usage,
+)
 from ..base.json_display import object_of
 
 MOST_RUNS = 100
@@ -282,6 +291,6 @@ def entry_text(entry: dict[str, Any], done_by: str) -> str:
     except ValueError:
         at = None
     if at is not None and at.tzinfo is not None:
-        text += f", {at:%Y-%m-%d %H:%M:%S %Z}"
+        text += f", {clock_text(timezone.localtime(at))}"
     why = entry.get("why")
     return f"{text}: {why}" if why else text

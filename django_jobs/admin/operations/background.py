@@ -23,7 +23,7 @@ from ...models import BulkAction, BulkOperation, DeadLetter, JobStatus, Schedule
 from ...models.database import database_time
 from ...separators import number_text
 from ..base.actions import Alternative, Choice, ModelAdmin
-from ..base.formatting import change_url, to_the_second_in_zone
+from ..base.formatting import change_url, clock_text
 from ..base.search import job_search
 from ..failures.filters import NO_ERROR
 from ..lists.filters import SPANS, id_of
@@ -225,7 +225,7 @@ def described(terms: Mapping[str, Any], error: str = "") -> str:
             if name in SPAN_OF.values():
                 with suppress(ValueError, TypeError):  # a row that was written by hand
                     at = timezone.localtime(datetime.fromisoformat(value))
-                    value = to_the_second_in_zone(at)
+                    value = clock_text(at)
             shown = dict(JobStatus.choices).get(value, value) if name == "status" else value
             parts.append(f"{label} {shown}")
     return ", ".join(parts)

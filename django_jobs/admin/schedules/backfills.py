@@ -21,18 +21,26 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
+from ...domain.changes import zone_text
 from ...domain.states import LIVE
 from ...exceptions import JobsError
 from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ...separators import number_text
 from ..base.actions import ModelAdmin
-from ..base.formatting import ago, badge, change_url, moment_column, refusal_text, text_column
+from ..base.formatting import (
+    ago,
+    badge,
+    change_url,
+    moment_column,
+    moment_in_zone,
+    refusal_text,
+    text_column,
+)
 from ..base.model_admin import allowed_by, section
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
-from .columns import SHORT, OfSchedule
-from .display import on_clock
+from .columns import OfSchedule
 
 SHOWN = 5
 LABELS = dict(JobStatus.choices)
@@ -93,8 +101,8 @@ class BackfillAdmin(OfSchedule):
         "number",
         "schedule_name",
         "state",
-        "begins_line",
-        "ends_line",
+        "begins",
+        "ends",
         "job_count",
         "who",
         "made_ago",
@@ -126,19 +134,11 @@ class BackfillAdmin(OfSchedule):
 
     @admin.display(description=_("from"))
     def begins(self, backfill: Any) -> str:
-        return on_clock(backfill.begins_at, backfill.schedule.zone)
+        return moment_in_zone(backfill.begins_at, backfill.schedule.zone)
 
     @admin.display(description=_("to"))
     def ends(self, backfill: Any) -> str:
-        return on_clock(backfill.ends_at, backfill.schedule.zone)
-
-    @admin.display(description=_("from"))
-    def begins_line(self, backfill: Any) -> str:
-        return on_clock(backfill.begins_at, backfill.schedule.zone, SHORT)
-
-    @admin.display(description=_("to"))
-    def ends_line(self, backfill: Any) -> str:
-        return on_clock(backfill.ends_at, backfill.schedule.zone, SHORT)
+        return moment_in_zone(backfill.ends_at, backfill.schedule.zone)
 
     @admin.display(description=_("state"))
     def state(self, backfill: Any) -> str:
@@ -212,7 +212,8 @@ def _make(
     row = schedule_operations.backfill(schedule, begin, end, request_of, actor=request.user)
     user = request.user.pk
     assert user is not None
-    message = f"backfilled from {begin.isoformat()} to {end.isoformat()}: {row.job_count:,} jobs"
+    span = " to ".join(zone_text(at, schedule.zone) for at in (begin, end))
+    message = f"backfilled from {span}: {row.job_count:,} jobs"
     LogEntry.objects.log_actions(user, [schedule], CHANGE, message, single_object=True)
     text = ngettext("%(count)s job was made.", "%(count)s jobs were made.", row.job_count)
     page.message_user(request, text % {"count": number_text(row.job_count)}, messages.SUCCESS)
@@ -227,7 +228,7 @@ def _page(
     due: list[datetime],
 ) -> TemplateResponse:
     zone = schedule.zone
-    first = [on_clock(moment, zone) for moment in due[:NAMED]]
+    first = [moment_in_zone(moment, zone) for moment in due[:NAMED]]
     back = change_url(page.admin_site, Schedule, schedule.pk)
     return console_page(
         page,
@@ -242,7 +243,7 @@ def _page(
         form=form,
         count=len(due),
         first=first,
-        last=[on_clock(moment, zone) for moment in due[NAMED:][-NAMED:]],
+        last=[moment_in_zone(moment, zone) for moment in due[NAMED:][-NAMED:]],
         unnamed=max(len(due) - 2 * NAMED, 0),
         back=back,
     )

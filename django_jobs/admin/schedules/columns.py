@@ -22,6 +22,7 @@ from ..base.formatting import (
     ago,
     badge,
     moment_column,
+    moment_in_zone,
     one_line,
     preformatted,
     text_column,
@@ -29,12 +30,10 @@ from ..base.formatting import (
 )
 from ..base.json_display import coding_of, document, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by
-from .display import in_words, is_in_code, next_due, on_clock, preview, state_badge, why_not
+from .display import in_words, is_in_code, next_due, preview, state_badge, why_not
 
 OUTCOMES = {**dict(TickOutcome.choices), TickOutcome.SKIPPED_OVERLAP: _("skipped: overlap")}
 """Short, for the cells of lists."""
-SHORT = pgettext_lazy("the format of a time", "j M Y, H:i")
-"""A time in a cell."""
 PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
 """The class of an error. The list omits it."""
 
@@ -112,7 +111,7 @@ class ScheduleColumns(ModelAdmin):
     def last_due_text(self, schedule: Any) -> str:
         if schedule.last_due_at is None:
             return NOTHING
-        local = on_clock(schedule.last_due_at, schedule.zone)
+        local = moment_in_zone(schedule.last_due_at, schedule.zone)
         return format_html("{} ({})", local, ago(schedule.last_due_at, schedule.read_at))
 
     created_text = moment_column("created_at", _("created"))

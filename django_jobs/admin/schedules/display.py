@@ -18,7 +18,6 @@ from django.utils.translation import (
     gettext_lazy,
     gettext_noop,
     ngettext,
-    pgettext_lazy,
 )
 from django.utils.translation import gettext as _
 
@@ -30,10 +29,9 @@ from ...domain.due_times import due_between
 from ...domain.durations import exactly
 from ...domain.schedules import DAY, INSTANT, Rule
 from ...models import Schedule
-from ...models.fields import DistantTime
 from ...models.schedule import rule_problem
 from ...separators import localized, number_text
-from ..base.formatting import NOTHING, ago, badge
+from ..base.formatting import NOTHING, ago, badge, due_text, moment_in_zone
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -42,8 +40,6 @@ PREVIEWED = 5
 YEAR = timedelta(days=365)
 """How far due times are counted."""
 NAMES = (*WEEKDAYS, *MONTHS)
-WHOLE = pgettext_lazy("the format of a time", "D j M Y, H:i:s")
-THIS_YEAR = pgettext_lazy("the format of a time", "M j, H:i")
 
 CHANGES: dict[str | None, _StrOrPromise] = {
     "clock goes forward": gettext_lazy("clock goes forward"),
@@ -53,7 +49,7 @@ CHANGES: dict[str | None, _StrOrPromise] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTime:
-    """A due time in the schedule's zone and in UTC."""
+    """A due time in the schedule's zone and, if that is another, in UTC."""
 
     local: str
     utc: str
@@ -213,16 +209,6 @@ def cron_in_words(cron: str) -> str:
     return _in_words(cron, get_language())
 
 
-def on_clock(at: datetime | None, zone: tzinfo, form: _StrOrPromise = WHOLE) -> str:
-    if at is None:
-        return NOTHING
-    if isinstance(at, DistantTime):
-        return at.text
-    local = at.astimezone(zone)
-    text = f"{date_format(local, str(form))} {local.tzname()}"
-    return format_html('<time datetime="{}">{}</time>', local.isoformat(), text)
-
-
 def is_in_code(schedule: Schedule) -> bool:
     """Whether code declares it, so that the next migrate writes it again."""
     return schedule.declared and schedule.name in registry.schedules()
@@ -253,7 +239,7 @@ def next_due(schedule: Schedule, now: datetime) -> str:
         return NOTHING
     zone = schedule.zone
     notes: list[str] = []
-    local = on_clock(schedule.next_due_at, zone, THIS_YEAR)
+    local = moment_in_zone(schedule.next_due_at, zone)
     with suppress(ValueError):  # a rule that a worker will refuse
         coming = schedule.rule.occurrences([schedule.next_due_at])
         notes = [exception_of(one, zone) for one in coming if one.change is not None]
@@ -277,9 +263,9 @@ def what_it_does(change: Change, zone: tzinfo, *, there: bool = False) -> str:
         return _("skipped")
     texts = []
     if change.moved_to is not None and there:
-        texts.append(_("moved from %(time)s") % {"time": local_text(change.due, zone)})
+        texts.append(_("moved from %(time)s") % {"time": due_text(change.due, zone)})
     elif change.moved_to is not None:
-        texts.append(_("moved to %(time)s") % {"time": local_text(change.moved_to, zone)})
+        texts.append(_("moved to %(time)s") % {"time": due_text(change.moved_to, zone)})
     if change.payload_json is not None:
         texts.append(_("with other arguments"))
     return ", ".join(texts)
@@ -288,17 +274,8 @@ def what_it_does(change: Change, zone: tzinfo, *, there: bool = False) -> str:
 def _due_time(one: Occurrence, zone: tzinfo, name: str) -> DueTime:
     change: Any = CHANGES.get(clock_change(one.at, name), "")
     return DueTime(
-        local=local_text(one.at, zone),
-        utc=local_text(one.at, UTC),
+        local=due_text(one.at, zone),
+        utc="" if name == "UTC" else due_text(one.at, UTC),
         change=str(change),
         exception=exception_of(one, zone),
     )
-
-
-def local_text(at: datetime, zone: tzinfo) -> str:
-    """A time in ``zone``, as plain text."""
-    local = at.astimezone(zone)
-    text = date_format(local, str(WHOLE))
-    if local.microsecond:
-        text += f".{local.microsecond:06}".rstrip("0")
-    return f"{text} {local.tzname()}"

@@ -15,13 +15,21 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...models import Backfill, Schedule, ScheduleException, Tick
 from ..access.visible import Exported
-from ..base.formatting import NOTHING, badge, duration, moment, one_line, text_column
+from ..base.formatting import (
+    NOTHING,
+    badge,
+    duration,
+    moment,
+    moment_column,
+    moment_in_zone,
+    one_line,
+    text_column,
+)
 from ..base.model_admin import section
 from ..base.paginator import CappedCount, counted
 from ..lists.filters import CreatedSinceFilter, OutcomeFilter
 from ..lists.newest_list import NewestList, Searched
-from .columns import OF_SCHEDULE, OUTCOMES, SHORT, OfSchedule
-from .display import on_clock
+from .columns import OF_SCHEDULE, OUTCOMES, OfSchedule
 
 SHOWN = 20
 OF_BACKFILL = frozenset({"backfill", "backfill__exact", "backfill__id__exact"})
@@ -46,6 +54,7 @@ class TickAdmin(Exported, OfSchedule):
     list_display = (
         *("due_line", "result_line", "schedule_name", "reason_line", "late", "job_number", "part"),
     )
+    sortable_by = ("due_line",)
     list_filter = (OutcomeFilter, CreatedSinceFilter)
     exported = (
         *("id", "schedule_id", "schedule__name", "due_at", "outcome", "reason", "late_seconds"),
@@ -71,11 +80,9 @@ class TickAdmin(Exported, OfSchedule):
 
     @admin.display(description=_("due"))
     def due(self, tick: Any) -> str:
-        return on_clock(tick.due_at, tick.schedule.zone)
+        return moment_in_zone(tick.due_at, tick.schedule.zone)
 
-    @admin.display(description=_("due"))
-    def due_line(self, tick: Any) -> str:
-        return on_clock(tick.due_at, tick.schedule.zone, SHORT)
+    due_line = moment_column("due_at", _("due"), lambda at, now: moment_in_zone(at))
 
     @admin.display(description=_("outcome"))
     def result_line(self, tick: Any) -> str:

@@ -33,13 +33,23 @@ from ...models.database import database_time
 from ...models.fields import TimestampMax
 from ..access.visible import Visible
 from ..base.actions import ModelAdmin
-from ..base.formatting import NOTHING, badge, change_url, duration, list_url, moment, refusal_text
+from ..base.formatting import (
+    NOTHING,
+    badge,
+    change_url,
+    due_text,
+    duration,
+    list_url,
+    moment,
+    moment_in_zone,
+    refusal_text,
+)
 from ..base.json_display import masked
 from ..forms.fields import MomentField
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
 from .columns import readonly_reason
-from .display import local_text, on_clock, preview, what_it_does
+from .display import preview, what_it_does
 from .form import Choices, RuleForm, upgraded_payload
 from .ticks import last_ticks
 
@@ -215,14 +225,14 @@ def _carry_out(schedule: Schedule, given: dict[str, Any], actor: Any) -> tuple[s
     assert due is not None
     asked: dict[str, Any] = {"actor": actor, "reason": given["reason"]}
     name, zone = schedule.name, schedule.zone
-    shown, named = {"time": local_text(due, zone)}, zone_text(due, zone)
+    shown, named = {"time": due_text(due, zone)}, zone_text(due, zone)
     match given["does"]:
         case "skip":
             skip_occurrence(name, due, **asked)
             return f"skipped {named}", _("%(time)s is skipped.") % shown
         case "to":
             move_occurrence(name, due, given["to"], **asked)
-            shown["to"] = local_text(given["to"], zone)
+            shown["to"] = due_text(given["to"], zone)
             history = f"moved {named} to {zone_text(given['to'], zone)}"
             return history, _("%(time)s is moved to %(to)s.") % shown
         case "payload":
@@ -269,13 +279,13 @@ def _coming(schedule: Any, begin: datetime, named: str) -> tuple[Choices, dateti
             found.setdefault(wanted, "")
     choices: Choices = []
     for due in sorted(found):
-        text = local_text(due, zone)
+        text = due_text(due, zone)
         choices.append((due.isoformat(), f"{text}: {found[due]}" if found[due] else text))
     if not named:
         return choices, min(first)[1] if first else None, ""
     if wanted in found:
         return choices, wanted, ""
-    shown = named[:40] if wanted is None else local_text(wanted, zone)
+    shown = named[:40] if wanted is None else due_text(wanted, zone)
     note = _("%(time)s is no due time that is to come.") % {"time": shown}
     return [("", "---------"), *choices], None, note
 
@@ -308,9 +318,9 @@ def exceptions_of(schedule: Any, may_move: bool, site: Any) -> list[dict[str, An
     rows = ScheduleException.objects.using(schedule._state.db).filter(schedule=schedule)
     return [
         {
-            "due": on_clock(row.due_at, zone),
+            "due": moment_in_zone(row.due_at, zone),
             "does": _("skipped") if row.skipped else "",
-            "moved_to": on_clock(row.moved_to, zone) if row.moved_to else "",
+            "moved_to": moment_in_zone(row.moved_to, zone) if row.moved_to else "",
             "payload": row.has_payload,
             "who": row.requested_by,
             "reason": row.reason,
@@ -358,7 +368,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
         "exceptions": exceptions_of(schedule, may_move, site),
         "ticks": [
             {
-                "due": on_clock(tick.due_at, zone),
+                "due": moment_in_zone(tick.due_at, zone),
                 "outcome": badge(tick.outcome, tick.get_outcome_display()),
                 "reason": tick.reason,
                 "late": duration(timedelta(seconds=tick.late_seconds)),
@@ -371,8 +381,8 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
             {
                 "row": row,
                 "url": change_url(site, Backfill, row.pk),
-                "begins": on_clock(row.begins_at, zone),
-                "ends": on_clock(row.ends_at, zone),
+                "begins": moment_in_zone(row.begins_at, zone),
+                "ends": moment_in_zone(row.ends_at, zone),
                 "progress": progress,
                 "cancelled": moment(row.cancelled_at),
                 "live": row.cancelled_at is None and progress is not None and progress.live,

@@ -21,7 +21,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const times = answer.times || [];
     const rows = times.map((time) => {
       const row = document.createElement("tr");
-      for (const text of [time.local, time.utc]) {
+      for (const text of [time.local, time.utc].filter(Boolean)) {
         row.insertCell().textContent = text;
       }
       const last = row.insertCell();
@@ -36,6 +36,7 @@ document.addEventListener("DOMContentLoaded", () => {
     part("times").tBodies[0].replaceChildren(...rows);
     part("times").hidden = !rows.length;
     part("zone").textContent = answer.zone || "";
+    part("utc").hidden = answer.zone === "UTC";
     write("words", answer.words);
     write("left_out", answer.left_out);
     write("note", answer.note);

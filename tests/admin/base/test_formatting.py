@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import override_settings
 from django.utils import timezone, translation
 
-from django_jobs.admin.base.formatting import moment_and_age, moment_in_zone, refusal_text
+from django_jobs.admin.base.formatting import (
+    due_text,
+    moment,
+    moment_and_age,
+    moment_in_zone,
+    refusal_text,
+)
 from django_jobs.domain.states import JobState
 from django_jobs.domain.workflows import WorkflowState
 from django_jobs.models import Job
@@ -17,7 +24,7 @@ from tests.admin.overview.looking import overview, words
 from tests.admin.walking import Page, change_url
 from tests.app.jobs import noop
 
-AT = datetime(2026, 11, 23, 13, 5, 9, tzinfo=UTC)
+AT = datetime(datetime.now(UTC).year, 11, 23, 13, 5, 9, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +44,14 @@ def test_a_time_that_stands_alone_has_its_zone(zone: str, text: str) -> None:
 def test_the_zone_follows_the_time_in_other_languages() -> None:
     with timezone.override("Europe/Berlin"), translation.override("de"):
         assert "23. Nov, 14:05:09\xa0CET<" in moment_in_zone(AT)
+
+
+def test_the_year_is_named_if_it_is_another() -> None:
+    at, zone = AT.replace(year=2001), ZoneInfo("Asia/Tokyo")
+    assert ">Nov 23, 2001, 22:05:09\xa0JST<" in moment_in_zone(at, zone)
+    assert due_text(at.replace(microsecond=500_000), zone) == "Fri, Nov 23, 2001, 22:05:09.5 JST"
+    with translation.override("de"):
+        assert ">23. Nov 2001, 13:05:09<" in moment(at)
 
 
 @pytest.mark.django_db

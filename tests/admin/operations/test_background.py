@@ -272,8 +272,8 @@ def test_a_failure_without_an_error_is_dismissed_in_the_background(page: Page) -
     "stored, shown",
     [
         (
-            "2026-11-27T21:48:06.393435+00:00",
-            "finished since Nov 27, 21:48:06\N{NO-BREAK SPACE}UTC",
+            "2025-11-27T21:48:06.393435+00:00",
+            "finished since Nov 27, 2025, 21:48:06\N{NO-BREAK SPACE}UTC",
         ),
         ("yesterday", "finished since yesterday"),
         (7, "finished since 7"),

@@ -120,7 +120,7 @@ def test_an_operator_pauses_until_a_time_in_the_zone_of_the_site(
     assert "Nothing is paused." in page.text(url())
     assert pause_by_form(page, model, name, "2090-01-15", "12:00").status_code == 302
     _, _, end, _, reason = rows_of(page.text(url()))[name]
-    assert (end, reason) == ("Jan 15, 12:00:00 EST", "moving")
+    assert (end, reason) == ("Jan 15, 2090, 12:00:00 EST", "moving")
     row = model._default_manager.get(**{"job_type" if model is Quarantine else "name": name})
     stored = row.until if model is Quarantine else row.paused_until
     assert stored.isoformat() == "2090-01-15T17:00:00+00:00"

@@ -44,7 +44,7 @@ def test_it_shows_the_number_of_jobs_and_makes_them_once_confirmed(page: Page) -
     asked = page.client.post(url, span())
     text = words_of(asked)
     assert "It will make 3 jobs." in text
-    assert "Sun 29 Mar 2026, 03:00:00 CEST" in text
+    assert re.search(r"Mar 29, (2026, )?03:00:00 CEST", text)
     assert not Job.objects.exists()
     done = page.client.post(url, span(confirmed="3"))
     backfill = Backfill.objects.get()
@@ -61,8 +61,8 @@ def test_many_due_times_show_the_first_and_the_last(page: Page) -> None:
     text = words_of(page.client.post(backfill_url(nightly()), span("2026-01-01 00:00")))
     assert "It will make 88 jobs." in text
     assert "and 78 more" in text
-    assert "Thu 1 Jan 2026" in text
-    assert "Sun 29 Mar 2026" in text
+    assert "Jan 1, " in text
+    assert "Mar 29, " in text
 
 
 def test_a_changed_number_of_jobs_is_confirmed_again(page: Page) -> None:

@@ -50,11 +50,11 @@ def test_a_due_time_is_skipped_from_the_page_of_its_schedule(page: Page) -> None
     shown = page.text(change_url(Schedule, schedule.pk))
     assert f'href="{url_of(schedule)}"' in shown
     form = page.text(url_of(schedule))
-    assert "Sat 24 Oct 2099, 02:30:00 CEST" in form
-    assert "Mon 26 Oct 2099, 02:30:00 CET" in form
+    assert "Sat, Oct 24, 2099, 02:30:00 CEST" in form
+    assert "Mon, Oct 26, 2099, 02:30:00 CET" in form
     done = page.client.post(url_of(schedule), sent(reason=f"closed {EVIL}"))
     assert done["Location"] == change_url(Schedule, schedule.pk)
-    assert message_of(done) == "Sat 24 Oct 2099, 02:30:00 CEST is skipped."
+    assert message_of(done) == "Sat, Oct 24, 2099, 02:30:00 CEST is skipped."
     row = ScheduleException.objects.get()
     assert (row.due_at, row.skipped, row.requested_by) == (DUE, True, "ada")
     entry = LogEntry.objects.get()
@@ -75,7 +75,7 @@ def test_a_due_time_is_moved_and_restored_in_the_time_zone_of_its_schedule(page:
     schedule.refresh_from_db()
     assert schedule.next_due_at == row.moved_to
     text = page.read(change_url(Schedule, schedule.pk))
-    assert "moved from Sat 24 Oct 2099, 02:30:00 CEST" in text
+    assert "moved from Sat, Oct 24, 2099, 02:30:00 CEST" in text
     page.client.post(url_of(schedule), sent(does="restore"))
     assert not ScheduleException.objects.exists()
     messages = list(LogEntry.objects.order_by("pk").values_list("change_message", flat=True))
@@ -183,7 +183,7 @@ def test_the_page_marks_what_is_no_longer_a_due_time(page: Page) -> None:
 def test_the_form_begins_at_the_day_of_its_link(page: Page) -> None:
     schedule = nightly()
     text = page.text(f"{url_of(schedule)}?from=2099-12-24")
-    assert "Thu 24 Dec 2099, 02:30:00 CET" in text
+    assert "Thu, Dec 24, 2099, 02:30:00 CET" in text
     assert "24 Oct 2099" not in text
     for odd in ("yesterday", "0001-01-01", "9999-12-31", "2099-02-30"):
         assert page.client.get(f"{url_of(schedule)}?from={odd}").status_code == 200
@@ -243,11 +243,11 @@ def test_a_link_may_name_a_due_time_that_is_not_listed(page: Page) -> None:
     for named in ("2100-07-01T00:30:00%2B00:00", "2100-07-01T00:30Z", "2100-07-01T02:30"):
         text = page.text(f"{url_of(schedule)}?due={named}")
         assert chosen_in(text)[0] == far.isoformat()
-        assert "Thu 1 Jul 2100, 02:30:00 CEST" in text
+        assert "Thu, Jul 1, 2100, 02:30:00 CEST" in text
         assert "no due time" not in text
     for odd, shown in (
-        ("2100-07-01T00:31Z", "Thu 1 Jul 2100, 02:31:00 CEST"),
-        ("2020-07-01T00:30Z", "Wed 1 Jul 2020, 02:30:00 CEST"),
+        ("2100-07-01T00:31Z", "Thu, Jul 1, 2100, 02:31:00 CEST"),
+        ("2020-07-01T00:30Z", "Wed, Jul 1, 2020, 02:30:00 CEST"),
         ("tomorrow", "tomorrow"),
     ):
         text = page.text(f"{url_of(schedule)}?due={odd}")
@@ -269,7 +269,7 @@ def test_the_arguments_of_the_form_are_those_of_the_schedule_without_secrets(pag
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"does": "to", "to": "2099-10-23 23:00"}, "moved to Fri 23 Oct 2099, 23:00:00 CEST"),
+        ({"does": "to", "to": "2099-10-23 23:00"}, "moved to Fri, Oct 23, 2099, 23:00:00 CEST"),
         ({"does": "payload", "payload": "{}"}, "given other arguments"),
         ({"does": "restore"}, "as its rule says again"),
     ],
@@ -278,7 +278,7 @@ def test_the_message_says_what_was_done(page: Page, given: dict[str, Any], told:
     schedule = nightly()
     skip_occurrence("nightly", DUE)
     done = page.client.post(url_of(schedule), sent(**given))
-    assert message_of(done) == f"Sat 24 Oct 2099, 02:30:00 CEST is {told}."
+    assert message_of(done) == f"Sat, Oct 24, 2099, 02:30:00 CEST is {told}."
 
 
 def test_a_broken_rule_has_a_form_and_a_reason(page: Page) -> None:
@@ -305,8 +305,8 @@ def test_the_calendar_shows_exceptions_and_leads_to_their_form(page: Page) -> No
     when = "at 02:30 every day UTC"
     assert rows_of(page) == [
         f"not due 0 nightly {when} 02:30: skipped Skip or move…",
-        f"not due 0 nightly {when} 02:30: moved to Mon 26 Oct 2099, 05:30:00 UTC Skip or move…",
-        f"02:30, 05:30 2 nightly {when} 05:30: moved from Sun 25 Oct 2099, 02:30:00 UTC"
+        f"not due 0 nightly {when} 02:30: moved to Mon, Oct 26, 2099, 05:30:00 UTC Skip or move…",
+        f"02:30, 05:30 2 nightly {when} 05:30: moved from Sun, Oct 25, 2099, 02:30:00 UTC"
         " Skip or move…",
     ]
     assert f'href="{url_of(schedule)}?from=2099-10-26"' in page.text(CALENDAR)
@@ -320,7 +320,7 @@ def test_the_calendar_counts_what_is_moved_within_a_busy_day(page: Page) -> None
     first, second, _third = rows_of(page)
     assert first == (
         "01:00 – 22:00 23 nightly every hour UTC 00:00: skipped 03:00: with other arguments"  # noqa: RUF001
-        " 23:00: moved to Sat 24 Oct 2099, 12:30:00 UTC Skip or move…"
+        " 23:00: moved to Sat, Oct 24, 2099, 12:30:00 UTC Skip or move…"
     )
     assert second.startswith("00:00 – 23:00 24 nightly")  # noqa: RUF001
 
@@ -354,10 +354,10 @@ def test_a_due_time_that_is_moved_and_changed_shows_both(page: Page) -> None:
     schedule = nightly(job_type="app.add", payload={"first": 1})
     change_occurrence("nightly", DUE, {"first": 2})
     move_occurrence("nightly", DUE, DUE + timedelta(hours=1))
-    there = "moved from Sat 24 Oct 2099, 02:30:00 CEST, with other arguments"
+    there = "moved from Sat, Oct 24, 2099, 02:30:00 CEST, with other arguments"
     for url in (change_url(Schedule, schedule.pk), list_url(Schedule)):
         assert there in page.read(url)
-    away = "moved to Sat 24 Oct 2099, 03:30:00 CEST, with other arguments"
+    away = "moved to Sat, Oct 24, 2099, 03:30:00 CEST, with other arguments"
     assert f"02:30:00 CEST: {away}" in page.read(url_of(schedule))
 
 

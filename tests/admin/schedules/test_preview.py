@@ -38,8 +38,8 @@ def test_five_times_are_previewed_local_and_utc_with_clock_changes(page: Page) -
     assert answer["error"] == ""
     assert len(answer["times"]) == 5
     assert answer["times"][1] == {
-        "local": "Sun 29 Mar 2099, 03:00:00 CEST",
-        "utc": "Sun 29 Mar 2099, 01:00:00 UTC",
+        "local": "Sun, Mar 29, 2099, 03:00:00 CEST",
+        "utc": "Sun, Mar 29, 2099, 01:00:00 UTC",
         "change": "clock goes forward",
         "exception": "",
     }
