@@ -124,9 +124,9 @@ class DeclaredSteps:
             return
         key = condition.document["path"].split(".")[0]
         if key and key not in (known := [*fields, *ADDED_FIELDS]):
-            hint = did_you_mean(key, known) or f"it has {', '.join(known)}"
+            end = hint(key, known, f"it has {', '.join(known)}")
             where = f"{self._where}: step {name!r}"
-            raise WorkflowError(f"{where}: {source!r} has no field {key!r}; {hint}")
+            raise WorkflowError(f"{where}: {source!r} has no field {key!r}{end}")
 
     def name_of(self, reference: Any, name: str) -> str:
         """The name of a step that the step ``name`` refers to. Raises :class:`WorkflowError`."""
