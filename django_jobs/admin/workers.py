@@ -18,7 +18,7 @@ from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
 from .access.visible import LinksVisible
 from .base.formatting import NOTHING, ago, badge, moment_column, one_line, text_column
-from .base.model_admin import ConsoleAdmin, allowed_by, section
+from .base.model_admin import REFRESH_SECONDS, ConsoleAdmin, allowed_by, section
 from .base.paginator import CappedCount
 from .doctor import DOCTOR, doctor_path
 from .fleet.jobs_in_hand import jobs_in_hand
@@ -27,7 +27,6 @@ from .lists.filters import StatusFilter
 from .operator_actions import STOP, STOP_COMMAND, STOP_HOST
 
 DEPLOYS = "django_jobs_worker_deploys"
-REFRESH_SECONDS = 5
 NAMED = 2
 """Queues of a worker that the list names."""
 
@@ -66,9 +65,6 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
             "schedules_seen",
         ),
     )
-
-    class Media:
-        js = ("django_jobs/refresh.js",)
 
     def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database)

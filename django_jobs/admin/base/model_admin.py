@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 
+REFRESH_SECONDS = 5
+"""Between two answers to a page that is looked at."""
 MAY_BE_EMPTY = {SEARCH_VAR, ALL_VAR}
 """Parameters of a list that Django sends without a value."""
 
@@ -100,6 +102,7 @@ class ConsoleAdmin(ModelAdmin):
         css: ClassVar[dict[str, tuple[str, ...]]] = {
             "all": ("django_jobs/admin.css", "django_jobs/console.css", "django_jobs/lists.css")
         }
+        js = ("django_jobs/refresh.js",)
 
     scoped_by: ClassVar[Mapping[str, str] | None] = None
     """The columns with the queue and the job type of a row. A user with a scope sees no other
@@ -178,7 +181,8 @@ class ConsoleAdmin(ModelAdmin):
         if not all(id_.isascii() and id_.isdigit() and len(id_) < 19 for id_ in chosen):
             self.message_user(request, _("The id of a row was not a number."), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
-        response = super().changelist_view(request, {"empty": self.empty, **(extra_context or {})})
+        shown = {"empty": self.empty, "refresh_seconds": REFRESH_SECONDS}
+        response = super().changelist_view(request, {**shown, **(extra_context or {})})
         context = getattr(response, "context_data", None) or {}
         if "cl" in context:
             text = _("All %(count)s selected") % {"count": context["cl"].count_text}

@@ -21,7 +21,7 @@ from ...metrics.failures import FailureGroup, take_failures
 from ...models import Job, JobStatus, Queue
 from ..access.errors import may_see_errors
 from ..base.actions import ModelAdmin
-from ..base.model_admin import unlimited
+from ..base.model_admin import REFRESH_SECONDS, unlimited
 from ..layout.console_page import console_page
 from ..layout.tables import Column, Sorting
 from ..lists.filters import MOST_CHOICES
@@ -114,6 +114,7 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
         title=gettext("Failures"),
         media=MEDIA,
         parents=[],
+        refresh_seconds=REFRESH_SECONDS,
         sentence=_sentence(
             found or list(failures.groups),
             failures.more,

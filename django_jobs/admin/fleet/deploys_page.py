@@ -20,9 +20,9 @@ from ...models.worker import NOT_ENDED, in_hand_text
 from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
+from ..base.model_admin import REFRESH_SECONDS
 from ..layout.console_page import console_page
 
-REFRESH_SECONDS = 5
 MOST = 500
 """Worker processes that the page looks at."""
 DRAINS = 10

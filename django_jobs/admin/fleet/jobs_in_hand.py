@@ -10,7 +10,7 @@ from django.contrib.admin.sites import AdminSite
 from django.utils.translation import gettext as _
 
 from ...conf import conf
-from ...models import Job, JobStatus
+from ...models import Job, JobStatus, Progress, Worker
 from ...separators import number_text
 from ..base.formatting import NOTHING, duration, link
 
@@ -66,6 +66,21 @@ def _line(
         process=process,
         order=1.0 if seconds is None else -seconds,
     )
+
+
+def add_running(jobs: list[Any]) -> None:
+    """Give each running job ``holder``, its worker; ``ran``, for how long its handler runs, or None
+    while it waits for a thread; and ``report``, the progress of its attempt. Two statements."""
+    alias = conf().database
+    workers = Worker.objects.using(alias).in_bulk({job.worker_id for job in jobs} - {None})
+    reports = Progress.objects.using(alias).defer("checkpoint").in_bulk([job.pk for job in jobs])
+    in_hand = {pk: started(worker.started_jobs) for pk, worker in workers.items()}
+    for job in jobs:
+        job.holder, report = workers.get(job.worker_id), reports.get(job.pk)
+        seconds, _megabytes = in_hand.get(job.worker_id, {}).get(job.pk, (None, None))
+        since_beat = timedelta() if job.holder is None else job.read_at - job.holder.heartbeat_at
+        job.ran = seconds and timedelta(seconds=seconds) + max(since_beat, timedelta())
+        job.report = report if report and report.attempt == job.attempt else None
 
 
 def started(stored: Any) -> dict[int, tuple[float, int | None]]:

@@ -21,7 +21,7 @@ from ..access.visible import Exported, LinksVisible
 from ..base.actions import ceiling_of
 from ..base.formatting import NOTHING, badge, moment_column, one_line, text_column
 from ..base.json_display import coding_of, document, hidden, object_of, texts
-from ..base.model_admin import ConsoleAdmin, allowed_by, section, unlimited
+from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin, allowed_by, section, unlimited
 from ..base.search import LARGEST_ID, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, job_search, show
 from ..restarts import refusal_of
 from .tags import name_and_tags, tag_links
@@ -36,7 +36,6 @@ FACTS = (
     *("cancel_requested", "force_requested"),
     *("failures_of", "replays", "timeout_text", "backoff_text", "delivery_text"),
 )
-REFRESH_SECONDS = 5
 CURVES = {
     "exponential": _("exponential"),
     "polynomial": _("polynomial"),
@@ -49,6 +48,8 @@ SAYS: dict[str, Callable[[Any], Any]] = {
     "urgency": lambda job: job.priority,
     "failures_of": lambda job: job.failures,
     "error_line": lambda job: job.status != JobStatus.SUCCEEDED and job.last_error,
+    "progress_line": lambda job: job.report,
+    "stop_button": lambda job: job.stops,
 }
 """The columns of lists that are left out unless they say something of a row."""
 INTERNALS = ("attempt", "crashes_of", "claimed", "rank_text", "payload_version", "worker_text")
@@ -77,7 +78,6 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         css: ClassVar[dict[str, tuple[str, ...]]] = {
             "all": ("django_jobs/job.css", "django_jobs/why.css")
         }
-        js = ("django_jobs/refresh.js",)
 
     search_fields = ("id",)  # shows the box; get_search_results does the search
     search_help_text = _(
@@ -92,11 +92,18 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         return tuple(one for one in columns if may_read or one != "arguments_line")
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
+        from ..fleet.jobs_in_hand import add_running
         from .first_arguments import add_arguments
 
         changes = super().get_changelist_instance(request)
         if request.method == "GET" and "arguments_line" in changes.list_display:
             add_arguments(changes.result_list)
+        if "runs_for" in changes.list_display:
+            add_running(changes.result_list)
+            allowed = self.get_actions(request)
+            for job in changes.result_list:
+                stops = [one for one in self.in_rows if one.action in allowed and one.applies(job)]
+                job.stops = stops[0] if stops else None
         # A column that says nothing of these rows is left out.
         changes.list_display = [
             name

@@ -15,9 +15,9 @@ from ...domain.states import JobState
 from ...lifecycle.history import JOBS
 from ...lifecycle.job_columns import LIVE_TABLE
 from ...models import Job, JobStatus
-from ..base.formatting import ago, moment_column
+from ..base.formatting import NOTHING, ago, duration, moment_column, one_line
 from ..base.history_list import HistoryAdmin, Part, PartitionFilter
-from ..base.model_admin import allowed_by
+from ..base.model_admin import allowed_by, row_button
 from ..base.search import HISTORY, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, search_jobs
 from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import (
@@ -48,6 +48,9 @@ INDEXED = {
     one.parameter_name for one in (WorkerFilter, WorkflowOfStepFilter, WorkflowRunFilter, TagFilter)
 }
 """An index finds the jobs of these filters, of any age."""
+EACH = {"id", "job_name", "arguments_line", "queue_name"}
+OF_RUNNING = ("worker_name", "runs_for", "progress_line", "stop_button")
+"""The columns of the jobs that run now, in place of what is the same in all of them."""
 NEXT = JobState.SCHEDULED, JobState.BLOCKED, JobState.WAITING
 
 
@@ -83,11 +86,18 @@ class JobAdmin(HistoryAdmin, JobPage):
     empty = _("No jobs yet. They come from calls of enqueue(), from schedules and from workflows.")
     has_stop_permission = allowed_by("stop_job")
     for_all = (CANCEL,)
+    in_rows = CANCEL, STOP_BY_FORCE
     operator_actions = (
         *(CANCEL, STOP_BY_FORCE, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS),
         *(APPROVE, REJECT, SIGNAL, SKIP_STEP),
     )
     change_list_template = "admin/django_jobs/job/change_list.html"
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        columns = super().get_list_display(request)
+        if request.GET.get(StatusFilter.parameter_name) != JobStatus.RUNNING:
+            return columns
+        return tuple(one for one in columns if one in EACH) + OF_RUNNING
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -165,5 +175,25 @@ class JobAdmin(HistoryAdmin, JobPage):
     @admin.display(description=_("priority"))
     def urgency(self, job: Any) -> int:
         return int(job.priority)
+
+    @admin.display(description=_("worker"))
+    def worker_name(self, job: Any) -> str:
+        return str(job.visible.worker(job.worker_id, {job.worker_id: job.holder}))
+
+    @admin.display(description=_("Runs for"))
+    def runs_for(self, job: Any) -> str:
+        return gettext("claimed") if job.ran is None else duration(job.ran)
+
+    @admin.display(description=_("progress"))
+    def progress_line(self, job: Any) -> str:
+        if job.report is None:
+            return NOTHING
+        done = job.report.fraction
+        shown = "" if done is None else f"{int(done * 100)} %"
+        return one_line(" · ".join(filter(None, [shown, job.report.note])))
+
+    @admin.display(description=_("Stop"))
+    def stop_button(self, job: Any) -> str:
+        return row_button(job.stops, job) if job.stops else NOTHING
 
     due_in = moment_column("available_at", _("due"), ago)

@@ -18,13 +18,11 @@ from ...lifecycle.notifying import GATES, notify_after_commit
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import ago, badge, with_reason
-from ..base.model_admin import ConsoleAdmin, section
+from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin, section
 from ..forms.edit_form import EditForm
 
 if TYPE_CHECKING:
     from ...metrics.limits import Usage, Usages
-
-REFRESH_SECONDS = 5
 
 
 def name_section(row: Any) -> tuple[tuple[Any, Any], ...]:

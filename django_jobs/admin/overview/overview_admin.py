@@ -17,14 +17,13 @@ from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job, Overview, Queue, Run, Schedule, Worker, WorkflowRun
 from ..access.visible import Visible
 from ..base.formatting import moment_in_zone
-from ..base.model_admin import ConsoleAdmin
+from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin
 from ..doctor import DOCTOR
 from ..layout.console_page import console_page, console_path
 
 if TYPE_CHECKING:
     from .numbers import Numbers
 
-REFRESH_SECONDS = 5
 PAUSED = "django_jobs_overview_paused"
 SHOWN: tuple[type[Model], ...] = (Queue, Job, Run, Worker, Schedule, WorkflowRun)
 """Who may see one of these lists sees the overview, with the parts about it."""
@@ -36,7 +35,6 @@ class OverviewAdmin(ConsoleAdmin):
 
     class Media:
         css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/overview.css",)}
-        js = ("django_jobs/refresh.js",)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if scope_of(request.user) is not None:  # its numbers are those of all queues and job types

@@ -20,7 +20,14 @@ from ...models.fields import TimestampSubquery
 from ...separators import number_text
 from ..access.visible import LinksVisible, Visible
 from ..base.formatting import NOTHING, badge, duration, shortened, with_reason
-from ..base.model_admin import ConsoleAdmin, allowed_by, row_button, section, unlimited
+from ..base.model_admin import (
+    REFRESH_SECONDS,
+    ConsoleAdmin,
+    allowed_by,
+    row_button,
+    section,
+    unlimited,
+)
 from ..base.paginator import CappedCount, counted
 from ..operator_actions import PAUSE, RESUME
 from .form import QueueForm
@@ -29,8 +36,6 @@ from .rule_fields import BACKOFF, RETENTION, RULES, RuleFields
 
 if TYPE_CHECKING:
     from ...metrics.slo import SloWindow
-
-REFRESH_SECONDS = 5
 
 UP_TO = "coalesce(django_jobs_queue.max_backlog, 0)", "django_jobs_queue.name"
 BACKLOG = f"{ready_up_to(*UP_TO)} + {gated_up_to(*UP_TO)}"

@@ -113,9 +113,6 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
     has_retry_permission = allowed_by("retry_workflowrun")
     has_start_permission = allowed_by("start_workflow")
 
-    class Media:
-        js = ("django_jobs/refresh.js",)
-
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return WorkflowRunList
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import django
 import pytest
+from django.db.models.functions import Now
 
-from django_jobs.models import Worker
-from tests.admin.walking import Page, change_url
+from django_jobs.models import Job, Progress, Worker
+from tests.admin.walking import Page, change_url, list_url
 from tests.app.jobs import noop
 from tests.factories import claim_ready, enqueue_and_claim, register_worker, run_sql
 
@@ -81,3 +83,35 @@ def test_the_queries_of_the_page_do_not_grow_with_the_jobs(
     claim_ready(worker)
     with django_assert_max_num_queries(6):
         page.text(change_url(Worker, worker))
+
+
+def test_the_list_of_what_runs_now_has_worker_time_progress_and_stop(
+    page_of: Callable[..., Page], page: Page
+) -> None:
+    worker = register_worker()
+    for _ in range(3):
+        noop.enqueue()
+    first, asked, waiting = claim_ready(worker)
+    Worker.objects.filter(pk=worker).update(started_jobs=[[first.id, 90.0, None]])
+    run_sql("UPDATE django_jobs_worker SET heartbeat_at = now() - interval '5 s'")
+    Progress.objects.create(
+        job_id=first.id, attempt=first.attempt, fraction=0.42, note="<half>", reported_at=Now()
+    )
+    Job.objects.filter(pk=asked.id).update(cancel_requested_at=Now())
+    url = f"{list_url(Job)}?status=running"
+    text = page.text(url)
+    assert "1 min 35" in text
+    assert "42 % · &lt;half&gt;" in text
+    assert text.count(">claimed<") == 2
+    assert f">{Worker.objects.get(pk=worker)}</a>" in text
+    buttons = re.findall(r'form="row-(\w+)" name="_selected_action" value="(\d+)"', text)
+    assert buttons == [
+        ("cancel_jobs", str(waiting.id)),
+        ("stop_jobs", str(asked.id)),
+        ("cancel_jobs", str(first.id)),
+    ]
+    Progress.objects.update(attempt=7)  # of another attempt
+    assert "42 %" not in page.read(url)
+    looks = page_of("view_job").read(url)
+    assert "jobs-row-button" not in looks
+    assert "1 min 35" in looks
