@@ -262,6 +262,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "queue",
                 "verbose_name_plural": "queues",
+                "default_permissions": ("add", "change", "view"),
                 "ordering": ("name",),
                 "permissions": (("pause_queue", "Can pause and resume queues"),),
                 "constraints": [
@@ -992,7 +993,7 @@ class Migration(migrations.Migration):
                 ("cancelled_at", models.DateTimeField(blank=True, null=True, verbose_name="cancelled at")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
-            options={"verbose_name": "backfill", "verbose_name_plural": "backfills", "default_permissions": ("view",), "ordering": ("-id",)},
+            options={"verbose_name": "backfill", "verbose_name_plural": "backfills", "default_permissions": (), "ordering": ("-id",)},
         ),
         migrations.CreateModel(
             name="ScheduleException",
@@ -1020,7 +1021,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "exception",
                 "verbose_name_plural": "exceptions",
-                "default_permissions": ("view",),
+                "default_permissions": (),
                 "ordering": ("due_at",),
                 "constraints": [
                     models.UniqueConstraint(fields=("schedule", "due_at"), name="django_jobs_scheduleexception_due"),
@@ -1094,7 +1095,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "tick",
                 "verbose_name_plural": "ticks",
-                "default_permissions": ("view",),
+                "default_permissions": (),
                 "ordering": ("-due_at",),
                 "indexes": [models.Index(condition=models.Q(("backfill__isnull", False)), fields=["backfill"], name="django_jobs_tick_backfill")],
                 "constraints": [
@@ -1206,7 +1207,7 @@ class Migration(migrations.Migration):
                 ("checkpoint", models.JSONField(help_text="Where the next attempt begins.", null=True, verbose_name="checkpoint")),
                 ("reported_at", models.DateTimeField(verbose_name="reported at")),
             ],
-            options={"verbose_name": "progress", "verbose_name_plural": "progress", "default_permissions": ("view",)},
+            options={"verbose_name": "progress", "verbose_name_plural": "progress", "default_permissions": ()},
         ),
         migrations.CreateModel(
             name="Receipt",
@@ -1237,7 +1238,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "receipt",
                 "verbose_name_plural": "receipts",
-                "default_permissions": ("view",),
+                "default_permissions": (),
                 "constraints": [models.UniqueConstraint(fields=("job", "key"), name="django_jobs_receipt_key")],
             },
         ),
@@ -1405,6 +1406,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "resource",
                 "verbose_name_plural": "resources",
+                "default_permissions": ("add", "change", "view"),
                 "ordering": ("name",),
                 "permissions": (("pause_resource", "Can pause and resume resources"),),
                 "constraints": [

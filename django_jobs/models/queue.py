@@ -170,6 +170,7 @@ class Queue(NamedRow, Objective):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
+        default_permissions = ("add", "change", "view")
         ordering = ("name",)
         permissions = (("pause_queue", "Can pause and resume queues"),)
         constraints = (

@@ -113,6 +113,7 @@ class Resource(RatedRow):
     class Meta:
         verbose_name = _("resource")
         verbose_name_plural = _("resources")
+        default_permissions = ("add", "change", "view")
         ordering = ("name",)
         permissions = (("pause_resource", "Can pause and resume resources"),)
         # Forms validate; code that writes rows does not, and an admission divides by the rate.

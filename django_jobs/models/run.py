@@ -141,7 +141,7 @@ class Progress(models.Model):
     class Meta:
         verbose_name = _("progress")
         verbose_name_plural = _("progress")
-        default_permissions = ("view",)
+        default_permissions = ()
 
     def __str__(self) -> str:
         share = "" if self.fraction is None else f" {self.fraction:.0%}"
@@ -176,7 +176,7 @@ class Receipt(models.Model):
     class Meta:
         verbose_name = _("receipt")
         verbose_name_plural = _("receipts")
-        default_permissions = ("view",)
+        default_permissions = ()
         constraints = (unique("django_jobs_receipt_key", "job key"),)
 
     def __str__(self) -> str:

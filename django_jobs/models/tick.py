@@ -33,7 +33,7 @@ class Backfill(models.Model):
     class Meta:
         verbose_name = _("backfill")
         verbose_name_plural = _("backfills")
-        default_permissions = ("view",)
+        default_permissions = ()
         ordering = ("-id",)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Tick(models.Model):
     class Meta:
         verbose_name = _("tick")
         verbose_name_plural = _("ticks")
-        default_permissions = ("view",)
+        default_permissions = ()
         ordering = ("-due_at",)
         indexes = (index("django_jobs_tick_backfill", "backfill", backfill__isnull=False),)
         constraints = (
@@ -140,7 +140,7 @@ class ScheduleException(models.Model):
     class Meta:
         verbose_name = _("exception")
         verbose_name_plural = _("exceptions")
-        default_permissions = ("view",)
+        default_permissions = ()
         ordering = ("due_at",)
         constraints = (
             unique("django_jobs_scheduleexception_due", "schedule due_at"),
