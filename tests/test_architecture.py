@@ -49,8 +49,8 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 1_009,
-    "admin": 16_929,
-    "api": 4_810,
+    "admin": 16_938,
+    "api": 4_834,
     "backend": 1_064,
     "checks": 1_082,
     "contrib": 4_572,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_660,
     "why": 1_791,
-    "worker": 11_319,
+    "worker": 11_320,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 
 from ..conf import conf
 from ..domain.backoff import Backoff
@@ -43,6 +45,8 @@ Delivery = Literal["at_least_once", "at_most_once", "exactly_once"]
 
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_MAX_CRASHES = 3
+LARGE = 100_000
+"""Bytes of a payload of which its author is warned while ``DEBUG`` is on."""
 IN_SECONDS = ("timeout", "silence_timeout", "max_age", "retry_for", "delay_seconds", "unique_for")
 SPANS = IN_SECONDS[2:]
 """Those that may be a timedelta."""
@@ -391,6 +395,12 @@ class JobType(Generic[P, R]):
         if conf().check_annotations:
             check_annotations(self, payload)
         text = self.encoded(payload, name)
+        if len(text) > LARGE and settings.DEBUG:
+            warnings.warn(
+                f"{self.name}: each attempt reads a payload of {len(text):,} bytes; pass the id of "
+                "a row, or Stored(file)",
+                stacklevel=2,
+            )
         if files_of is not payload and conf().storage is not None:
             from ..lifecycle.stored_files import refuse_references
 

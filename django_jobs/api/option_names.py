@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from ..domain.hints import hint
 
@@ -77,6 +78,18 @@ INSTEAD_OF_ATTRIBUTES = {
     "AsyncResult": "write Job.objects.get(pk=...) and read its status and its result",
 }
 """Attributes of a Celery task, each with what to write here instead."""
+
+
+class HandlerSignature(inspect.Signature):
+    """The signature of a handler. Celery's tasks have a method of this name."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: object, **kwargs: object) -> Never:
+        raise TypeError(
+            "signature has the parameters of the handler and takes no arguments; write "
+            "enqueue(...), or for jobs that follow one another the steps of a Workflow"
+        )
 
 
 def check_known(

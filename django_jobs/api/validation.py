@@ -25,6 +25,7 @@ from ..exceptions import Cancelled, EnqueueError, Fate, LeaseLost, TimeLimitExce
 from ..models.database import DATABASE_ERRORS
 from ..models.queue import A_QUEUE_NAME, Queue, is_queue_name
 from .gating import check_gates
+from .option_names import HandlerSignature
 
 if TYPE_CHECKING:
     from .job_type import JobType
@@ -217,7 +218,7 @@ def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
         raise TypeError(f"@job takes a function with a name, not {handler!r}")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise TypeError(f"{handler.__qualname__} is a generator; a job would never run its body")
-    signature = inspect.signature(handler)
+    signature = HandlerSignature.from_callable(handler)
     is_method = re.search(r"(?<!<locals>)\.\w+$", handler.__qualname__)
     if is_method and {"self", "cls"} & signature.parameters.keys():
         raise TypeError(f"{handler.__qualname__} is a method; a worker has no object to call it on")

@@ -22,7 +22,7 @@ from django_jobs import (
 )
 from django_jobs.models import Job, Queue
 from tests.app.gate_jobs import bill_tenant
-from tests.app.jobs import noop
+from tests.app.jobs import add, noop
 from tests.factories import declared, enqueue_and_claim, run_sql
 
 
@@ -171,3 +171,16 @@ def test_what_to_do_with_a_duplicate_needs_a_key_and_a_single_request() -> None:
     with pytest.raises(EnqueueError, match=r"app.noop: enqueue_many returns the ids of duplicates"):
         enqueue_many("app.noop", [{}], idempotency_keys=["k"], on_duplicate="raise")
     assert not Job.objects.exists()
+
+
+def test_its_signature_says_what_to_write_in_place_of_a_signature_of_celery() -> None:
+    assert [*add.signature.parameters] == ["first", "second"]
+    with pytest.raises(TypeError, match=r"write enqueue\(...\), or .* Workflow"):
+        add.signature(1)  # type: ignore[operator]
+
+
+def test_a_large_payload_is_warned_of_while_debug_is_on(settings: Any) -> None:
+    add.encoded_payload({"first": "x" * 900_000})
+    settings.DEBUG = True
+    with pytest.warns(UserWarning, match="900,012 bytes; pass the id of a row, or Stored"):
+        add.encoded_payload({"first": "x" * 900_000})

@@ -85,7 +85,7 @@ def test_a_handler_that_runs_on_ends_with_its_process_and_the_others_run_again(
     until_status(neighbour, "succeeded")
     assert (outcomes(job), outcomes(neighbour)) == (["cancelled"], ["released", "succeeded"])
     assert Run.objects.get(job=neighbour, attempt=1).error_message == KILLED
-    assert KILLED in worker.text()
+    assert "declare their handlers isolated=True" in worker.text()
     assert len(lines(path)) == 1
 
 

@@ -64,8 +64,12 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
         "button",
     )
     empty = _('No queues. manage.py migrate creates those of DJANGO_JOBS["QUEUES"].')
-    sortable_by = ("name", "ready", "next_waits", "scheduled", "running", "dead", "done")
+    sortable_by = (
+        *("name", "state", "ready", "level", "next_waits", "scheduled", "running", "dead", "done"),
+    )
     sorted_here: ClassVar[Any] = {
+        "state": lambda queue: queue.shown,
+        "level": lambda queue: queue.max_backlog and queue.backlog / queue.max_backlog,
         "dead": lambda queue: queue.numbers and queue.numbers.jobs("dead", queue.name).number,
         "done": lambda queue: (
             queue.numbers and queue.numbers.of_queue("rates", queue.name).get("done")
@@ -97,6 +101,7 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
         numbers = stored_numbers() if request.method == "GET" else None
         for queue in rows:
             queue.numbers = numbers if numbers and queue.name in numbers.queues else None
+            queue.shown = self.state(queue)
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         # For a PositiveIntegerField Django would allow 0.
@@ -155,7 +160,7 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
         columns = form.changed_columns if change else None
         obj.save(using=conf().database, update_fields=columns)
 
-    @admin.display(description=_("state"))
+    @admin.display(description=_("state"), ordering="pk")
     def state(self, queue: Any) -> str:
         from ..overview.queue_numbers import queue_state
 
@@ -177,7 +182,7 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
     def button(self, queue: Any) -> str:
         return row_button(RESUME if queue.paused else PAUSE, queue)
 
-    @admin.display(description=_("pressure"))
+    @admin.display(description=_("pressure"), ordering="pk")
     def level(self, queue: Any) -> str:
         if queue.pk is None or queue.max_backlog is None:
             return NOTHING

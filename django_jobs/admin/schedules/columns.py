@@ -65,7 +65,7 @@ class ScheduleColumns(ModelAdmin):
         quiet = gettext("from %(owner)s") % {"owner": self.owner(schedule)}
         return _with_quiet(schedule.job_type, quiet)
 
-    @admin.display(description=_("when"))
+    @admin.display(description=_("when"), ordering="pk")
     def when(self, schedule: Any) -> str:
         words = in_words(schedule.cron, schedule.every)
         return _with_quiet(words, schedule.timezone) if schedule.cron else one_line(words)
@@ -80,7 +80,7 @@ class ScheduleColumns(ModelAdmin):
             else gettext("the admin")
         )
 
-    @admin.display(description=_("state"))
+    @admin.display(description=_("state"), ordering="pk")
     def state(self, schedule: Any) -> str:
         status = state_badge(schedule, schedule.read_at)
         return with_reason(status, PLACE.sub("", why_not(schedule)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -30,7 +30,7 @@ from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import DeclaredFilter, JobTypeFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .actions import PAUSE, RESUME, RUN_NOW
 from .columns import ScheduleColumns, readonly_reason
-from .display import why_not
+from .display import in_words, why_not
 from .form import ScheduleForm, form_for, upgraded_payload
 from .ticks import deletion_summary
 from .views import (
@@ -62,7 +62,11 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     unread = ("payload",)
     ordering = ("name",)
     list_display = ("name", "state", "runs_of", "when", "coming", "last_tick")
-    sortable_by = ("name", "runs_of", "coming", "last_tick")
+    sortable_by = list_display
+    sorted_here: ClassVar[Any] = {
+        "state": lambda schedule: str(schedule.state_at(schedule.read_at)),
+        "when": lambda schedule: (schedule.every or 0, in_words(schedule.cron, schedule.every)),
+    }
     list_filter = (ScheduleStateFilter, JobTypeFilter, ScheduleQueueFilter, DeclaredFilter)
     search_fields = ("name", "job_type")
     search_help_text = _("Parts of names or job types.")

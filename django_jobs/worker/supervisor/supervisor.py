@@ -29,6 +29,7 @@ from .watchdog import TICK, Watchdog
 STOP_GRACE = 0.5
 """Seconds from the stop that is raised in handlers to the kill."""
 
+OVERDUE = "jobs did not end when they were stopped; declare their handlers isolated=True"
 SHUTDOWN_SECONDS = 2.0
 """Seconds for the heartbeat to settle the jobs of killed processes at the end."""
 
@@ -255,7 +256,7 @@ class Supervisor:
         else:
             child.pause_before_restart()
             if because:
-                fields = {"pid": pid, "worker": worker, "reason": because}
+                fields = {"pid": pid, "worker": worker, "reason": OVERDUE if guilty else because}
                 emit("process_killed", logging.WARNING, **fields, overdue=guilty)
             else:
                 end = describe_exit(status)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.admin import site
 from django.db.models import Model
+from django.db.models.functions import Now
 
 from django_jobs.admin.lists import change_list
 from django_jobs.admin.queues.queue_admin import QueueAdmin
@@ -105,6 +106,20 @@ def test_workers_and_schedules(page: Page) -> None:
         )
     assert names(page, Schedule, "coming") == ["b", "a"]
     assert names(page, Schedule, "name", down=True) == ["b", "a"]
+    Schedule.objects.filter(name="a").update(paused_at=Now())
+    assert names(page, Schedule, "state", down=True) == ["a", "b"]
+    for name, every in (("a", 300.0), ("b", 60.0)):
+        Schedule.objects.filter(name=name).update(cron="", every=every)
+    assert names(page, Schedule, "when") == ["b", "a"]
+
+
+def test_queues_by_state_and_pressure(page: Page) -> None:
+    for name, most in (("aa", 10), ("bb", 2), ("cc", None)):
+        Queue.objects.create(name=name, max_backlog=most)
+        waiting(name, 1)
+    assert names(page, Queue, "level", down=True)[:2] == ["bb", "aa"]
+    Queue.objects.filter(name="cc").update(paused_at=Now())
+    assert names(page, Queue, "state", down=True)[0] == "cc"
 
 
 def test_a_long_list_keeps_its_order_and_says_so(
