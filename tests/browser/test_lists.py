@@ -1,4 +1,5 @@
-"""The lists: whole in a usual window, one line a row, and with the status on a telephone."""
+"""The lists: whole with long names, one line a row, with the status on a telephone. Whether one is
+cut without them, the walk through all pages sees."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from django.urls import reverse
 from django_jobs import registry
 from django_jobs.models import Job, Queue, Resource, Schedule
 
-from .visitor import NARROW, WIDE, WIDER, Visitor
+from .visitor import NARROW, WIDE, Visitor
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -34,17 +35,6 @@ def lists() -> list[str]:
         for model in admin.site._registry
         if model._meta.app_label == "django_jobs"
     ]
-
-
-def test_no_list_is_cut_at_1280_and_1440_pixels(visitor: Visitor) -> None:
-    cut = {}
-    for path in lists():
-        visitor.visit(path)
-        for size in (WIDE, WIDER):
-            with visitor.at(size) as page:
-                if missing := page.evaluate(CUT):
-                    cut[path, size[0]] = missing
-    assert cut == {}
 
 
 LONG = "a-queue-whose-name-a-team-of-a-large-company-has-taken-from-its-directory-of-departments"
@@ -91,25 +81,19 @@ def test_the_reason_of_a_pause_is_read_whole(visitor: Visitor, model: Any) -> No
             assert shown.evaluate(HIDDEN) == [0, 0]
 
 
-def test_the_rows_of_a_list_are_low(visitor: Visitor) -> None:
-    heights = {}
+def test_rows_are_low_and_show_their_status_on_a_telephone(visitor: Visitor) -> None:
+    heights, ends = {}, {}
     for path in lists():
         visitor.visit(path)
         tall = [height for height in visitor.page.evaluate(HEIGHTS) if height > TALLEST]
         if tall:
             heights[path] = tall
-    assert heights == {}
-
-
-def test_lists_show_the_status_of_a_row_on_a_telephone(visitor: Visitor) -> None:
-    ends = {}
-    for path in lists():
-        visitor.visit(path)
         with visitor.at(NARROW) as page:
             badge = page.locator("#result_list tbody tr .jobs-badge").first
             if badge.count():
                 box = badge.bounding_box()
                 assert box is not None
                 ends[path] = box["x"] + box["width"]
+    assert heights == {}
     assert len(ends) > 8
     assert {path: end for path, end in ends.items() if end > NARROW[0]} == {}

@@ -105,16 +105,13 @@ def test_questions_are_shown_without_a_finding(visitor: Visitor) -> None:
     assert "\n".join(findings) == ""
 
 
-@pytest.mark.parametrize("language", ["en", "de"])
-@pytest.mark.parametrize("name", ["worker", "bulkoperation", "backfill"])
-def test_all_tabs_are_in_sight_in_a_narrow_window(
-    visitor: Visitor, settings: Any, name: str, language: str
-) -> None:
-    settings.LANGUAGE_CODE = language
-    visitor.visit(reverse(f"admin:django_jobs_{name}_changelist"))
-    with visitor.at(NARROW) as page:
-        assert page.evaluate(TABS_OUT_OF_SIGHT) == []
-        assert page.locator(".jobs-tabs ul:first-child li").count() == 8
+def test_all_tabs_are_in_sight_in_a_narrow_window(visitor: Visitor, settings: Any) -> None:
+    for settings.LANGUAGE_CODE in ("en", "de"):
+        for name in ("worker", "bulkoperation", "backfill"):
+            visitor.visit(reverse(f"admin:django_jobs_{name}_changelist"))
+            with visitor.at(NARROW) as page:
+                assert page.evaluate(TABS_OUT_OF_SIGHT) == [], (name, settings.LANGUAGE_CODE)
+                assert page.locator(".jobs-tabs ul:first-child li").count() == 8, name
 
 
 def test_german_pages_fit_although_their_words_are_longer(visitor: Visitor, settings: Any) -> None:
