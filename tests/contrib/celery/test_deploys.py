@@ -83,8 +83,8 @@ def in_celery(version: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return "TypeError"
 
 
-def outcome() -> Any:
-    job = Job.objects.filter(job_type=NAME).latest("pk")
+def outcome(job: Job | None = None) -> Any:
+    job = job or Job.objects.filter(job_type=NAME).latest("pk")
     if job.status == "dead":
         assert "PayloadError" not in job.last_error
         return job.last_error.partition(":")[0]
@@ -113,11 +113,14 @@ def deploy(project: None) -> Iterator[Callable[..., Any]]:
 def test_a_call_by_position_runs_in_other_code(
     sends: Any, runs: Any, deploy: Callable[..., Any]
 ) -> None:
+    task = deploy(sends, typing=False)
     for args, kwargs in CALLS:
-        deploy(sends, typing=False).apply_async(args, kwargs)
-        deploy(runs)
-        run_jobs()
-        assert outcome() == in_celery(runs, args, kwargs), (args, kwargs)
+        task.apply_async(args, kwargs)
+    deploy(runs)
+    run_jobs()
+    jobs = Job.objects.filter(job_type=NAME).order_by("pk")
+    for job, (args, kwargs) in zip(jobs, CALLS, strict=True):
+        assert outcome(job) == in_celery(runs, args, kwargs), (args, kwargs)
 
 
 @pytest.mark.parametrize(("sends", "runs"), [(old, renamed), (renamed, any_args), (any_args, old)])
