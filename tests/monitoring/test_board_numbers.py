@@ -17,7 +17,7 @@ from tests.app.jobs import add, noop
 from tests.factories import claim_ready, failure, fold_runs, register_worker, run_sql, settle_one
 from tests.metrics.totals import take_totals
 
-from .promtool import Phase, assert_values, needs_promtool, notation
+from .promtool import Phase, assert_each, needs_promtool, notation
 from .scraping import make_everything, scrape
 from .test_board import panels, queries
 
@@ -214,11 +214,12 @@ def test_panels_show_the_numbers_of_the_tables() -> None:
     worker = register_worker(threads=5, queues=("strict",))
     (held, *_) = claim_ready(worker, "strict", limit=1)
     renew([worker], 30, claim_failures={worker: 2}, loads={worker: Load(9, [(held.id, 0.1, None)])})
-    history = [Phase(scrape(), 20)]
+    history, wanted = [Phase(scrape(), 20)], []
     for (title, place), (labels, sql) in NUMBERS.items():
         rows = run_sql(sql)
         assert any(row[-1] for row in rows), title
-        assert_values(history, query_of(title, place), by_labels(labels, rows))
+        wanted.append((query_of(title, place), by_labels(labels, rows)))
+    assert_each(history, wanted)
 
 
 def rounded(values: Mapping[str, float]) -> dict[str, float]:
@@ -261,15 +262,18 @@ def test_rates_and_percentiles_are_those_of_the_runs_of_the_time() -> None:
     ((last,),) = run_sql("SELECT max(id) FROM django_jobs_run")
     end_attempts(worker, 24)
     later, after = scrape(), histograms()
-    history = [Phase(first, 10), Phase(first, 61, later)]
-    for title, (labels, sql) in OF_AN_HOUR.items():
-        wanted = rounded(by_labels(labels, run_sql(sql, [last])))
-        assert_values(history[1:], f"round({query_of(title)}, 0.000001)", wanted)
+    wanted = [
+        (query_of(title), by_labels(labels, run_sql(sql, [last])))
+        for title, (labels, sql) in OF_AN_HOUR.items()
+    ]
     for title, name in TIMES.items():
         counts = zip(after[name].counts, before[name].counts, strict=True)
         times = Histogram(tuple(more - few for more, few in counts))
         for place, share in enumerate((0.5, 0.95, 0.99)):
             seconds = times.percentile(share)
             assert seconds
-            wanted = rounded({'{queue="default"}': seconds})
-            assert_values(history[1:], f"round({query_of(title, place)}, 0.000001)", wanted)
+            wanted.append((query_of(title, place), {'{queue="default"}': seconds}))
+    assert_each(
+        [Phase(first, 61, later)],
+        [(f"round({query}, 0.000001)", rounded(values)) for query, values in wanted],
+    )
