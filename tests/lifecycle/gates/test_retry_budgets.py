@@ -104,10 +104,10 @@ def test_a_free_slot_goes_to_the_first_attempt_behind_thousands_of_retries(
     Resource.objects.update(max_concurrency=1, recent_starts=100.0, recent_retries=99.0)
     run_sql("UPDATE django_jobs_resource SET counted_at = clock_timestamp()")
     behind = refund_payment.using(priority=-9, tenant=tenant).enqueue(1)
-    gates = parse(str(Job.objects.get().gates))
+    gates, fields = parse(str(Job.objects.get().gates)), vars_of(behind)
     Job.objects.bulk_create(
         Job(
-            **{**vars_of(behind), "id": None, "rank": number, "failures": 1},
+            **{**fields, "id": None, "rank": number, "failures": 1},
             **line_of(gates if lines == 1 else replace(gates, key=f"key:{number}")),
         )
         for number in range(2_000)
