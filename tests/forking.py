@@ -146,12 +146,14 @@ class Template(_Server):
             files = none.fileno() if input is None else input, output
             return self.ask({"arguments": arguments, "before": before}, *files)
 
-    def run(self, arguments: list[str], text: str = "") -> tuple[int, str]:
+    def run(self, arguments: list[str], text: str = "", *, before: str = "") -> tuple[int, str]:
         """The exit code of a command that is typed ``text``, and what it printed."""
         with tempfile.TemporaryFile() as typed, tempfile.TemporaryFile() as printed:
             typed.write(text.encode())
             typed.seek(0)
-            code = self.start(arguments, printed.fileno(), input=typed.fileno()).wait()
+            code = self.start(
+                arguments, printed.fileno(), input=typed.fileno(), before=before
+            ).wait()
             printed.seek(0)
             return code, printed.read().decode()
 

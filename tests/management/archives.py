@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 import sys
+import tempfile
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
+from typing import IO, Any
 
 from django.core.management import call_command
-from django.db import connection
 
 from django_jobs.domain.retention import Period, start_of
 from django_jobs.lifecycle.history import TABLES
+from tests import forking
 from tests.factories import run_sql
 from tests.lifecycle.test_pruning import finish
-from tests.worker.processes import COMMAND, PATIENCE, PROJECT
+from tests.worker.processes import COMMAND, PATIENCE, PROJECT, environment_of_tests
 
 DAYS = 40
 """How long ago the partitions of a test are."""
@@ -83,31 +85,34 @@ def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def start(
-    directory: Path, *arguments: str, before: str = "", **environment: str
-) -> subprocess.Popen[str]:
+@dataclass
+class Archiving:
+    """The command in a process."""
+
+    process: Any
+    errors: IO[bytes]
+
+
+SAYS_ERRORS_ALONE = "import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 1)\n"
+
+
+def start(directory: Path, *arguments: str, before: str = "", **environment: str) -> Archiving:
     """The command in a process, after the Python of ``before``."""
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-c", COMMAND.format(before=before), "jobarchive"),
-            *("--before", "30d", "--to", str(directory), *arguments),
-        ],
-        cwd=PROJECT,
-        env={
-            **{key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
-            "PYTHONWARNINGS": "error",
-            **environment,
-        },
-        text=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    command = ["jobarchive", "--before", "30d", "--to", str(directory), *arguments]
+    environment = {**environment_of_tests(), "PYTHONWARNINGS": "error", **environment}
+    before = SAYS_ERRORS_ALONE + before
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 — ended() closes it
+    if forking.IS_POSSIBLE:
+        template = forking.template(PROJECT, environment)
+        return Archiving(template.start(command, errors.fileno(), before=before), errors)
+    whole = [sys.executable, "-c", COMMAND.format(before=before), *command]
+    process = subprocess.Popen(whole, cwd=PROJECT, env=environment, stderr=errors)
+    return Archiving(process, errors)
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(archiving: Archiving) -> tuple[int, str]:
     """Its exit code, and what it wrote to standard error."""
-    with process:
-        _, errors = process.communicate(timeout=PATIENCE)
-    return process.returncode, errors
+    with archiving.errors:
+        code = archiving.process.wait(PATIENCE)
+        archiving.errors.seek(0)
+        return code, archiving.errors.read().decode()

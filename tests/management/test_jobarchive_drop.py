@@ -229,7 +229,7 @@ def test_a_command_killed_during_the_drop_leaves_its_file(old: Old, tmp_path: Pa
     with reading(old.job):
         process = start(tmp_path, "--drop")
         until(lambda: run_sql(WAITING.format(old.job)) != [(0,)])
-        process.kill()
+        process.process.kill()
         ended(process)
         assert old.exist() == [True, True]
     assert ids_in(old.files(tmp_path)[0]) == old.ids

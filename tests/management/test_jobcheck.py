@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 
 from django_jobs import PayloadError, chain, schedule
 from django_jobs.domain.outcomes import Succeeded
@@ -30,6 +26,7 @@ from tests.factories import (
     run_sql,
     settle_one,
 )
+from tests.worker.processes import manage
 
 pytestmark = pytest.mark.django_db
 
@@ -222,16 +219,7 @@ def test_nothing_is_changed() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_command_line_exits_with_0_1_or_2() -> None:
     def exit_code(*arguments: str) -> int:
-        return subprocess.run(
-            [sys.executable, "-m", "django", "jobcheck", "--skip-checks", *arguments],
-            env={
-                **os.environ,
-                "DJANGO_SETTINGS_MODULE": "tests.settings",
-                "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
-            },
-            capture_output=True,
-            check=False,
-        ).returncode
+        return manage("jobcheck", "--skip-checks", *arguments)[0]
 
     assert exit_code("--pending") == exit_code() == 0
     stored("app.gone")

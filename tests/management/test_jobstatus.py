@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from io import StringIO
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
-from django.db import connection
 from pytest_django import Settings
 
 from django_jobs import enqueue_many
@@ -38,6 +34,7 @@ from tests.factories import (
     settle_one,
 )
 from tests.moments import moment
+from tests.worker.processes import manage
 
 
 def status(*arguments: str) -> str:
@@ -532,19 +529,10 @@ def test_conditions_that_cannot_be_checked_exit_with_two(
 def test_the_exit_codes_of_conditions_are_those_of_the_process(
     conditions: str, environment: dict[str, str], code: int
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "django", "jobstatus", "--check", conditions],
-        env={
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
-    assert done.stdout == ("OK\n" if code == 0 else "")
+    ended, printed, errors = manage("jobstatus", "--check", conditions, **environment)
+    assert (ended, "Traceback" in errors) == (code, False), errors
+    assert printed == ("OK\n" if code == 0 else "")
+    assert bool(errors) == bool(code)
 
 
 @pytest.mark.django_db

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -50,6 +51,29 @@ execute_from_command_line(sys.argv)
 """
 
 
+def environment_of_tests() -> dict[str, str]:
+    """For a process that is to use the settings and the database of this one."""
+    inherited = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    return {
+        **inherited,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
+    }
+
+
+def manage(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    """The exit code of a command of Django, its output and its errors."""
+    environment = {**environment_of_tests(), **environment}
+    if not forking.IS_POSSIBLE:
+        whole = [sys.executable, "-m", "django", *arguments]
+        done = subprocess.run(whole, env=environment, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+    with tempfile.NamedTemporaryFile() as errors:
+        apart = f"import os; os.dup2(os.open({errors.name!r}, os.O_WRONLY), 2)"
+        code, printed = forking.template(PROJECT, environment).run([*arguments], before=apart)
+        return code, printed, errors.read().decode()
+
+
 class JobWorker:
     """A ``jobworker`` in a session of its own, so that its whole group can be signalled."""
 
@@ -64,13 +88,7 @@ class JobWorker:
         """``before`` is Python that runs before the command, to change what no option does."""
         self.log = log
         command = ["jobworker", "--skip-checks", *arguments]
-        environment = {
-            **{key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "TEST_DATABASE_NAME": connection.settings_dict["NAME"],
-            "PYTHONWARNINGS": "error",
-            **environment,
-        }
+        environment = {**environment_of_tests(), "PYTHONWARNINGS": "error", **environment}
         with log.open("ab") as output:
             if forking.IS_POSSIBLE and stderr == subprocess.STDOUT:
                 template = forking.template(PROJECT, environment, *LOADED_BY_JOBWORKER)
