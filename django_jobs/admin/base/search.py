@@ -25,6 +25,7 @@ from ...models import Job, Queue
 from ...models.database import fetch
 from ...models.run import by_last_run
 from ...separators import number_text
+from ..lists.choices import types_of
 from ..lists.newest_list import NEWEST
 from .history_list import all_of, older, searched
 
@@ -94,7 +95,7 @@ class Search:
         """The conditions on columns of a job that are short."""
         condition = Q()
         for value in self.terms.of("type"):
-            condition &= Q(job_type=value)
+            condition &= Q(job_type__in=types_of(value) or [value])
         for value in self.terms.of("key"):  # a tenant and its key have a slash between them
             condition &= Q(idempotency_key__in=[value, value.replace("/", KEY_SEPARATOR, 1)])
         if tags := self.terms.of("tag"):
@@ -130,7 +131,7 @@ def job_search(text: str, user: Any) -> Search:
     search = Search(unchecked(text).terms, user)
     search.problems += _unknown(search.terms, _("arguments of the handler such as customer_id:42"))
     if scope_of(user) is None:
-        unknown = set(search.terms.of("type")).difference(registry.names())
+        unknown = {one for one in search.terms.of("type") if not types_of(one)}
         search.unknown += map(_unknown_type, sorted(unknown))
         if user.has_perm(SEE_PAYLOADS):
             _suggest(search, text)
@@ -172,8 +173,8 @@ def _suggest(search: Search, text: str) -> None:
 
 
 def _unknown_type(name: str) -> str:
-    longer = sorted(one for one in registry.names() if one.startswith(name))
-    near = [term("type", one) for one in longer[:1] or nearest(name, registry.names())]
+    longer = [f"{name}."] if len(types_of(f"{name}.")) > 1 else types_of(f"{name}*")[:1]
+    near = [term("type", one) for one in longer or nearest(name, registry.names())]
     return _meant(_("This process knows no job type %(name)s.") % {"name": name}, near)
 
 

@@ -110,6 +110,22 @@ def rows(
     ]
 
 
+def first_version(details: Iterable[RowDetails]) -> str:
+    """The version of the code in which the oldest job of a group died; empty if unknown."""
+    return min(
+        ((one.since, one.version) for one in details if one.since and one.version),
+        default=(None, ""),
+    )[1]
+
+
+def began_in(groups: Sequence[FailureGroup], versions: Sequence[str]) -> list[FailureGroup]:
+    """The groups whose oldest job died in a version that begins so. One statement."""
+    keys = [(queue, one.job_type, one.fingerprint) for one in groups for queue in one.queues]
+    details = iter(rows_of(keys))
+    first = [(group, first_version([next(details) for _ in group.queues])) for group in groups]
+    return [group for group, version in first if version and all(map(version.startswith, versions))]
+
+
 def _row(
     group: FailureGroup,
     details: Sequence[RowDetails],
@@ -117,14 +133,13 @@ def _row(
     now: datetime,
     narrowing: Narrowing,
 ) -> Row:
-    # The oldest version and the newest place of all queues.
-    versions = [(one.since, one.version) for one in details if one.since and one.version]
+    version = first_version(details)  # and the newest place of all queues
     places = [(one.at, place) for one in details if one.at and (place := place_of(one.end))]
     facts = [", ".join(group.queues)]
     if places:
         facts.insert(0, max(places)[1])
-    if versions:
-        facts.append(gettext("since code %(version)s") % {"version": min(versions)[1]})
+    if version:
+        facts.append(gettext("since code %(version)s") % {"version": version})
     return Row(
         group=group,
         number=number(group.dead, group.dead_capped),

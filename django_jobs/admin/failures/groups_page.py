@@ -25,16 +25,18 @@ from ..base.model_admin import REFRESH_SECONDS, unlimited
 from ..layout.console_page import console_page
 from ..layout.tables import Column, Sorting
 from ..lists.filters import MOST_CHOICES
-from .group_rows import SPANS, Narrowing, groups_url, number, rows, shown
+from .group_rows import SPANS, Narrowing, began_in, groups_url, number, rows, shown
 
 
 @dataclass(slots=True)
 class GroupSearch:
-    """What the text in the box asks for: parts of the job type, of the error or of either."""
+    """What the text in the box asks for: parts of the job type, of the error or of either, and the
+    begin of the version of the code since which it fails."""
 
     types: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     either: list[str] = field(default_factory=list)
+    since: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     """The terms that are not understood. Nothing matches them."""
 
@@ -42,8 +44,10 @@ class GroupSearch:
     def of(cls, text: str) -> GroupSearch:
         search = cls()
         for word in words(text):
-            part = word.value.casefold()
-            if word.kind in ("type", "error") and part:
+            part = word.value.casefold().rstrip("*")
+            if word.kind == "since" and word.value:
+                search.since.append(word.value.rstrip("*"))
+            elif word.kind in ("type", "error") and part:
                 (search.types if word.kind == "type" else search.errors).append(part)
             elif word.kind or word.text.startswith(":"):
                 search.unknown.append(word.text)
@@ -93,6 +97,8 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
     failures = take_failures(queue=queue, span=chosen.length, retried=retried)
     search = GroupSearch.of(text)
     found = search.matches(shown(failures.groups, request.user))
+    if search.since:
+        found = began_in(found, search.since)
     if "export" in request.POST:
         return _export(page, request, found, is_cut=failures.more)
     sorting = Sorting(request, KEYS, "-dead")

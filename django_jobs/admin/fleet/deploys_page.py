@@ -11,16 +11,20 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ...domain.search_terms import term
 from ...metrics.forecast import Forecast, take_forecast
-from ...models import Worker
+from ...models import DeadLetter, Worker
 from ...models.worker import NOT_ENDED, in_hand_text
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.actions import ModelAdmin
 from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
 from ..base.model_admin import REFRESH_SECONDS
+from ..failures.group_rows import groups_url
 from ..layout.console_page import console_page
 
 MOST = 500
@@ -39,6 +43,8 @@ class Version:
     running: str
     prefetched: str
     newest: str
+    failures_url: str
+    """The failures that are new in it; empty for those who may not see them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +78,9 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """The versions, the commands and the forecast."""
     alive = page.get_queryset(request).filter(status__in=NOT_ENDED)
     workers = list(alive.order_by("host", "supervisor_pid", "started_at", "pk")[: MOST + 1])
-    shown = workers[:MOST]
+    shown, failures_url = workers[:MOST], ""
+    if Visible(page.admin_site, request).sees(DeadLetter):
+        failures_url = groups_url(page.admin_site)
     return console_page(
         page,
         request,
@@ -81,7 +89,7 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         refresh_seconds=REFRESH_SECONDS,
         sentence=_sentence(shown, take_forecast({})),
         more=len(workers) > MOST,
-        versions=[_version(name, of) for name, of in _grouped(shown, _code)],
+        versions=[_version(name, of, failures_url) for name, of in _grouped(shown, _code)],
         commands=[_command(page, of) for _key, of in _grouped(shown, _key_of)],
         drains=[_drain(page, one) for one in _drained(page.get_queryset(request))],
         list_url=list_url(page.admin_site, Worker),
@@ -149,7 +157,8 @@ def _key_of(worker: Any) -> tuple[str, int]:
     return worker.host, worker.supervisor_pid or -worker.pk
 
 
-def _version(name: str, workers: list[Any]) -> Version:
+def _version(name: str, workers: list[Any], failures_url: str) -> Version:
+    code = workers[0].code_version
     newest = max(workers, key=lambda worker: worker.started_at)
     running, prefetched = _in_hand(workers)
     return Version(
@@ -159,6 +168,9 @@ def _version(name: str, workers: list[Any]) -> Version:
         running=running,
         prefetched=prefetched,
         newest=ago(newest.started_at, newest.read_at),
+        failures_url=f"{failures_url}?{urlencode({'q': term('since', code)})}"
+        if failures_url and code
+        else "",
     )
 
 

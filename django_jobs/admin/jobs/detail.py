@@ -81,9 +81,9 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
     search_fields = ("id",)  # shows the box; get_search_results does the search
     search_help_text = _(
-        "Ids, type:name, key:order-7, tag:vip, parent:71, error:Timeout, arguments such as "
-        'customer_id:42 or order.id:7, or of dead jobs code:503. "Quotes" are for values with '
-        "spaces."
+        "Ids, type:name or type:billing., key:order-7, tag:vip, parent:71, error:Timeout, "
+        "arguments such as customer_id:42 or order.id:7, or of dead jobs code:503. "
+        '"Quotes" are for values with spaces.'
     )
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:

@@ -52,6 +52,14 @@ UNION ALL (SELECT 'job_type', seen.job_type FROM (
 """
 
 
+def types_of(value: str) -> list[str]:
+    """The known job types that a search for ``type:value`` means: one, or all that begin so if it
+    ends in a point or an asterisk, as ``billing.`` and ``billing.*``."""
+    begin = value.rstrip("*") if value.endswith((".", "*")) else None
+    known = registry.names()
+    return [one for one in known if one == value or (begin and one.startswith(begin))]
+
+
 def choices_of(request: HttpRequest, kind: str) -> list[tuple[str, str]]:
     """The names of one kind, as choices of a filter. They are read once for a request.
 

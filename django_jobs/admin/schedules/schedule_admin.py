@@ -90,6 +90,12 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             **with_changes(payloads=False),
         }
 
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        text = search_term.replace("type:", "").replace("*", "")  # as the search of jobs has it
+        return super().get_search_results(request, queryset, text)
+
     has_view_permission = allowed_by("view_schedule", "change_schedule")
     has_add_permission = allowed_by("add_schedule")
     has_pause_permission = allowed_by("pause_schedule")

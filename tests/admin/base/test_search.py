@@ -329,6 +329,7 @@ def _orders() -> Iterator[None]:
     [
         ("app.noopp", " Did you mean type:app.noop?"),
         ("app.noo", " Did you mean type:app.noop?"),
+        ("app", " Did you mean type:app.?"),
         ("zzzz", ""),
     ],
 )
@@ -338,6 +339,13 @@ def test_a_job_type_that_is_not_known_is_named_with_the_nearest(
     text = page.read(f"{list_url(Job)}?q=type:{typed}")
     assert f"This process knows no job type {typed}.{meant}</p>" in text
     assert "knows no job type" not in page.read(f"{list_url(Job)}?q=type:app.noop")
+
+
+def test_a_point_or_an_asterisk_finds_all_job_types_that_begin_so(page: Page) -> None:
+    ids = {noop.enqueue().pk, add.enqueue(1).pk}
+    for typed, found in (("app.", ids), ("app.*", ids), ("app.no*", {min(ids)}), ("zzz.", set())):
+        shown: Any = page.client.get(f"{list_url(Job)}?q=type:{typed}")
+        assert {row.pk for row in shown.context_data["cl"].result_list} == found
 
 
 @pytest.mark.usefixtures("_orders")

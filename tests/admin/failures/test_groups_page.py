@@ -79,6 +79,8 @@ def test_the_version_is_that_of_the_oldest_job_of_all_queues(page: Page) -> None
         settle_one(held, failure("gone", kind="KeyError", final=True))
     (row,) = rows_in(page.read(FAILURES))
     assert "since code old-1" in row
+    for value, number in (("old-1", 1), ("old*", 1), ("new-2", 0), ("", 0)):
+        assert len(rows_in(page.read(f"{FAILURES}?q=type:app.* since:{value}"))) == number
 
 
 def failure_query(job: Job) -> str:
@@ -196,6 +198,7 @@ def test_filters_and_the_search_choose_the_failures(page: Page) -> None:
     assert found("") == 3
     assert found("?queue=bulk") == 1
     assert found("?q=type:noop") == 2
+    assert found("?q=type:app.noop*") == 2
     assert found("?q=type:app.+error:key") == 1
     assert found('?q=error:"keyerror: keyerror happened"') == 1
     assert found('?q="KeyError happened" type:app.noop') == 1

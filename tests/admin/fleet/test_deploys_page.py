@@ -106,6 +106,17 @@ def test_the_buttons_of_a_worker_go_from_the_narrowest_to_the_widest(page: Page)
     assert buttons[1][0].startswith("All worker processes of each command claim no more jobs")
 
 
+def test_a_version_leads_to_the_failures_that_are_new_in_it(
+    page: Page, page_of: Callable[..., Page]
+) -> None:
+    worker("v 1", 10)
+    worker("", 10)
+    (address,) = re.findall(r'href="([^"]+)">New since this version', page.text(DEPLOYS))
+    assert address.endswith("/failures/?q=since%3A%22v+1%22")
+    assert "No job is dead" in page.read(address)
+    assert "New since this version" not in page_of("view_worker").text(DEPLOYS)
+
+
 def test_the_page_refreshes_itself(page: Page) -> None:
     worker("v1", 10)
     text = page.text(DEPLOYS)

@@ -82,6 +82,7 @@ def test_the_other_filters_and_the_search_narrow(page: Page) -> None:
         assert states(page, "?declared=no") == {"mine": "on", "bulky": "on"}
         assert states(page, "?q=ULK") == {"bulky": "on"}
         assert states(page, "?q=app.add") == {"theirs": "on"}
+        assert states(page, "?q=type:app.add*") == {"theirs": "on"}
 
 
 def test_the_last_tick_is_shown(page: Page) -> None:
