@@ -13,6 +13,8 @@ from ..models.database import has_todays_columns
 from .job_type import JobType
 from .steps import takes_any
 
+AS_DECLARED = ("queue", "version", "priority", "max_attempts", "max_crashes", "timeout", "max_age")
+
 
 def synchronise(alias: str) -> None:
     """Write the registered job types and remove all others. Several processes may call it at
@@ -31,21 +33,13 @@ def synchronise(alias: str) -> None:
 
 def options_of(job_type: JobType[..., Any]) -> dict[str, Any]:
     """The options of a job type, as the function reads them."""
-    arguments = job_type.signature.parameters.values()
-    named = [one for one in arguments if one.kind is not one.VAR_KEYWORD]
     return {
-        "queue": job_type.queue,
-        "version": job_type.version,
-        "priority": job_type.priority,
-        "max_attempts": job_type.max_attempts,
-        "max_crashes": job_type.max_crashes,
+        **{option: getattr(job_type, option) for option in AS_DECLARED},
         "backoff": None if job_type.backoff is None else job_type.backoff.as_json(),
-        "timeout": job_type.timeout,
-        "max_age": job_type.max_age,
         "tags": list(job_type.tags),
         "at_most_once": job_type.delivery == "at_most_once",
         "has_gates": any((job_type.resources, job_type.concurrency, job_type.tenant)),
         "max_bytes": conf().max_payload_bytes,
-        "needs": sorted(one.name for one in named if one.default is one.empty),
-        "takes": None if takes_any(job_type) else sorted(one.name for one in named),
+        "needs": sorted(job_type._needs),
+        "takes": None if takes_any(job_type) else sorted(job_type._takes),
     }

@@ -76,7 +76,6 @@ class Step:
         return replace(self, takes={**self.takes, **names})
 
     def graph_step(self) -> GraphStep:
-        """What the graph of a definition says of it."""
         return GraphStep(
             name=self.name,
             job_type=self.job_type.name,
@@ -161,11 +160,7 @@ def results_of_compensation(step: Step) -> dict[str, list[str]]:
 
 
 def accepts(job_type: JobType[..., Any], argument: Any) -> bool:
-    parameters = job_type.signature.parameters
-    if not isinstance(argument, str):
-        return False
-    named = parameters.get(argument)
-    return (named is not None and named.kind is not named.VAR_KEYWORD) or takes_any(job_type)
+    return isinstance(argument, str) and (argument in job_type._takes or takes_any(job_type))
 
 
 def takes_any(job_type: JobType[..., Any]) -> bool:

@@ -18,8 +18,6 @@ ANYTHING = Parameter("arguments", Parameter.VAR_KEYWORD)
 
 
 class StartArguments:
-    """The arguments of one workflow, gathered step by step."""
-
     def __init__(self) -> None:
         self._parameters: dict[str, Parameter] = {}
         self._needed_by: dict[str, str] = {}
@@ -68,22 +66,15 @@ class StartArguments:
 
 
 def chosen_for(job_type: JobType[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``arguments`` that the handler takes."""
     if takes_any(job_type):
         return dict(arguments)
-    parameters = job_type.signature.parameters
-    return {name: value for name, value in arguments.items() if name in parameters}
+    return {name: value for name, value in arguments.items() if name in job_type._takes}
 
 
 def missing_arguments(job_type: JobType[..., Any], given: Collection[str]) -> list[str]:
     """The arguments that a call with those ``given`` lacks."""
-    return [
-        parameter.name
-        for parameter in job_type.signature.parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind is not parameter.VAR_KEYWORD
-        and parameter.name not in given
-    ]
+    needed = job_type._needs.difference(given)
+    return [name for name in job_type.signature.parameters if name in needed]
 
 
 def _open_parameters(step: Step) -> Iterator[Parameter]:
