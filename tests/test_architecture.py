@@ -53,7 +53,7 @@ BUDGETS = {
     "api": 4_814,
     "backend": 1_064,
     "checks": 1_082,
-    "contrib": 4_572,
+    "contrib": 4_509,
     "doctor": 2_648,
     "domain": 5_304,
     "http": 383,

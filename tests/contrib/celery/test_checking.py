@@ -28,8 +28,7 @@ from django_jobs import registry
 from django_jobs.contrib.celery.checking import code
 from django_jobs.contrib.celery.checking.app import findings_of
 from django_jobs.contrib.celery.checking.code import findings_in_files, findings_in_source
-from django_jobs.contrib.celery.checking.finding import Level
-from django_jobs.contrib.celery.checking.patterns import PATTERNS
+from django_jobs.contrib.celery.checking.patterns import PATTERNS, Level
 
 pytestmark = pytest.mark.django_db
 

@@ -19,7 +19,7 @@ from ..beat.declared import NotASchedule, schedule_of
 from ..hooks import import_without_checks
 from ..running.job_types import is_acked_on_timeout, job_type_of
 from .code import findings_in_files
-from .finding import Finding, Level, error, note
+from .patterns import Finding, Level, error, note
 
 JSON = "json"
 NOTES = {

@@ -14,16 +14,17 @@ from django.apps import apps as django_apps
 from django.conf import settings
 
 from ..messages.options import INSTEAD, KNOWN
-from .finding import Finding, note
 from .patterns import (
     BY_KEY,
     OF_THE_CALL,
     SENDING,
     WITH_OPTIONS,
+    Finding,
     Scope,
     is_control,
     is_sent,
     last_of,
+    note,
 )
 
 DECORATORS = {"task", "shared_task", "periodic_task"}
@@ -177,7 +178,6 @@ def _keys_of_call(node: ast.Call, scope: Scope) -> Iterator[tuple[ast.AST, str]]
 
 
 def _scope_in(node: ast.AST, scope: Scope) -> Scope:
-    """The scope of what is in ``node``."""
     match node:
         case ast.ClassDef(bases=bases) if any(last_of(base).endswith("Task") for base in bases):
             return replace(scope, in_task=True, myself="self")

@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from ....exceptions import EnqueueError
 from ..messages.options import INSTEAD, routed_to
-from .finding import Level
+
+
+class Level(StrEnum):
+    """Whether it needs a change before the move."""
+
+    ERROR = "error"
+    """It will not work."""
+    NOTE = "note"
+    """It will behave otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``where`` is the name of a setting, a task or a line of code."""
+
+    level: Level
+    where: str
+    text: str
+
+
+def error(where: str, text: str) -> Finding:
+    return Finding(Level.ERROR, where, text)
+
+
+def note(where: str, text: str) -> Finding:
+    return Finding(Level.NOTE, where, text)
+
 
 SENDING = {"apply_async", "send_task"}
 WITH_OPTIONS = SENDING | {"signature", "subtask", "set", "retry"}
@@ -47,12 +75,12 @@ class Pattern:
     condition: Condition = lambda node, scope: True
 
 
-def _refuse(row: str, keys: Iterable[str], text: str, *condition: Condition) -> Pattern:
-    return Pattern(row, Level.ERROR, tuple(keys), text, *condition)
+def _refuse(row: str, keys: str, text: str, *condition: Condition) -> Pattern:
+    return Pattern(row, Level.ERROR, tuple(keys.split(", ")), text, *condition)
 
 
-def _note(row: str, keys: Iterable[str], text: str, *condition: Condition) -> Pattern:
-    return Pattern(row, Level.NOTE, tuple(keys), text, *condition)
+def _note(row: str, keys: str, text: str, *condition: Condition) -> Pattern:
+    return Pattern(row, Level.NOTE, tuple(keys.split(", ")), text, *condition)
 
 
 def _is_step(node: ast.Call, scope: Scope) -> bool:
@@ -75,7 +103,6 @@ def _is_group_result(node: ast.Call, scope: Scope) -> bool:
 
 
 def is_control(node: ast.Call, scope: Scope) -> bool:
-    """Whether a call is one of ``app.control``."""
     assert isinstance(node.func, ast.Attribute)
     return ast.unparse(node.func.value).endswith("app.control")
 
@@ -130,69 +157,85 @@ THREADS = "the threads of a process share it: start jobworker --prefork, which h
 LOGGING = "is never sent: nothing changes the project's LOGGING, which is in force"
 NO_WORKER = "is never sent: no worker of Celery runs"
 
+# level | row | keys | text | condition, of which further lines are indented
+TABLE = """\
+refuse | stamp | option stamped_headers, call stamp | stamps are not possible: pass headers= |
+    is_stamp
+refuse | on_error | call on_error | .on_error() is not possible: {ON_ERROR}
+refuse | apply_async | unknown option | {}: no such option of a job; pass headers= for what the task
+    shall read
+refuse | serializer | option serializer | {}: a payload is JSON | is_no_json
+refuse | routing_key | send | no queue of task_queues is bound to this exchange and routing_key:
+    pass queue= | is_unbound
+refuse | self.replace | call replace | self.replace() is not possible: use current_run().spawn(...)
+    | is_step
+refuse | add_to_chord | call add_to_chord | .add_to_chord() is not possible: use
+    current_run().spawn(...)
+refuse | self.request.chain | set request.chain, set request.callbacks, set request.errbacks, set
+    request.chord | the request does not decide what runs next: raise Ignore, or send the next task
+refuse | GroupResult.save | call save, call restore | a GroupResult is not stored: keep the ids of
+    its results, and read AsyncResult(id) | is_group_result
+refuse | on_message | option of get on_message | get(on_message=) is not possible: use get()
+refuse | app.control | control, use celery.app.control.Inspect, use celery.app.control.Control | {}
+    asks workers of Celery: use jobstatus
+refuse | app.steps | steps | boot steps are not made: no worker of Celery starts
+refuse | delay | sent in async def | a task is not sent in async code: await task.adelay(...)
+refuse | store_result | call store_result | .store_result() stores nothing: the results of tasks are
+    in the rows of jobs
+refuse | celery.contrib.testing | import celery.contrib.testing, import celery.contrib.pytest, text
+    celery.contrib.pytest, argument celery_worker, argument celery_session_worker | a worker of
+    Celery in a test connects to a broker: use django_jobs.testing.run_jobs()
+refuse | TaskResult | import django_celery_results.models | no row is written to its tables: read
+    AsyncResult(id), or the rows of jobs
+note | PeriodicTask | use django_celery_beat.models.PeriodicTask.objects, call of
+    django_celery_beat.models.PeriodicTask | its rows are followed within a minute, once `manage.py
+    jobimport celery` has made schedules of them
+note | periodic_task_name | text periodic_task_name, read periodic_task_name | the header
+    periodic_task_name is beat's: no job of a schedule has it
+note | revoke | option of revoke terminate | revoke(terminate=) stops the task by force; signal= is
+    ignored
+note | CELERY_BROKER_URL | use kombu.Connection, read CELERY_BROKER_URL, call connection_or_acquire,
+    call connection_for_read, call connection_for_write | the broker has no messages of these tasks:
+    count and cancel jobs, as with jobstatus
+note | task_id | option of set task_id | a step of a canvas cannot have a task_id
+note | self.<name> = | set of the task | a task sets an attribute of itself; {THREADS}
+note | os.environ | set os.environ, use os.putenv, use os.environ.update, use os.environ.setdefault
+    | a task changes the environment; {THREADS} | in_task
+note | os.chdir | use os.chdir, use os.umask | a task changes the folder or the mask of its process;
+    {THREADS} | in_task
+note | global | global | a task sets a global; {THREADS}
+note | signal.signal | use signal.signal, use signal.setitimer, use signal.alarm, use
+    asyncio.get_event_loop | a task is in the main thread with jobworker --prefork alone | in_task
+"""
+CONDITIONS: dict[str, Condition] = {
+    "in_task": lambda node, scope: scope.in_task,
+    "is_group_result": _is_group_result,
+    "is_no_json": _is_no_json,
+    "is_stamp": _is_stamp,
+    "is_step": _is_step,
+    "is_unbound": _is_unbound,
+}
+
+
+def _pattern(row: str) -> Pattern:
+    level, place, keys, text, *condition = re.split(r"\s*\|\s*", " ".join(row.split()))
+    text = text.replace("{THREADS}", THREADS).replace("{ON_ERROR}", INSTEAD["link_error"])
+    make = _refuse if level == "refuse" else _note
+    return make(place, keys, text, *(CONDITIONS[name] for name in condition))
+
+
 PATTERNS: tuple[Pattern, ...] = (
+    *map(_pattern, re.split(r"\n(?! )", TABLE.rstrip())),
     *(
-        _refuse(name, (f"option {name}",), f"{name}= is not possible: {INSTEAD[name]}")
+        _refuse(name, f"option {name}", f"{name}= is not possible: {INSTEAD[name]}")
         for name in ("link", "link_error")
     ),
-    _refuse(
-        "stamp",
-        ("option stamped_headers", "call stamp"),
-        "stamps are not possible: pass headers=",
-        _is_stamp,
-    ),
-    _refuse(
-        "on_error", ("call on_error",), f".on_error() is not possible: {INSTEAD['link_error']}"
-    ),
-    _refuse(
-        "apply_async",
-        ("unknown option",),
-        "{}: no such option of a job; pass headers= for what the task shall read",
-    ),
-    _refuse("serializer", ("option serializer",), "{}: a payload is JSON", _is_no_json),
-    _refuse(
-        "routing_key",
-        ("send",),
-        "no queue of task_queues is bound to this exchange and routing_key: pass queue=",
-        _is_unbound,
-    ),
-    _refuse(
-        "self.replace",
-        ("call replace",),
-        "self.replace() is not possible: use current_run().spawn(...)",
-        _is_step,
-    ),
-    _refuse(
-        "add_to_chord",
-        ("call add_to_chord",),
-        ".add_to_chord() is not possible: use current_run().spawn(...)",
-    ),
-    _refuse(
-        "self.request.chain",
-        ("set request.chain", "set request.callbacks", "set request.errbacks", "set request.chord"),
-        "the request does not decide what runs next: raise Ignore, or send the next task",
-    ),
-    _refuse(
-        "GroupResult.save",
-        ("call save", "call restore"),
-        "a GroupResult is not stored: keep the ids of its results, and read AsyncResult(id)",
-        _is_group_result,
-    ),
     *(
-        _refuse(name, (f"call {name}",), f".{name}() is not possible: use join() or get()")
+        _refuse(name, f"call {name}", f".{name}() is not possible: use join() or get()")
         for name in ("iter_native", "join_native")
     ),
-    _refuse(
-        "on_message", ("option of get on_message",), "get(on_message=) is not possible: use get()"
-    ),
-    _refuse(
-        "app.control",
-        ("control", "use celery.app.control.Inspect", "use celery.app.control.Control"),
-        "{} asks workers of Celery: use jobstatus",
-    ),
-    _refuse("app.steps", ("steps",), "boot steps are not made: no worker of Celery starts"),
     *(
-        _refuse("beat_init", (f"use celery.signals.{name}",), f"{name} {NO_WORKER}")
+        _refuse("beat_init", f"use celery.signals.{name}", f"{name} {NO_WORKER}")
         for name in (
             *("beat_init", "beat_embedded_init", "celeryd_init", "celeryd_after_setup"),
             *("heartbeat_sent", "task_internal_error", "task_rejected", "task_unknown"),
@@ -202,81 +245,8 @@ PATTERNS: tuple[Pattern, ...] = (
         )
     ),
     *(
-        _note("setup_logging", (f"use celery.signals.{name}",), f"{name} {LOGGING}")
+        _note("setup_logging", f"use celery.signals.{name}", f"{name} {LOGGING}")
         for name in ("setup_logging", "after_setup_logger", "after_setup_task_logger")
-    ),
-    _refuse(
-        "delay", ("sent in async def",), "a task is not sent in async code: await task.adelay(...)"
-    ),
-    _refuse(
-        "store_result",
-        ("call store_result",),
-        ".store_result() stores nothing: the results of tasks are in the rows of jobs",
-    ),
-    _refuse(
-        "celery.contrib.testing",
-        (
-            *("import celery.contrib.testing", "import celery.contrib.pytest"),
-            *("text celery.contrib.pytest", "argument celery_worker"),
-            "argument celery_session_worker",
-        ),
-        "a worker of Celery in a test connects to a broker: use django_jobs.testing.run_jobs()",
-    ),
-    _refuse(
-        "TaskResult",
-        ("import django_celery_results.models",),
-        "no row is written to its tables: read AsyncResult(id), or the rows of jobs",
-    ),
-    _note(
-        "PeriodicTask",
-        (
-            "use django_celery_beat.models.PeriodicTask.objects",
-            "call of django_celery_beat.models.PeriodicTask",
-        ),
-        "its rows are followed within a minute, once `manage.py jobimport celery` "
-        "has made schedules of them",
-    ),
-    _note(
-        "periodic_task_name",
-        ("text periodic_task_name", "read periodic_task_name"),
-        "the header periodic_task_name is beat's: no job of a schedule has it",
-    ),
-    _note(
-        "revoke",
-        ("option of revoke terminate",),
-        "revoke(terminate=) stops the task by force; signal= is ignored",
-    ),
-    _note(
-        "CELERY_BROKER_URL",
-        (
-            *("use kombu.Connection", "read CELERY_BROKER_URL", "call connection_or_acquire"),
-            *("call connection_for_read", "call connection_for_write"),
-        ),
-        "the broker has no messages of these tasks: count and cancel jobs, as with jobstatus",
-    ),
-    _note("task_id", ("option of set task_id",), "a step of a canvas cannot have a task_id"),
-    _note("self.<name> =", ("set of the task",), f"a task sets an attribute of itself; {THREADS}"),
-    _note(
-        "os.environ",
-        ("set os.environ", "use os.putenv", "use os.environ.update", "use os.environ.setdefault"),
-        f"a task changes the environment; {THREADS}",
-        lambda node, scope: scope.in_task,
-    ),
-    _note(
-        "os.chdir",
-        ("use os.chdir", "use os.umask"),
-        f"a task changes the folder or the mask of its process; {THREADS}",
-        lambda node, scope: scope.in_task,
-    ),
-    _note("global", ("global",), f"a task sets a global; {THREADS}"),
-    _note(
-        "signal.signal",
-        (
-            *("use signal.signal", "use signal.setitimer", "use signal.alarm"),
-            "use asyncio.get_event_loop",
-        ),
-        "a task is in the main thread with jobworker --prefork alone",
-        lambda node, scope: scope.in_task,
     ),
 )
 """All that is found in code. Most of it is a call of a method, or an option of a send."""

@@ -49,7 +49,7 @@ def _check(options: dict[str, Any]) -> Iterator[str]:
         raise CommandError("Celery is not installed")
     from .app import apps_of, findings_in_code, findings_of
     from .code import files_of
-    from .finding import Level
+    from .patterns import Level
 
     apps = apps_of(options["app"])
     files = files_of(apps)
@@ -72,7 +72,6 @@ def _line(finding: Any) -> str:
 
 
 def own_tasks(app: Any) -> Iterator[str]:
-    """The names of the tasks that are not Celery's."""
     return (name for name in app.tasks if not name.startswith("celery."))
 
 
