@@ -63,7 +63,6 @@ def forget_recent() -> None:
 
 
 def pressure_of(queue: str, found: Backlog) -> Pressure:
-    """The pressure of a queue with this backlog."""
     rate = _rate(queue) if found.ready and not found.is_paused else None
     return Pressure(
         level=found.level,

@@ -407,7 +407,6 @@ def given_arguments(args: Sequence[Any], names: Collection[str]) -> str:
 
 
 def known_queue(name: str, where: str) -> Queue:
-    """The queue of this name. Raises :class:`UnknownQueue`."""
     queue = Queue.objects.recent(name, conf().database)
     if queue is None:
         raise unknown_queue(name, where)

@@ -152,7 +152,6 @@ def find(name: str) -> Declared | None:
 
 
 def forget(name: str) -> None:
-    """Remove a declared Task and its job type."""
     _tasks.pop(name, None)
     registry.unregister(name)
 

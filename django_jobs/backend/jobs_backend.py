@@ -92,8 +92,6 @@ class JobsBackend(BaseTaskBackend):
         return find_result(result_id, self.alias)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """What is wrong with the settings of this backend."""
-
         return list(problems(self))
 
 

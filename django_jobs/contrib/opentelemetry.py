@@ -146,7 +146,6 @@ def _before(job: int, attempt: int, is_step: bool) -> list[str]:
 
 @contextmanager
 def _span(operation: str, kind: SpanKind, event: HookEvent, **options: Any) -> Iterator[Span]:
-    """The current span while its block runs."""
     attributes = {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,

@@ -18,8 +18,6 @@ class Severity(StrEnum):
 
 
 class Kind(NamedTuple):
-    """What the findings of one id have in common."""
-
     severity: Severity
     title: str
 
@@ -115,11 +113,9 @@ class Diagnosis:
         return max((1 + (one.severity is Severity.ERROR) for one in self.findings), default=0)
 
     def count(self, severity: Severity) -> int:
-        """The number of findings of a severity."""
         return sum(one.severity is severity for one in self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """The diagnosis as values that JSON has."""
         return asdict(self)
 
 

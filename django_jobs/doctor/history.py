@@ -81,7 +81,6 @@ LEFT JOIN LATERAL (
 
 
 def examine_totals(read: Reader) -> Iterator[Finding]:
-    """Whether workers count runs for the metrics."""
     (row,) = read(WATERMARK)
     ids, seconds = row["ids"], row["seconds"]
     if ids is None:

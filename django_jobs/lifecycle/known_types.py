@@ -35,7 +35,6 @@ _recent: dict[str, tuple[float, dict[str, int]]] = {}
 
 
 def forget_recent() -> None:
-    """Clear the cache of :func:`enough_for`."""
     _recent.clear()
 
 

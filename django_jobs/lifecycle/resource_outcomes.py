@@ -40,7 +40,6 @@ _recent: dict[str, tuple[float, dict[str, Seen]]] = {}
 
 
 def forget_recent() -> None:
-    """Clear the cache of :func:`seen_breakers`."""
     _recent.clear()
 
 

@@ -29,7 +29,6 @@ class RoleChange:
 
 
 def is_of(role: str, codename: str) -> bool:
-    """Whether ``role`` has this permission of the app."""
     looks = codename.startswith("view_") and codename not in SHOWS_DATA
     if role == "viewer":
         return looks

@@ -36,8 +36,6 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 class Answer(NamedTuple):
-    """The answer to a scrape."""
-
     status: int
     content_type: str
     body: bytes

@@ -12,8 +12,6 @@ from .fields import TimestampField, index
 
 
 class BulkStatus(models.TextChoices):
-    """The status of an operation."""
-
     PENDING = BulkState.PENDING.value, _("pending")
     RUNNING = BulkState.RUNNING.value, _("running")
     COMPLETED = BulkState.COMPLETED.value, _("completed")
@@ -22,8 +20,6 @@ class BulkStatus(models.TextChoices):
 
 
 class BulkAction(models.TextChoices):
-    """What is done to the jobs."""
-
     CANCEL = "cancel", _("cancel")
     REPRIORITIZE = "reprioritize", _("change priority")
     RUN_NOW = "run_now", _("run now")

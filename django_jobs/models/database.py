@@ -70,8 +70,6 @@ def jobs_connection() -> BaseDatabaseWrapper:
 
 
 class UtcLoader(TimestamptzLoader):
-    """Reads times in UTC."""
-
     def load(self, data: Any) -> datetime:
         return super().load(data).astimezone(UTC)
 

@@ -37,7 +37,6 @@ class Quarantine(models.Model):
 
     @property
     def in_force(self) -> bool:
-        """Whether the jobs of this type are blocked."""
         return self.lifted_at is None
 
 

@@ -35,8 +35,6 @@ Row = TypeVar("Row", bound="NamedRow")
 
 
 class NamedRows(models.Manager[Row]):
-    """Reads and seeds rows by their names."""
-
     _recent: ClassVar[dict[tuple[str, str, str], tuple[float, Any]]] = {}
 
     def recent(self, name: str, alias: str, *, or_none: bool = False) -> Row | None:
@@ -98,8 +96,6 @@ class Pausable(models.Model):
 
 
 class NamedRow(Pausable):
-    """A row with a unique name."""
-
     objects: ClassVar[NamedRows[Self]] = NamedRows()
     READ_WITH_RECENT: ClassVar[Mapping[str, str]] = {}
     """Attributes that :meth:`NamedRows.recent` reads with the row, each with its expression."""

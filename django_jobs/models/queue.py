@@ -56,7 +56,6 @@ def slo_began(due: str, ready: str) -> str:
 
 
 def is_queue_name(value: Any) -> bool:
-    """Whether this is a valid name of a queue."""
     try:
         QUEUE_NAME(value)
     except ValidationError:
@@ -196,7 +195,6 @@ class Queue(NamedRow, Objective):
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
-        """The unsaved row for one entry of ``DJANGO_JOBS["QUEUES"]``."""
         backoff = options.get("backoff")
         weight = options.get("priority_weight", AGEING_WEIGHT)
         return cls(

@@ -40,8 +40,6 @@ BOUNDS = {
 
 
 class BreakerState(models.TextChoices):
-    """The state of a resource's circuit breaker."""
-
     CLOSED = "closed", _("closed")
     OPEN = "open", _("open")
     HALF_OPEN = "half_open", _("half open")
@@ -124,7 +122,6 @@ class Resource(RatedRow):
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
-        """The unsaved row for one entry of ``DJANGO_JOBS["RESOURCES"]``."""
         row = cls(
             name=name,
             max_concurrency=options.get("max_concurrency"),

@@ -69,7 +69,6 @@ class Tenant(RatedRow, Objective):
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
-        """The unsaved row for one entry of ``DJANGO_JOBS["TENANTS"]``."""
         given = {option: value for option, value in options.items() if value is not None}
         if "rate" in given:
             given["rate"], given["rate_seconds"] = rate_of(given["rate"])

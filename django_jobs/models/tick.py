@@ -41,8 +41,6 @@ class Backfill(models.Model):
 
 
 class TickOutcome(models.TextChoices):
-    """The outcome of a due time."""
-
     FIRED = TickState.FIRED.value, _("fired")
     SKIPPED_OVERLAP = TickState.SKIPPED_OVERLAP.value, _("skipped: the last job was not done")
     SKIPPED_LATE = TickState.SKIPPED_LATE.value, _("skipped: too late")

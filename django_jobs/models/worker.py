@@ -14,8 +14,6 @@ from .fields import FloatField, TimestampField, index
 
 
 class WorkerStatus(models.TextChoices):
-    """The status of a worker process."""
-
     RUNNING = "running", _("running")
     DRAINING = "draining", _("draining")
     STOPPED = "stopped", _("stopped")
@@ -31,8 +29,6 @@ are its own until then."""
 
 
 class WorkerQuerySet(models.QuerySet["Worker"]):
-    """Workers, by whether they live."""
-
     def alive(self) -> Self:
         """Those that have not ended, and whose lease has not run out: as :data:`IS_ALIVE`."""
         return self.filter(status__in=NOT_ENDED, lease_expires_at__gte=Now())

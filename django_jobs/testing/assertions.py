@@ -74,8 +74,6 @@ def capture_jobs() -> Iterator[list[Job]]:
 
 
 class _Expected:
-    """The arguments of an assertion."""
-
     def __init__(self, job_type: AnyJobType, payload: Payload | None, queue: str | None) -> None:
         self.job_type = job_type_of(job_type)
         encoded = self.job_type.encoded(dict(payload or {}), "payload")

@@ -89,8 +89,6 @@ class InlineBackground(BackgroundThread):
 
 
 class InlineReporter(Reporter):
-    """The reports of one attempt."""
-
     def __init__(self, transactions: Transactions, observer: Observer) -> None:
         super().__init__()
         self.background = InlineBackground(transactions, observer)

@@ -150,7 +150,6 @@ def _age(seconds: float) -> None:
 
 @cache
 def _times() -> list[tuple[str, list[str]]]:
-    """The tables with their columns of times."""
     tables = []
     for model in apps.get_app_config("django_jobs").get_models():
         stays = STAYS.get(model, ())

@@ -90,7 +90,6 @@ def claim_failures(facts: Facts) -> int:
 
 
 def _alive(facts: Facts) -> list[Row]:
-    """The workers whose lease is not over."""
     return [row for row in facts.rows("workers") if not row["expired"]]
 
 

@@ -157,7 +157,6 @@ def _source_files() -> Iterator[str]:
 
 
 def _top_package(path: Path) -> Path | None:
-    """The outermost package that a module is in."""
     top = None
     for folder in path.parents:
         if not (folder / "__init__.py").exists():

@@ -35,7 +35,6 @@ from ...worker.options import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--health-port`` and ``--health-host``."""
     parser.add_argument(
         "--health-port",
         type=port_number,
@@ -74,7 +73,6 @@ def open_port(*, health_port: int | None, health_host: str, **others: object) ->
 
 
 def port_number(text: str) -> int:
-    """The number of a port, or 0, for argparse."""
     port = int(text)
     if not 0 <= port <= 65_535:
         raise argparse.ArgumentTypeError(f"{text} is not from 0 to 65535")

@@ -94,7 +94,6 @@ def show_worker_event(sender: str, *, level: int, fields: dict[str, Any], **othe
 
 
 def sentence(event: str, fields: Mapping[str, Any]) -> str:
-    """An event of a worker as a sentence."""
     try:
         return SENTENCES[event].format_map(fields)
     except KeyError:  # an event without a sentence, or with other fields

@@ -103,7 +103,6 @@ def is_routed_by_name(app: Any) -> bool:
 
 
 def routed_to(app: Any, name: str, options: Mapping[str, Any]) -> str:
-    """The name of the queue to which Celery routes."""
     queue = options.get("queue") or app.conf.task_default_queue
     chosen = str(getattr(queue, "name", queue))
     if "exchange" in options or "routing_key" in options:

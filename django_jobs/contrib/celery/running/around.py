@@ -45,8 +45,6 @@ def process_ended(app: Any, kind: str, *, pid: int, **_: Any) -> None:
 
 
 class _Worker:
-    """What receivers ask of Celery's worker."""
-
     def __init__(self, app: Any) -> None:
         self.app, self.hostname = app, f"jobworker@{socket.gethostname()}"
 
