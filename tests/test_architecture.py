@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_643,
     "domain": 5_304,
     "http": 383,
-    "lifecycle": 13_370,
+    "lifecycle": 13_365,
     "logs": 459,
     "maintenance": 1_588,
     "management": 3_760,

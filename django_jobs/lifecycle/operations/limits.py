@@ -19,7 +19,6 @@ from ..notifying import GATES, notify_after_commit
 from .jobs import Actor, Pause, demand, done_by, fields_of, name_of
 
 LONGEST_REASON = 300
-LONGEST_WHO = 150
 
 PAUSE_RESOURCES = """
 UPDATE django_jobs_resource
@@ -155,10 +154,6 @@ def _set_breaker(
 
 def _why(reason: str, operation: str, actor: Actor) -> str:
     return (reason or done_by(operation, actor))[:LONGEST_REASON]
-
-
-def _who(actor: Actor, by: str) -> str:
-    return (name_of(actor) or by)[:LONGEST_WHO]
 
 
 def _change(sql: str, names: Iterable[str], **parameters: Any) -> list[str]:
