@@ -19,7 +19,7 @@ from pytest_django.plugin import blocking_manager_key
 
 from django_jobs import registry
 from django_jobs.api import pressure
-from django_jobs.api.waiting import listener as listening
+from django_jobs.api import waiting as listening
 from django_jobs.lifecycle import known_types, notifying, resource_outcomes
 from django_jobs.models import Queue, named_row
 from django_jobs.signals import worker_event

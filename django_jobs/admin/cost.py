@@ -19,7 +19,7 @@ from .base.formatting import NOTHING, duration, list_url
 from .layout.console_page import console_page, console_path
 
 if TYPE_CHECKING:
-    from ..metrics.cost import Cost, TypeCost
+    from ..metrics.forecast import Cost, TypeCost
 
 NAME = "django_jobs_run_cost"
 HINTS = {
@@ -76,7 +76,7 @@ def _measures(whole: float) -> dict[str, Measure]:
 
 
 def _view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
-    from ..metrics.cost import take_cost
+    from ..metrics.forecast import take_cost
     from .layout.tables import Column, Sorting
 
     cost = take_cost()

@@ -19,7 +19,7 @@ schedules          schedule(), their jobs, and writing the declared ones after m
 occurrences        exceptions of single due times of schedules
 sql_defaults       stores the options of job types for the SQL function
 steps              a step of a workflow, a chain or a group
-waiting            (sub-room) wait until a job has ended
+waiting            Job.wait() and Job.await_end(), and what hears of ends
 workflows          (sub-room) Workflow, chain, group
 """
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..conf import conf
 from ..domain.payload import Path, a_kind
 from ..exceptions import EnqueueError, PayloadError
-from ..lifecycle.bulk_insert import Item
-from ..lifecycle.read_ahead import ReadAhead
+from ..lifecycle.bulk_insert import Item, ReadAhead
 from . import gating
 from .duplicates import stored_key
 from .validation import check_key

@@ -20,7 +20,7 @@ from ..models.database import (
     migration_problem,
     needing_tables,
 )
-from . import configuration, history, incidents, schedules, server, snapshots, tables, work, zones
+from . import configuration, history, incidents, schedules, server, snapshots, tables, work
 from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Reader, Severity, Statement
 
 STATEMENT_SECONDS = 2.0
@@ -95,7 +95,7 @@ EXAMINATIONS = (
     ),
     Examination(schedules.examine_due_times, ("D313",), (schedules.FAR_AHEAD,)),
     Examination(configuration.examine_rows, ("D314",), (configuration.ROWS,)),
-    Examination(zones.examine_zones, ("D315",), (zones.ZONES,)),
+    Examination(schedules.examine_zones, ("D315",), (schedules.ZONES,)),
     Examination(work.examine_generations, ("D316",), (work.GENERATIONS,)),
     Examination(incidents.examine_keys, ("D321",), (incidents.KEYS,)),
     Examination(
@@ -201,7 +201,6 @@ def _harmless() -> Iterator[Callable[[], bool]]:
 
 
 def _reason(error: Exception) -> str:
-    """Why an examination failed, in one line."""
     text = " ".join(str(error).split())
     match getattr(error.__cause__, "sqlstate", None):
         case "57014":  # query_canceled

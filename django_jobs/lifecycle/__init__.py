@@ -3,7 +3,6 @@
 job_columns    the columns of a job that inserts write and claims read, for all of these
 enqueueing     inserts new jobs
 bulk_insert    inserts many jobs by COPY, for enqueueing
-read_ahead     makes the next batch while one is written, for enqueueing
 backlog        counts the jobs of a queue, and the rate at which they run; what a full one drops
 gate_limits    counts what waits at the gates with a limit, for backlog
 unique_keys    inserts jobs whose key stays unique for a time

@@ -21,21 +21,28 @@ from ..models import Job
 from ..models.database import fetch, jobs_connection
 from ..models.fields import read_floats
 from .backlog import is_limited, within_limits
-from .bulk_insert import Item, Meanwhile, copy_in, not_written, nothing, rows_dropped
+from .bulk_insert import (
+    IDS,
+    Item,
+    Meanwhile,
+    ReadAhead,
+    copy_in,
+    insert,
+    not_written,
+    nothing,
+    rows_dropped,
+)
 from .job_columns import (
     COMMON,
     DUE,
     GATE_COLUMNS,
-    IDS,
     NOW,
     NewJobs,
     gate_values,
-    insert,
     text_array,
     timing,
 )
 from .notifying import blocked_hint, notify_after_commit
-from .read_ahead import ReadAhead
 
 LIVE = "status IN ('waiting', 'scheduled', 'blocked', 'ready', 'running')"
 IF_HELD = f"""ON CONFLICT (queue, idempotency_key)

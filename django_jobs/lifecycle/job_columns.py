@@ -244,23 +244,6 @@ def listed(expressions: Iterable[str]) -> str:
     return ",\n    ".join(expressions)
 
 
-def insert(columns: Mapping[str, str], source: str = "") -> str:
-    """The INSERT of new jobs with these columns, each with its expression: of one, or of each row
-    of ``source``, which begins with FROM. PostgreSQL plans one row of VALUES in a quarter of the
-    time of a SELECT."""
-    values = listed(columns.values())
-    rows = f"SELECT\n    {values}\n{source}" if source else f"VALUES (\n    {values})"
-    return f"""INSERT INTO {LIVE_TABLE} (
-    {listed(columns)})
-{rows}"""
-
-
-IDS = """ids AS MATERIALIZED (
-    SELECT pg_get_serial_sequence('django_jobs_job', 'id')::regclass AS sequence
-)"""
-"""The part of a statement from which each new job gets its id: ``nextval(ids.sequence)``."""
-
-
 class ClaimedJob(NamedTuple):
     """A running job, with what its worker needs to make the attempt.
 

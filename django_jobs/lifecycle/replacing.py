@@ -10,9 +10,9 @@ from ..conf import conf
 from ..domain.gates import Gates
 from ..models import Job
 from ..models.database import execute, fetch, fetch_locking, jobs_connection, repeat_conflicts
-from .bulk_insert import RowsDropped, not_written
+from .bulk_insert import RowsDropped, insert, not_written
 from .enqueueing import IF_HELD, KEY_ATTEMPTS, RETURNED, as_job
-from .job_columns import NOW, NewJobs, gate_values, insert, listed
+from .job_columns import NOW, NewJobs, gate_values, listed
 from .notifying import GATES, notify_after_commit
 from .opening import follow_cancelled
 from .unique_keys import (

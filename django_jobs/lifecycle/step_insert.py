@@ -12,13 +12,12 @@ from typing import Any
 from ..domain.gates import Gates
 from ..domain.workflows import If, When
 from ..models.database import fetch
-from .bulk_insert import copy, copy_rows, fields_of
+from .bulk_insert import IDS, copy, copy_rows, fields_of
 from .job_columns import (
     AT_ITS_RUN_AT,
     AT_THE_GATES,
     COMMON_COLUMNS,
     GATE_COLUMNS,
-    IDS,
     NOW,
     OPTIONAL,
     NewJobs,

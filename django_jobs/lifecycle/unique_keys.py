@@ -14,7 +14,7 @@ from ..conf import conf
 from ..domain.gates import Gates
 from ..models import Job
 from ..models.database import execute, fetch, jobs_connection
-from .bulk_insert import Item, not_written
+from .bulk_insert import Item, insert, not_written
 from .enqueueing import (
     ARRAYS_GATED,
     GATED,
@@ -28,7 +28,7 @@ from .enqueueing import (
     as_job,
     items_of,
 )
-from .job_columns import DUE, NOW, NewJobs, gate_values, insert, text_array, timing
+from .job_columns import DUE, NOW, NewJobs, gate_values, text_array, timing
 from .notifying import notify_after_commit
 
 UNTIL = f"{NOW} + make_interval(secs => %(unique_for)s::float8)"

@@ -17,7 +17,6 @@ from ..lifecycle.operations.jobs import OperationResult
 from ..models import Job
 from ..models.database import database_time
 from ..models.run import by_last_run
-from .arguments import since, whole
 from .base import (
     OperatorCommand,
     counted,
@@ -25,6 +24,8 @@ from .base import (
     demand_job_type,
     demand_queue,
     operator,
+    since,
+    whole,
 )
 
 BATCH = 500
@@ -36,25 +37,16 @@ Operation = Callable[..., OperationResult]
 
 def add_selectors(parser: ArgumentParser) -> None:
     """Add the arguments that choose dead jobs, the reason and ``--dry-run``."""
-    parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="ids of dead jobs")
-    parser.add_argument("--queue", help="dead jobs of this queue")
-    parser.add_argument("--type", metavar="JOB_TYPE", help="dead jobs of this job type")
-    parser.add_argument(
-        "--error", metavar="FINGERPRINT", help="dead jobs whose last error has this fingerprint"
-    )
-    parser.add_argument(
-        "--error-code", metavar="CODE", help="dead jobs whose last run has this code, such as 503"
-    )
-    parser.add_argument(
-        "--since", metavar="WHEN", help="dead for at most this long (2h, 1d), or since a date"
-    )
-    parser.add_argument("--limit", type=whole, help="at most this number, the oldest first")
-    parser.add_argument(
-        "--reason", default="", help="stored with each job, with your user name and the time"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="change nothing; -v 2 lists the jobs"
-    )
+    add = parser.add_argument
+    add("ids", nargs="*", type=int, metavar="ID", help="ids of dead jobs")
+    add("--queue", help="dead jobs of this queue")
+    add("--type", metavar="JOB_TYPE", help="dead jobs of this job type")
+    add("--error", metavar="FINGERPRINT", help="dead jobs whose last error has this fingerprint")
+    add("--error-code", metavar="CODE", help="dead jobs whose last run has this code, such as 503")
+    add("--since", metavar="WHEN", help="dead for at most this long (2h, 1d), or since a date")
+    add("--limit", type=whole, help="at most this number, the oldest first")
+    add("--reason", default="", help="stored with each job, with your user name and the time")
+    add("--dry-run", action="store_true", help="change nothing; -v 2 lists the jobs")
 
 
 def operate(

@@ -11,8 +11,7 @@ from django.db.models import Count, Q
 from ..conf import conf
 from ..domain.states import FINAL
 from ..domain.workflows import condition_text
-from ..metrics.cost import Cost, take_cost
-from ..metrics.forecast import Sizing, take_sizing
+from ..metrics.forecast import Cost, Sizing, take_cost, take_sizing
 from ..models import Dependency, Inspection, Job, Progress, Worker, WorkflowRun
 from ..models.database import database_time
 from .base import counted, json_text, table
@@ -208,7 +207,6 @@ def as_dict(job: Job, question: Inspection | None) -> dict[str, Any]:
 
 
 def render(shown: dict[str, Any]) -> str:
-    """The same for a terminal."""
     lines = [
         f"job       {shown['job']} {shown['job_type']} on {shown['queue']}",
         f"attempt   {shown['attempt']}, claimed {shown['claimed_seconds']:.1f} s ago"

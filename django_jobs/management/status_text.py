@@ -11,8 +11,8 @@ from ..metrics.schedules import MAX_LAG, SchedulesSnapshot
 from ..metrics.slo import MOST_LATE, SloSnapshot
 from ..metrics.snapshot import QueueSnapshot, Snapshot, stuck_jobs
 from ..metrics.unclaimable import QuarantineSnapshot, capped
+from ..models.querysets import ScheduleState
 from ..models.queue import SloSince
-from ..models.schedule_state import ScheduleState
 from ..models.worker import pools_text, slots_text
 from .base import counted, table
 

@@ -17,8 +17,7 @@ from ..lifecycle.pausing import NEWEST_PAUSES
 from ..models import Worker
 from ..models.database import fetch_named
 from ..models.worker import NOT_ENDED
-from .arguments import until, whole
-from .base import OperatorCommand, counted, json_text, operator, table
+from .base import OperatorCommand, counted, json_text, operator, table, until, whole
 from .roles import PREFIX, set_roles
 
 
@@ -43,7 +42,6 @@ class PauseCommand(OperatorCommand):
             raise CommandError(str(error)) from None
 
     def change(self, kind: str, name: str, options: dict[str, Any]) -> str:
-        """Change it; return what was done."""
         given = {"reason": options["reason"], "until": options["until"], "by": operator()}
         try:
             is_new = pause(kind, name, **given)

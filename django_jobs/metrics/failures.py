@@ -117,7 +117,6 @@ FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
 
 
 def _retried_of(kept: str) -> str:
-    """The retried jobs of the groups in ``kept``."""
     return f"""
 WITH {kept}
 SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*,
@@ -333,6 +332,8 @@ newest AS MATERIALIZED (
     WHERE job.id = ANY(%(jobs)s::bigint[]) AND job.status = 'dead'
 )""")
 
+OF_ONE = """job.status = 'dead' AND job.queue = one.queue AND job.job_type = one.job_type
+          AND job.fingerprint = one.fingerprint"""
 # Of each group: the version in which the oldest dead job died, and the end of the newest traceback.
 ROWS = f"""
 SELECT one.place, oldest.code_version, oldest.finished_at, newest.traceback, newest.finished_at
@@ -341,8 +342,7 @@ FROM unnest(%(queues)s::text[], %(job_types)s::text[], %(fingerprints)s::text[])
 LEFT JOIN LATERAL (
     SELECT worker.code_version, dead.finished_at FROM (
         SELECT {DIED} FROM django_jobs_job_live AS job
-        WHERE job.status = 'dead' AND job.queue = one.queue AND job.job_type = one.job_type
-          AND job.fingerprint = one.fingerprint
+        WHERE {OF_ONE}
         ORDER BY job.queue, job.job_type, job.fingerprint, job.finished_at LIMIT 1
     ) AS dead CROSS JOIN LATERAL (
         SELECT run.worker_id FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
@@ -352,8 +352,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT right(run.traceback, 2000) AS traceback, dead.finished_at FROM (
         SELECT {DIED} FROM django_jobs_job_live AS job
-        WHERE job.status = 'dead' AND job.queue = one.queue AND job.job_type = one.job_type
-          AND job.fingerprint = one.fingerprint
+        WHERE {OF_ONE}
         ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC, job.finished_at DESC
         LIMIT 1
     ) AS dead CROSS JOIN LATERAL (

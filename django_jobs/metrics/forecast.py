@@ -16,7 +16,7 @@ from ..domain.histograms import BOUNDS, BUCKETS, Histogram
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import Past, past
 from ..lifecycle.run_totals import HOUR
-from ..models.database import database_time, fetch
+from ..models.database import database_time, fetch, fetch_named
 from ..models.worker import IS_ALIVE
 
 LONGEST = 10 * 365 * 86_400.0
@@ -283,3 +283,66 @@ def take_sizing(most_runs: int = MOST_RUNS) -> Sizing:
 def _slots(number: float, on_loop: bool) -> str:
     name = "async slot" if on_loop else "thread"
     return f"1 {name}" if ceil(number) == 1 else f"{ceil(number)} {name}s"
+
+
+MOST_TYPES = 1_000
+
+# As the sizing: the newest runs by id, and their jobs by primary key.
+COST = f"""
+WITH newest AS MATERIALIZED (
+    SELECT job_id, started_at, finished_at, cpu_seconds, max_rss_kb, queries, query_seconds
+    FROM django_jobs_run ORDER BY id DESC LIMIT %(most)s
+), covered AS ({COVERED}), ended AS MATERIALIZED (
+    SELECT *, extract(epoch FROM finished_at - started_at)::float8 AS seconds
+    FROM newest
+    WHERE started_at IS NOT NULL AND finished_at >= now() - interval '1 hour'
+)
+SELECT job.job_type, count(*) AS runs, sum(ended.seconds) AS seconds,
+    sum(ended.cpu_seconds) AS cpu_seconds, max(ended.max_rss_kb) AS max_rss_kb,
+    sum(ended.queries) AS queries, sum(ended.query_seconds) AS query_seconds,
+    max(ended.seconds) AS max_seconds, covered.seconds AS covered,
+    percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY ended.seconds) AS percentiles,
+    covered.seconds < 3600 AND (SELECT count(*) FROM newest) >= %(most)s AS cut
+FROM covered CROSS JOIN ended CROSS JOIN {JOB_OF_RUN}
+GROUP BY covered.seconds, job.job_type
+ORDER BY sum(ended.cpu_seconds) DESC NULLS LAST, sum(ended.seconds) DESC, job.job_type
+LIMIT %(most_types)s
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeCost:
+    """What the runs of one job type used together. ``seconds`` is how long they ran,
+    ``max_seconds`` how long the longest did and ``p95_seconds`` at most 95 % of them, and
+    ``max_rss_kb`` is of the largest. None is what none of them measured."""
+
+    job_type: str
+    runs: int
+    seconds: float
+    cpu_seconds: float | None
+    max_rss_kb: int | None
+    queries: int | None
+    query_seconds: float | None
+    max_seconds: float
+    p50_seconds: float
+    p95_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """The job types by CPU time, and then by time, in the last ``seconds``: an hour, or what the
+    newest 20,000 runs cover, if they are ``cut``. At most 1,000."""
+
+    seconds: float
+    types: tuple[TypeCost, ...]
+    cut: bool = False
+
+
+def take_cost(most_runs: int = MOST_RUNS) -> Cost:
+    """What the newest ``most_runs`` runs of the last hour used, by job type."""
+    rows = fetch_named(COST, {"most": most_runs, "most_types": MOST_TYPES})
+    covered, cut = 3600.0, False
+    for row in rows:
+        covered, cut = row.pop("covered"), row.pop("cut")
+        row["p50_seconds"], row["p95_seconds"] = row.pop("percentiles")
+    return Cost(seconds=covered, types=tuple(TypeCost(**row) for row in rows), cut=cut)

@@ -59,7 +59,7 @@ DRAIN_SECONDS = """CASE WHEN isfinite(stopped_at)
         AND isfinite(coalesce(drain_requested_at, draining_at))
     THEN date_part('epoch', stopped_at - coalesce(drain_requested_at, draining_at)) END"""
 
-# Each part is a list of rows. Their columns are labels and values: see families.py.
+# Each part is a list of rows. Their columns are labels and values: see exposition.py.
 # Workers of one release have the same queues, which are told apart by hash: see unclaimable.py.
 PARTS = {
     "queues": f"""

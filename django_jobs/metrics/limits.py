@@ -143,8 +143,6 @@ class Usage:
 
 @dataclass(slots=True)
 class Usages:
-    """The usage of resources and of tenants by name."""
-
     resources: dict[str, Usage] = field(default_factory=dict)
     tenants: dict[str, Usage] = field(default_factory=dict)
 
@@ -179,8 +177,6 @@ class ResourceSnapshot(LimitSnapshot):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSnapshot(LimitSnapshot):
-    """One tenant."""
-
     weight: float
 
 

@@ -40,7 +40,7 @@ SELECT
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulesSnapshot:
     """All schedules. The first fields count those in each
-    :class:`~django_jobs.models.schedule_state.ScheduleState`, among the first 100,000.
+    :class:`~django_jobs.models.querysets.ScheduleState`, among the first 100,000.
 
     ``most_overdue`` is the name of the schedule that has been due longest, and ``overdue_seconds``
     for how long: 0 while none is due, None if none has a next due time. A schedule counts as

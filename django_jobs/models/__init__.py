@@ -5,7 +5,7 @@ from .job import DeadLetter, Job, JobStatus, StepSkipped
 from .job_type import JobTypeDefaults, Quarantine
 from .queue import Queue
 from .resource import BreakerState, Resource
-from .run import Effect, Inspection, Progress, Receipt, Run, RunOutcome, StoredFile
+from .run import Effect, Inspection, Progress, Receipt, Run, RunOutcome, StoredFile, UniqueKey
 from .schedule import Schedule
 from .tenant import Tenant
 from .tick import Backfill, ScheduleException, Tick, TickOutcome
@@ -21,7 +21,6 @@ from .totals import (
     StoredMetrics,
     TenantTotal,
 )
-from .unique_key import UniqueKey
 from .worker import Worker, WorkerStatus
 from .workflow import Dependency, StepCondition, WorkflowDefinition, WorkflowRun, WorkflowStatus
 

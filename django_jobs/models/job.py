@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar, Never, TypedDict, Unpack
 
 from asgiref.sync import sync_to_async
 from django.db import models
@@ -13,14 +15,51 @@ from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
 from ..exceptions import OperationRefused
-from .above import JobChanges, above
-from .fields import FloatField, TagsField, TagsIndex, TimestampField, check, index, unique
-from .missing_attributes import NotOfAJob
+from .fields import (
+    FloatField,
+    TagsField,
+    TagsIndex,
+    TimestampField,
+    check,
+    index,
+    unique,
+)
 from .permissions import JOB_PERMISSIONS
 from .querysets import DeadLetterManager, JobQuerySet
 from .tenant import LONGEST_TENANT
 from .worker import Worker
-from .workflow import LONGEST_STEP, WorkflowRun
+from .workflow import LONGEST_STEP, WorkflowRun, above
+
+
+class NotOfAJob:
+    """An attribute that the results of other libraries have. The error names the replacement."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, job: object, owner: type) -> Never:
+        raise AttributeError(
+            f"'Job' object has no attribute {self._name!r}; write job.wait(), or "
+            "job.refresh_from_db(), and then read job.status and job.result",
+            name=self._name,
+            obj=job,
+        )
+
+
+class JobChanges(TypedDict, total=False):
+    """What :meth:`Job.edit <django_jobs.models.Job.edit>` can change. What is left out stays.
+
+    ``payload`` is a whole new payload, arguments by name. ``run_at`` is an aware datetime; one in
+    the past means now. ``by`` and ``reason`` are stored with the job.
+    """
+
+    payload: Mapping[str, Any]
+    queue: str
+    priority: int
+    run_at: datetime
+    by: str
+    reason: str
+
 
 TAKEN = ("ready", "running")
 """Jobs that have what their gates count."""
@@ -42,8 +81,6 @@ class JobStatus(models.TextChoices):
 
 
 class StepSkipped(models.TextChoices):
-    """Why a step of a workflow was skipped."""
-
     FAILED = Skipped.FAILED.value, _("a step before it failed")
     UNNEEDED = Skipped.UNNEEDED.value, _("not needed")
     PASSED = Skipped.PASSED.value, _("passed over")
@@ -315,7 +352,7 @@ class Job(models.Model):
 
     def edit(self, **changes: Unpack[JobChanges]) -> None:
         """Change a job that has not started, or change a dead one and replay it; see
-        :class:`~django_jobs.models.above.JobChanges`. The instance is read again. Raises what an
+        :class:`~django_jobs.models.job.JobChanges`. The instance is read again. Raises what an
         enqueue raises, and :class:`~django_jobs.OperationRefused` if the job has another state."""
         refused = above("api.editing.edit_job")(self.pk, **changes).refused
         if refused:
@@ -332,11 +369,11 @@ class Job(models.Model):
         ``Job.DoesNotExist``: the job was deleted. While anything waits, the process has one
         connection to the database more.
         """
-        return JobStatus(above("api.waiting.waiter.wait")(self, timeout))
+        return JobStatus(above("api.waiting.wait")(self, timeout))
 
     async def await_end(self, timeout: float | None = None) -> JobStatus:
         """:meth:`wait` for async code. It holds no thread."""
-        return JobStatus(await above("api.waiting.waiter.await_end")(self, timeout))
+        return JobStatus(await above("api.waiting.await_end")(self, timeout))
 
     @property
     def backoff_rule(self) -> Backoff:

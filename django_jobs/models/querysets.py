@@ -2,16 +2,66 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import models, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
+from ..domain.schedules import ON_TIME_SECONDS
 from ..domain.states import LIVE, JobState
-from .schedule_state import ARMED, CONDITIONS, ScheduleState
 
-if TYPE_CHECKING:  # ruff does not see the names in the base classes
+if TYPE_CHECKING:
     from .job import DeadLetter, Job  # noqa: F401
-    from .schedule import Schedule  # noqa: F401
+    from .schedule import Schedule
+
+OVERDUE = timedelta(seconds=ON_TIME_SECONDS)
+"""A schedule that has not fired this long after its due time is overdue, and the due time counts as
+missed."""
+
+ARMED = Q(enabled=True, paused_at__isnull=True, error="")
+
+
+class ScheduleState(models.TextChoices):
+    """The state of a schedule: of error, disabled and paused, the first that applies."""
+
+    ON = "on", _("on")
+    OVERDUE = "overdue", _("overdue")
+    PAUSED = "paused", _("paused")
+    ERROR = "error", _("error")
+    DISABLED = "disabled", _("disabled")
+    ENDED = "ended", _("ended")
+
+
+def state_at(schedule: Schedule, now: datetime) -> ScheduleState:
+    """The state by the same rules as :data:`CONDITIONS`. ``now`` is the database's time."""
+    if schedule.error:
+        return ScheduleState.ERROR
+    if not schedule.enabled:
+        return ScheduleState.DISABLED
+    if schedule.paused_at is not None:
+        return ScheduleState.PAUSED
+    if schedule.stale:
+        return ScheduleState.ON
+    if schedule.next_due_at is None:
+        return ScheduleState.ENDED
+    return ScheduleState.OVERDUE if schedule.next_due_at < now - OVERDUE else ScheduleState.ON
+
+
+_LATE = Q(next_due_at__lt=Now() - OVERDUE)
+
+CONDITIONS = {
+    ScheduleState.ON: ARMED & (Q(stale=True) | Q(next_due_at__isnull=False) & ~_LATE),
+    ScheduleState.OVERDUE: ARMED & Q(stale=False) & _LATE,
+    ScheduleState.PAUSED: Q(error="", enabled=True, paused_at__isnull=False),
+    ScheduleState.ERROR: ~Q(error=""),
+    ScheduleState.DISABLED: Q(error="", enabled=False),
+    ScheduleState.ENDED: ARMED & Q(stale=False, next_due_at__isnull=True),
+}
+"""Each row meets exactly one condition: that of its state."""
+
 
 MOST_OF_A_RARE_TAG = 1_000
 
@@ -44,8 +94,6 @@ class JobQuerySet(models.QuerySet["Job"]):
 
 
 class DeadLetterManager(models.Manager["DeadLetter"]):
-    """Queries dead jobs only."""
-
     def get_queryset(self) -> models.QuerySet[DeadLetter]:
         return super().get_queryset().filter(status=JobState.DEAD)
 
@@ -58,7 +106,6 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(ARMED)
 
     def in_state(self, state: ScheduleState) -> ScheduleQuerySet:
-        """The schedules whose :meth:`Schedule.state_at` is ``state`` now."""
         return self.filter(CONDITIONS[state])
 
     def count_states(self, most: int) -> dict[str, int]:

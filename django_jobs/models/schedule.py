@@ -21,9 +21,8 @@ from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.schedules import LIMITS, CatchUp, Overlap, Rule, TooManyDates, in_utc
 from .fields import FloatField, TimestampField, check, count_or_none, index
 from .named_row import Pausable
-from .querysets import ScheduleQuerySet
+from .querysets import ARMED, ScheduleQuerySet, ScheduleState, state_at
 from .queue import QUEUE_NAME
-from .schedule_state import ARMED, ScheduleState, state_at
 
 
 class DatesField(models.Field):  # type: ignore[type-arg]

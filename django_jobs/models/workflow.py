@@ -6,10 +6,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.db import models
+from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.workflows import When, WorkflowState
-from .above import above
 from .fields import TimestampField, index, unique
 from .tenant import LONGEST_TENANT
 
@@ -17,9 +17,13 @@ LONGEST_STEP = 200
 """Characters of the name of a step."""
 
 
-class WorkflowStatus(models.TextChoices):
-    """The status of a run of a workflow."""
+def above(path: str) -> Any:
+    """A function of a higher floor, such as ``api.editing.edit_job``. It is imported by the first
+    call of the method, so a process that never calls it does not load it."""
+    return import_string(f"django_jobs.{path}")
 
+
+class WorkflowStatus(models.TextChoices):
     RUNNING = WorkflowState.RUNNING.value, _("running")
     SUCCEEDED = WorkflowState.SUCCEEDED.value, _("succeeded")
     FAILED = WorkflowState.FAILED.value, _("failed")

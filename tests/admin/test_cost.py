@@ -12,7 +12,7 @@ import pytest
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.run_log import RunCost
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.metrics.cost import take_cost
+from django_jobs.metrics.forecast import take_cost
 from django_jobs.models import Job, Run
 from tests.app.jobs import add, noop
 from tests.factories import enqueue_and_claim
@@ -84,7 +84,7 @@ def test_columns_without_a_value_are_left_out_with_a_word_on_them(page: Page) ->
 def test_the_window_is_said_if_it_is_shorter(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     settle_with(COST)
     settle_with(COST)
-    monkeypatch.setattr("django_jobs.metrics.cost.take_cost", partial(take_cost, most_runs=1))
+    monkeypatch.setattr("django_jobs.metrics.forecast.take_cost", partial(take_cost, most_runs=1))
     text = page.text(f"{list_url(Run)}cost/")
     assert re.search(r"The newest 1 runs\. They ended in the last [\d.]+ m?s\.", text)
 

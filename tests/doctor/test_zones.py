@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from django_jobs.doctor import zones
-from django_jobs.doctor.zones import examine_zones
+from django_jobs.doctor import schedules
+from django_jobs.doctor.schedules import examine_zones
 from django_jobs.models import Schedule
 from tests.zones import TOWN, tables
 
@@ -37,11 +37,11 @@ def test_a_zone_that_the_package_has_otherwise_is_named(monkeypatch: pytest.Monk
     at_noon(LA_PAZ)
     at_noon(BOGOTA)
     monkeypatch.setattr(
-        zones,
+        schedules,
         "_zone_of_package",
         lambda name: ZoneInfo("America/Caracas" if name == BOGOTA else name),
     )
-    monkeypatch.setattr(zones, "_version_of_package", lambda: "2031a")
+    monkeypatch.setattr(schedules, "_version_of_package", lambda: "2031a")
     (one,) = findings(examine_zones, "D315")
     assert (one.facts["zones"], one.facts["package"]) == ([BOGOTA], [BOGOTA])
     assert (one.facts["server"], one.facts["package_version"]) == ([], "2031a")
@@ -62,9 +62,9 @@ def test_a_zone_that_postgresql_has_otherwise_or_not_is_named(tmp_path: Path) ->
 
 def test_the_tables_of_the_package_are_read_if_it_is_installed() -> None:
     pytest.importorskip("tzdata")
-    assert zones._version_of_package()
-    assert zones._zone_of_package("Europe/Paris") is not None
-    assert zones._zone_of_package(TOWN) is None
+    assert schedules._version_of_package()
+    assert schedules._zone_of_package("Europe/Paris") is not None
+    assert schedules._zone_of_package(TOWN) is None
 
 
 def test_the_version_of_the_machine_is_that_of_its_files(
@@ -72,9 +72,9 @@ def test_the_version_of_the_machine_is_that_of_its_files(
 ) -> None:
     with tables(tmp_path, timedelta()):
         (tmp_path / "tzdata.zi").write_text("# version 2025b\nR A 1916\n")
-        assert zones._version_of_machine() == "2025b"
+        assert schedules._version_of_machine() == "2025b"
         (tmp_path / "tzdata.zi").unlink()
         (tmp_path / "+VERSION").write_text("2024a\n")
-        assert zones._version_of_machine() == "2024a"
-        assert zones._used(TOWN, "2024a", "2026f") == "the machine's, 2024a"
-    assert zones._used(TOWN, "2024a", "2026f") == "those of the package tzdata, 2026f"
+        assert schedules._version_of_machine() == "2024a"
+        assert schedules._used(TOWN, "2024a", "2026f") == "the machine's, 2024a"
+    assert schedules._used(TOWN, "2024a", "2026f") == "those of the package tzdata, 2026f"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from django_jobs import PayloadError, enqueue_many
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.lifecycle import enqueueing, notifying, read_ahead
+from django_jobs.lifecycle import bulk_insert, enqueueing, notifying
 from django_jobs.lifecycle.bulk_insert import copy_in
 from django_jobs.lifecycle.enqueueing import BATCH
 from django_jobs.models import Job, Queue
@@ -415,8 +415,8 @@ def test_batches_written_before_a_refusal_notify_their_workers() -> None:
 def test_large_payloads_are_written_in_several_statements_in_order(
     monkeypatch: pytest.MonkeyPatch, of: Callable[[Any], Any], keys: bool
 ) -> None:
-    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 10_000)
-    monkeypatch.setattr(read_ahead, "FIRST", 2)
+    monkeypatch.setattr(bulk_insert, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(bulk_insert, "FIRST", 2)
     notes = [f"{number} {'x' * 3_000}" for number in range(30)]
     given = [f"k{number}" for number in range(30)] if keys else None
     with CaptureQueriesContext(connection) as made:

@@ -37,7 +37,7 @@ from django_jobs.lifecycle.operations import bulk, quarantines
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from django_jobs.maintenance.tasks import maintenance_tasks
-from django_jobs.metrics import cost, forecast, gauges, overview, snapshot, stored, unclaimable
+from django_jobs.metrics import forecast, gauges, overview, snapshot, stored, unclaimable
 from django_jobs.metrics import unclaimable as quarantine_counts
 from django_jobs.models import Job, Queue, Resource
 from django_jobs.models.database import execute
@@ -610,7 +610,7 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
 @pytest.mark.django_db
 def test_sizing_and_cost_read_the_newest_runs_and_their_jobs_by_id() -> None:
     run_sql("UPDATE django_jobs_run SET started_at = finished_at - interval '1 s' WHERE id % 2 = 0")
-    for sql in (forecast.SIZING, cost.COST):
+    for sql in (forecast.SIZING, forecast.COST):
         plan = explain(sql, {"most": 1000, "async_types": ["app.add_async"], "most_types": 20})
         assert not whole_tables(plan)
         assert most_rows(plan) <= 1000

@@ -57,7 +57,7 @@ RECENT_JOBS = {
     "lifecycle.operations.bulk.OUTCOMES": "replayed jobs that ended without a run since the replay",
     "lifecycle.backlog.RATES": "the queues of the runs of the last minutes",
     "lifecycle.run_totals.FOLD": "the queues of the runs since the last look",
-    "metrics.cost.COST": "the types of the runs of the last hour",
+    "metrics.forecast.COST": "the types of the runs of the last hour",
     "metrics.overview.PARTS[failures]": "the types of the failures of the last hour",
     "metrics.overview.REFRESH": "as that one",
     "metrics.forecast.SIZING": "the queues of the runs of the last hour",
@@ -70,7 +70,7 @@ EVERY_RUN = {
     "lifecycle.settling.EXPLAIN_REFUSAL": "the run may have been written at any time",
     "lifecycle.settling.SETTLE_AND_DELETE": "the runs of a job may have ended weeks apart",
     "lifecycle.settling_rows.END_UNSETTLEABLE": "the run may have been written at any time",
-    "metrics.cost.COST": "as the sizing",
+    "metrics.forecast.COST": "as the sizing",
     **{
         f"metrics.failures.{name}": "of dead jobs, left out by the end of each as it runs"
         for name in ("NEWEST", "VERSIONS", "VERSIONS_OF_JOBS", "ROWS")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_jobs.lifecycle import read_ahead
-from django_jobs.lifecycle.read_ahead import ReadAhead
+from django_jobs.lifecycle import bulk_insert
+from django_jobs.lifecycle.bulk_insert import ReadAhead
 
 
 def doubled(value: int) -> int:
@@ -93,9 +93,9 @@ def sizes(batches: ReadAhead[int, str], *, ahead: bool) -> Iterator[list[int]]:
 def test_a_batch_ends_when_its_items_are_large(
     monkeypatch: pytest.MonkeyPatch, source: list[int], ahead: bool
 ) -> None:
-    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 10_000)
-    monkeypatch.setattr(read_ahead, "FIRST", 2)
-    monkeypatch.setattr(read_ahead, "PART", 8)
+    monkeypatch.setattr(bulk_insert, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(bulk_insert, "FIRST", 2)
+    monkeypatch.setattr(bulk_insert, "PART", 8)
     batches = ReadAhead(source, text_of, early=ahead, size=lambda items: sum(map(len, items)))
     found = list(sizes(batches, ahead=ahead))
     assert [size for batch in found for size in batch] == source
@@ -108,8 +108,8 @@ def test_a_batch_ends_when_its_items_are_large(
 def test_a_broken_source_raises_after_the_large_items_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 2)
-    monkeypatch.setattr(read_ahead, "FIRST", 2)
+    monkeypatch.setattr(bulk_insert, "BATCH_BYTES", 2)
+    monkeypatch.setattr(bulk_insert, "FIRST", 2)
     batches = ReadAhead(counting(5), doubled, early=True, size=len)
     assert batches.take(9) == [0, 2]
     batches.read(9)

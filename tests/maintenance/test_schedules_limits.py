@@ -15,7 +15,7 @@ from django_jobs.lifecycle.operations import schedules as operations
 from django_jobs.lifecycle.schedules.firing import write_ticks
 from django_jobs.maintenance.schedules import COMPARE_SECONDS, Scheduling
 from django_jobs.models import Job, Queue, Schedule, Tick
-from django_jobs.models.schedule_state import ScheduleState
+from django_jobs.models.querysets import ScheduleState
 from tests.factories import (
     claim_ready,
     due_schedule,

@@ -10,7 +10,7 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.run_log import ALL_OF_ITS_TIME, RunCost
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.metrics.cost import take_cost
+from django_jobs.metrics.forecast import take_cost
 from django_jobs.models import Job, Run
 from tests.app.async_jobs import noop_async
 from tests.app.jobs import add, noop

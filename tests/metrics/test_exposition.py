@@ -16,8 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 from pytest_django import Settings
 
-from django_jobs.metrics.exposition import JobsCollector, render
-from django_jobs.metrics.families import FAMILIES
+from django_jobs.metrics.exposition import FAMILIES, JobsCollector, render
 from django_jobs.models import Queue
 from tests.app.jobs import noop
 from tests.factories import run_sql

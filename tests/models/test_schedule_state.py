@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django_jobs.domain.schedules import ON_TIME_SECONDS
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Schedule
-from django_jobs.models.schedule_state import CONDITIONS, ScheduleState
+from django_jobs.models.querysets import CONDITIONS, ScheduleState
 from tests.admin.conftest import page, superuser
 from tests.admin.walking import Page, list_url
 from tests.factories import run_sql

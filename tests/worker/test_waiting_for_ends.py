@@ -12,7 +12,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection
 
-from django_jobs.api.waiting import waiter
+from django_jobs.api import waiting as waiter
 from django_jobs.models import Job, JobStatus
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.wakeup import Wakeup

@@ -17,8 +17,7 @@ from ...conf import conf
 from ...domain.errors import cut
 from ...domain.search_terms import term
 from ...models import JobStatus, Schedule, Worker, WorkflowRun
-from ...models.querysets import ScheduleQuerySet
-from ...models.schedule_state import ScheduleState
+from ...models.querysets import ScheduleQuerySet, ScheduleState
 from ...models.worker import NOT_ENDED
 from ...separators import number_text
 from .choices import choices_of

@@ -23,8 +23,8 @@ from ...domain.cron import check_timezone
 from ...domain.due_times import DueTimes, due_between, with_changes
 from ...models import Schedule
 from ...models.database import database_time
+from ...models.querysets import ScheduleState
 from ...models.schedule import rule_problem
-from ...models.schedule_state import ScheduleState
 from ...models.tick import with_changes as annotated
 from ...separators import number_text
 from ..base.actions import ModelAdmin

@@ -12,8 +12,8 @@ from ...domain.gates import Gates
 from ...domain.schedules import TickState
 from ...models.database import execute, fetch
 from ..backlog import drop_above_limits, drops_lowest
-from ..bulk_insert import rows_dropped
-from ..job_columns import AT_THE_GATES, COMMON_COLUMNS, GATE_COLUMNS, NewJobs, gate_values, insert
+from ..bulk_insert import insert, rows_dropped
+from ..job_columns import AT_THE_GATES, COMMON_COLUMNS, GATE_COLUMNS, NewJobs, gate_values
 from ..notifying import notify_after_commit
 
 # The unique pair (schedule, due time) decides which of several writers made the tick. A backfill

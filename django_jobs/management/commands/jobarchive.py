@@ -30,21 +30,18 @@ class Command(OperatorCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
+        add = parser.add_argument
+        add(
             "--before",
             required=True,
             metavar="AGE",
             help="partitions whose whole range is at least this long ago (30d, 12w)",
         )
-        parser.add_argument(
+        add(
             "--to", required=True, metavar="DIR", help="the directory of the files; it has to exist"
         )
-        parser.add_argument(
-            "--format", choices=sorted(COPIES), default="jsonl", help="of the files (jsonl)"
-        )
-        parser.add_argument(
-            "--drop", action="store_true", help="drop each partition once its file is complete"
-        )
+        add("--format", choices=sorted(COPIES), default="jsonl", help="of the files (jsonl)")
+        add("--drop", action="store_true", help="drop each partition once its file is complete")
 
     def handle(self, *args: Any, **options: Any) -> None:
         age = _age(options["before"])

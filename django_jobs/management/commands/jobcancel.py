@@ -6,8 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from ...lifecycle.operations.jobs import cancel, signed, stop
-from ..arguments import whole
-from ..base import OperatorCommand, counted, operator
+from ..base import OperatorCommand, counted, operator, whole
 
 
 class Command(OperatorCommand):
@@ -17,16 +16,15 @@ class Command(OperatorCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("ids", nargs="+", type=whole, metavar="ID", help="ids of jobs")
-        parser.add_argument(
+        add = parser.add_argument
+        add("ids", nargs="+", type=whole, metavar="ID", help="ids of jobs")
+        add(
             "--force",
             action="store_true",
             help="stop running jobs: with an exception in their handler, and a second later by the "
             "end of its process, whose other jobs run again",
         )
-        parser.add_argument(
-            "--reason", default="", help="stored with each job, with your user name"
-        )
+        add("--reason", default="", help="stored with each job, with your user name")
 
     def handle(self, *args: Any, ids: list[int], force: bool, reason: str, **options: Any) -> None:
         by = f"{operator()} (jobcancel)"

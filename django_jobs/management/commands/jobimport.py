@@ -5,8 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from ...contrib import sources
-from ..arguments import subcommands_of
-from ..base import ActionCommand
+from ..base import ActionCommand, subcommands_of
 
 
 class Command(ActionCommand):

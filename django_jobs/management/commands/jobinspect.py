@@ -21,18 +21,17 @@ class Command(OperatorCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("id", type=int, metavar="ID", help="id of a running job")
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
-        parser.add_argument(
+        add = parser.add_argument
+        add("id", type=int, metavar="ID", help="id of a running job")
+        add("--json", action="store_true", help="print one JSON object")
+        add(
             "--timeout",
             type=float,
             default=15.0,
             metavar="SECONDS",
             help="wait this long for the answer of the worker (15)",
         )
-        parser.add_argument(
-            "--no-stack", action="store_true", help="print only what the tables know"
-        )
+        add("--no-stack", action="store_true", help="print only what the tables know")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not 0 <= options["timeout"] <= 600:

@@ -11,8 +11,7 @@ from ...conf import conf
 from ...lifecycle.operations import limits
 from ...metrics.limits import take_limits
 from ...models import Tenant
-from ..arguments import subcommands_of
-from ..base import ActionCommand, operator, unknown_tenants
+from ..base import ActionCommand, operator, subcommands_of, unknown_tenants
 from ..status_text import render_limits
 
 

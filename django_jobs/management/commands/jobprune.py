@@ -22,8 +22,7 @@ from ...lifecycle.dead_letters import (
 )
 from ...lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune
 from ...maintenance.retention import limits_in_force, rules_in_force
-from ..arguments import whole
-from ..base import OperatorCommand, counted, demand_queue
+from ..base import OperatorCommand, counted, demand_queue, whole
 
 
 class Command(OperatorCommand):
@@ -33,22 +32,21 @@ class Command(OperatorCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
+        add = parser.add_argument
+        add(
             "--status",
             action="append",
             choices=sorted(FINAL),
             help="only jobs with this final status; may be repeated",
         )
-        parser.add_argument(
+        add(
             "--older-than",
             metavar="AGE",
             help="only jobs that finished this long ago (12h, 7d); overrides the retention",
         )
-        parser.add_argument("--queue", help="only jobs of this queue")
-        parser.add_argument("--dry-run", action="store_true", help="only count the jobs")
-        parser.add_argument(
-            "--batch", type=whole, default=PAGE, help=f"jobs examined per statement ({PAGE})"
-        )
+        add("--queue", help="only jobs of this queue")
+        add("--dry-run", action="store_true", help="only count the jobs")
+        add("--batch", type=whole, default=PAGE, help=f"jobs examined per statement ({PAGE})")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not 1 <= options["batch"] <= 100_000:

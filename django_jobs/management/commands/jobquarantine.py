@@ -15,8 +15,7 @@ from ...lifecycle.operations import quarantines
 from ...metrics.unclaimable import take_quarantines
 from ...models import Quarantine
 from ...models.fields import TimestampNow
-from ..arguments import subcommands_of
-from ..base import ActionCommand, demand_job_type, operator, table
+from ..base import ActionCommand, demand_job_type, operator, subcommands_of, table
 from ..status_text import age
 
 HEADS = ("JOB TYPE", "SINCE", "BLOCKED", "BY", "REASON")

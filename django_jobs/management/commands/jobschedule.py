@@ -5,9 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from ...domain.cron import DST_POLICIES
-from ..arguments import AddArgument, AddSubcommand, subcommands_of, whole
-from ..base import ActionCommand
-from ..schedules import subcommands
+from .. import schedules
+from ..base import ActionCommand, AddArgument, AddSubcommand, subcommands_of, whole
 
 
 class Command(ActionCommand):
@@ -17,28 +16,26 @@ class Command(ActionCommand):
         action = subcommands_of(parser)
         _add_views(action)
         for name, does, meaning in (
-            ("run", subcommands.run, "make one job of each schedule now"),
-            ("pause", subcommands.pause, "pause schedules until they are resumed"),
-            ("resume", subcommands.resume, "resume schedules, from now on"),
+            ("run", schedules.run, "make one job of each schedule now"),
+            ("pause", schedules.pause, "pause schedules until they are resumed"),
+            ("resume", schedules.resume, "resume schedules, from now on"),
         ):
             add = action(name, does, meaning)
             add("names", nargs="+", metavar="NAME", help="names of schedules")
             if name == "pause":
                 add("--reason", default="", help="stored with the schedule, with your user name")
         _add_exceptions(action)
-        _add_backfill(action("backfill", subcommands.backfill, "make the jobs of past due times"))
+        _add_backfill(action("backfill", schedules.backfill, "make the jobs of past due times"))
 
 
 def _add_views(action: AddSubcommand) -> None:
-    add = action("list", subcommands.show, "list schedules and the outcome of the last due time")
+    add = action("list", schedules.show, "list schedules and the outcome of the last due time")
     add("text", nargs="?", default="", metavar="TEXT", help="only names that contain this text")
     add("--failing", action="store_true", help="only schedules that need attention")
-    most = subcommands.MOST_LISTED
+    most = schedules.MOST_LISTED
     add("--limit", type=whole, default=most, metavar="N", help=f"at most this number ({most:,})")
     add("--json", action="store_true", help="print one JSON object")
-    add = action(
-        "next", subcommands.times, "list the next due times of a schedule or an expression"
-    )
+    add = action("next", schedules.times, "list the next due times of a schedule or an expression")
     add("name", nargs="?", metavar="NAME", help="name of a schedule")
     add("--count", type=whole, default=5, metavar="N", help="number of due times (5)")
     add("--cron", metavar="EXPRESSION", help="use this expression")
@@ -48,10 +45,10 @@ def _add_views(action: AddSubcommand) -> None:
 
 def _add_exceptions(action: AddSubcommand) -> None:
     for name, does, meaning in (
-        ("skip", subcommands.skip, "let a coming due time make no job"),
-        ("move", subcommands.move, "let a due time come at another time"),
-        ("change", subcommands.change, "give the job of a due time another payload"),
-        ("restore", subcommands.restore, "undo a skip, a move and a payload"),
+        ("skip", schedules.skip, "let a coming due time make no job"),
+        ("move", schedules.move, "let a due time come at another time"),
+        ("change", schedules.change, "give the job of a due time another payload"),
+        ("restore", schedules.restore, "undo a skip, a move and a payload"),
     ):
         add = action(name, does, meaning)
         add("name", metavar="NAME", help="name of a schedule")

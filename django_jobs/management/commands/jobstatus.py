@@ -28,8 +28,9 @@ class Command(OperatorCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
-        parser.add_argument(
+        add = parser.add_argument
+        add("--json", action="store_true", help="print one JSON object")
+        add(
             "--watch",
             nargs="?",
             const=2.0,
@@ -37,7 +38,7 @@ class Command(OperatorCommand):
             metavar="SECONDS",
             help="repeat every SECONDS (2) until Ctrl-C",
         )
-        parser.add_argument(
+        add(
             "--check",
             nargs="?",
             const=True,
@@ -45,20 +46,18 @@ class Command(OperatorCommand):
             metavar="CONDITIONS",
             help="print the problems, or which of conditions such as age<60,dead=0 are false",
         )
-        parser.add_argument(
+        add(
             "--max-lag",
             type=float,
             metavar="SECONDS",
             help=f"with --check: seconds that a schedule may be late or unchecked ({MAX_LAG:g})",
         )
-        parser.add_argument(
+        add(
             "--sizing",
             action="store_true",
             help="print how many threads and async slots each queue needs, by its last runs",
         )
-        parser.add_argument(
-            "--cost", action="store_true", help="print which job types used most in the last hour"
-        )
+        add("--cost", action="store_true", help="print which job types used most in the last hour")
 
     def handle(self, *args: Any, **options: Any) -> None:
         seconds = options["watch"]

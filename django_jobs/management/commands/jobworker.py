@@ -12,8 +12,13 @@ from django_jobs.conf import conf
 from django_jobs.doctor import alerting
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.maintenance.tasks import maintenance_tasks
-from django_jobs.management.arguments import count, positive, seconds
-from django_jobs.management.base import OperatorCommand, demand_no_transaction
+from django_jobs.management.base import (
+    OperatorCommand,
+    count,
+    demand_no_transaction,
+    positive,
+    seconds,
+)
 from django_jobs.management.worker import startup, terminal
 from django_jobs.management.worker.reloading import Reloader, code_watch, same_command
 from django_jobs.management.worker.startup import check_processes, chosen_options, warn_of_job_types
@@ -28,63 +33,56 @@ class Command(OperatorCommand):
     help = "Run jobs until stopped. SIGTERM or SIGINT drains; a second one stops at once."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
+        add = parser.add_argument
+        add(
             "--queues",
             help="Queues with weights, such as critical:5,default:1. Default: all queues, "
             "including those created later.",
         )
-        parser.add_argument(
-            "--strict", action="store_true", help="Serve the queues strictly in the given order."
-        )
-        parser.add_argument("--processes", type=count, default=1, help="Worker processes.")
-        parser.add_argument("--prefork", type=count, help="Processes of one thread each.")
-        parser.add_argument(
-            "--threads", type=count, help=f"Threads per process. Default: {DEFAULT_THREADS}."
-        )
-        parser.add_argument(
+        add("--strict", action="store_true", help="Serve the queues strictly in the given order.")
+        add("--processes", type=count, default=1, help="Worker processes.")
+        add("--prefork", type=count, help="Processes of one thread each.")
+        add("--threads", type=count, help=f"Threads per process. Default: {DEFAULT_THREADS}.")
+        add(
             "--async-concurrency",
             type=count,
             default=DEFAULT_ASYNC_CONCURRENCY,
             metavar="N",
             help="Async handlers at once per process, apart from its threads. Default: 100.",
         )
-        parser.add_argument(
+        add(
             "--pool",
             action="append",
             metavar="QUEUES:THREADS",
             help="Threads for these queues alone, such as mail,web:16. May be repeated. Replaces "
             "--queues and --threads.",
         )
-        parser.add_argument(
+        add(
             "--drain-timeout",
             type=seconds,
             default=25.0,
             help="Seconds that running jobs have to finish after the first signal.",
         )
-        parser.add_argument(
-            "--burst", action="store_true", help="Exit when no job is ready or due."
-        )
-        parser.add_argument("--lease-seconds", type=positive, help="Default: LEASE_SECONDS.")
-        parser.add_argument("--poll-seconds", type=positive, help="Default: POLL_SECONDS.")
-        parser.add_argument("--max-jobs", type=count, help="Replace a process after N jobs.")
-        parser.add_argument("--max-rss", type=count, help="Replace a process above this many MB.")
-        parser.add_argument(
+        add("--burst", action="store_true", help="Exit when no job is ready or due.")
+        add("--lease-seconds", type=positive, help="Default: LEASE_SECONDS.")
+        add("--poll-seconds", type=positive, help="Default: POLL_SECONDS.")
+        add("--max-jobs", type=count, help="Replace a process after N jobs.")
+        add("--max-rss", type=count, help="Replace a process above this many MB.")
+        add(
             "--log-format",
             choices=("auto", "human", "keyvalue", "json"),
             default="auto",
             help="Default: human in a terminal and with DEBUG, otherwise keyvalue.",
         )
-        parser.add_argument(
+        add(
             "--no-fork",
             action="store_true",
             help="Run as one process with threads, for debuggers and systems without fork.",
         )
-        parser.add_argument(
-            "--reload", action="store_true", help="Start again when a file of the project changes."
-        )
-        parser.add_argument("--parent", type=int, help="With --reload: end with this parent.")
+        add("--reload", action="store_true", help="Start again when a file of the project changes.")
+        add("--parent", type=int, help="With --reload: end with this parent.")
         startup.add_arguments(parser)
-        parser.add_argument("--name", default="", help="Name of this worker. Default: the host.")
+        add("--name", default="", help="Name of this worker. Default: the host.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["reload"]:

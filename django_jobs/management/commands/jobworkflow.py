@@ -15,8 +15,7 @@ from ...exceptions import JobsError
 from ...lifecycle.operations import workflows
 from ...lifecycle.operations.jobs import OperationResult
 from ...models import Job
-from ..arguments import count, subcommands_of
-from ..base import OperatorCommand, operator
+from ..base import OperatorCommand, count, operator, subcommands_of
 from ..reports import render_run, render_runs, run_as_row, runs_as_rows
 
 

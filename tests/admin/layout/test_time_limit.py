@@ -80,7 +80,7 @@ def test_a_slow_page_that_is_not_of_a_model_is_stopped(
 ) -> None:
     at_most(0.5)
     monkeypatch.setattr(
-        "django_jobs.metrics.cost.take_cost", lambda: run_sql("SELECT pg_sleep(20)")
+        "django_jobs.metrics.forecast.take_cost", lambda: run_sql("SELECT pg_sleep(20)")
     )
     assert_stopped(page.client.get(reverse("admin:django_jobs_run_cost")))
 

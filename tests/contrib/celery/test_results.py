@@ -14,7 +14,7 @@ from celery.exceptions import TimeoutError
 from django.db import connections, transaction
 
 from django_jobs import JobsError
-from django_jobs.api.waiting.listener import listener
+from django_jobs.api.waiting import listener
 from django_jobs.models import Job
 from django_jobs.testing import run_jobs
 from tests.contrib.celery.project import tasks

@@ -17,7 +17,7 @@ from django.db import connections
 
 from django_jobs import registry
 from django_jobs.api import schedules
-from django_jobs.api.waiting.listener import listener
+from django_jobs.api.waiting import listener
 from django_jobs.contrib.celery.beat.declared import declare
 from tests.contrib.celery.project import celery_app, celery_settings, script, tasks
 from tests.patience import PATIENCE

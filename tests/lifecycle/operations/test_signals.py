@@ -17,7 +17,7 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.operations.signals import signal
 from django_jobs.lifecycle.waits import Wait, begin_wait
 from django_jobs.models import Job, Resource
-from django_jobs.models.above import above
+from django_jobs.models.workflow import above
 from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import noop
 from tests.factories import (

@@ -22,7 +22,7 @@ from django_jobs import (
 )
 from django_jobs.domain.outcomes import Failed, Snoozed, Succeeded
 from django_jobs.domain.workflows import When
-from django_jobs.lifecycle import read_ahead
+from django_jobs.lifecycle import bulk_insert
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.operations.dead_letters import dismiss
 from django_jobs.lifecycle.operations.jobs import replay, run_now
@@ -636,8 +636,8 @@ def test_a_failure_after_a_first_batch_whose_answer_was_lost_ends_the_run(
 def test_large_payloads_are_written_in_several_batches(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 10_000)
-    monkeypatch.setattr(read_ahead, "FIRST", 2)
+    monkeypatch.setattr(bulk_insert, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(bulk_insert, "FIRST", 2)
     monkeypatch.setattr(context_steps, "BATCH", 5_000)
     batches: list[int] = []
 

@@ -22,7 +22,7 @@ from .... import registry
 from ....conf import conf
 from ....lifecycle.operations import schedules as schedule_operations
 from ....management.base import counted, operator
-from ....management.schedules.table import when
+from ....management.schedules import when
 from ....models import Schedule
 from ....models.database import database_time
 from .periodic_task import NotImportable, Row, Translation, missed, read_json, translate
@@ -81,7 +81,6 @@ class ImportResult:
     not_schedulable: set[str] = field(default_factory=set)
 
     def add(self, verb: str, schedule: Schedule, notes: Sequence[str]) -> None:
-        """Tell of a schedule that was written."""
         if not registry.get(schedule.job_type).schedulable:
             self.not_schedulable.add(schedule.job_type)
         zone = "" if schedule.every is not None else f" {schedule.timezone}"

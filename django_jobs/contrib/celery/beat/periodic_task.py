@@ -20,7 +20,7 @@ from ....domain.numbers import HIGHEST_PRIORITY
 from ....domain.schedules import EPOCH, LONGEST_INTERVAL, Overlap
 from ....exceptions import JobsError, QueueFull
 from ....models import Schedule
-from .crontabs import cron_of
+from .declared import cron_of
 
 Row = dict[str, Any]
 
@@ -99,7 +99,6 @@ def _job_type(task: str, mapping: Mapping[str, str]) -> JobType[..., Any]:
 
 
 def _message(task: Row, job_type: JobType[..., Any], translation: Translation) -> Row:
-    """The payload, the queue and the priority."""
     queue = task.get("queue") or ""
     queue = translation.queues.get(queue, queue)
     if (app := _app_of(job_type)) is not None:

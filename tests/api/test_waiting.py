@@ -11,8 +11,8 @@ from django.db import connections, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import JobsError, cancel
-from django_jobs.api.waiting import listener as listening
-from django_jobs.api.waiting.listener import listener
+from django_jobs.api import waiting as listening
+from django_jobs.api.waiting import listener
 from django_jobs.models import Job, JobStatus
 from tests.app.jobs import noop
 from tests.patience import PATIENCE
