@@ -48,8 +48,8 @@ def test_versions_and_commands_that_run_now(page: Page) -> None:
         "Draining all workers would take less than a second. 1 running job may take longer" in text
     )
     first, second, *commands = rows_in(text)
-    assert first.startswith("v1 1 1 0 / 1 0")
-    assert second.startswith("v2 2 0 1 / 2 0")
+    assert first.startswith("v1 New since this version 1 1 0 / 1 0")
+    assert second.startswith("v2 New since this version 2 0 1 / 2 0")
     assert len(commands) == 2
     assert "1 of 1 drain" in commands[0]
     assert "v2 ▶ running 2 1 / 2 0 200 MB" in commands[1]
@@ -76,7 +76,7 @@ def test_prefetched_jobs_are_apart_from_those_that_run(page: Page) -> None:
     noop.enqueue_many([{}] * 7)
     claim_ready(full, limit=7)
     version, command = rows_in(page.read(DEPLOYS))
-    assert "v1 2 0 2 / 4 5" in version
+    assert "v1 New since this version 2 0 2 / 4 5" in version
     assert "v1 ▶ running 2 2 / 4 5 200 MB" in command
     listed = page.text(list_url(Worker))
     assert re.findall(r'field-busy">(?:<a[^>]*>)?(.*?)<', listed) == ["0 / 2", "2 / 2"]
