@@ -46,10 +46,12 @@ def test_each_page_takes_few_queries(page: Page, superuser: object) -> None:
     assert too_many(page, console_pages(superuser)) == {}
 
 
+@pytest.mark.once
 def test_each_filter_takes_few_queries(page: Page) -> None:
     assert too_many(page, filtered_pages(page.client, choices=3)) == {}
 
 
+@pytest.mark.once
 def test_each_search_takes_few_queries(page: Page) -> None:
     jobs = reverse(f"admin:django_jobs_{Job._meta.model_name}_changelist")
     searches = ("customer_id:42", "error:TimeoutError", "type:media.transcode", "key:x", "tag:x")
