@@ -49,24 +49,24 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 1_009,
-    "admin": 16_985,
-    "api": 4_796,
+    "admin": 17_007,
+    "api": 4_817,
     "backend": 1_061,
     "checks": 1_082,
     "contrib": 4_496,
     "doctor": 2_633,
     "domain": 5_304,
     "http": 383,
-    "lifecycle": 13_361,
+    "lifecycle": 13_381,
     "logs": 459,
-    "maintenance": 1_588,
-    "management": 3_694,
+    "maintenance": 1_589,
+    "management": 3_693,
     "metrics": 3_242,
-    "models": 3_437,
+    "models": 3_447,
     "templatetags": 33,
     "testing": 1_655,
     "why": 1_790,
-    "worker": 11_320,
+    "worker": 11_319,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

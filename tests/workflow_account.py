@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from django_jobs.domain.graph import END
 from django_jobs.domain.payload import is_same
 from django_jobs.domain.states import FINAL, JobState
 from django_jobs.domain.workflows import (
+    END,
     Fate,
     Skipped,
     When,

@@ -15,16 +15,14 @@ from django.utils.translation import gettext_lazy as _
 from ..api import replay_problem
 from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
-from ..lifecycle.operations import dead_letters, inspections
-from ..lifecycle.operations import jobs as job_operations
+from ..lifecycle.operations import later
 from ..models import BulkAction, Job, Queue, Resource, Schedule, Tenant, Worker
 from ..separators import number_text
 from .base.actions import OperatorAction, by_name
 from .base.formatting import list_url
 from .base.search import DEAD
 from .forms.fields import UntilField
-from .operations.background import in_background
-from .operations.replay_plan import BY_PLAN
+from .operations.background import BY_PLAN, in_background
 from .restarts import OF_NO_RUNNING_RUN, run_goes_on
 
 Pausable = type[Queue | Schedule | Resource | Tenant]
@@ -105,7 +103,7 @@ CANCEL = OperatorAction(
         "Jobs that have not started are cancelled at once. A running job is asked to stop; how "
         "soon it stops depends on its handler. A cancelled job does not run again."
     ),
-    execute=job_operations.cancel,
+    execute=later("jobs.cancel"),
     done=ngettext_lazy("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", "number"),
     asked=ngettext_lazy(
         "%(count)s running job was asked to stop.",
@@ -124,7 +122,7 @@ REPRIORITIZE = OperatorAction(
     label=_("Change priority"),
     question=_("Change the priority of jobs?"),
     explanation=_("Only the priority of jobs that have not started can be changed."),
-    execute=job_operations.reprioritize,
+    execute=later("jobs.reprioritize"),
     done=ngettext_lazy(
         "The priority of %(count)s job was changed.",
         "The priority of %(count)s jobs was changed.",
@@ -143,7 +141,7 @@ RUN_NOW = OperatorAction(
     label=_("Run now"),
     question=_("Run jobs now?"),
     explanation=_("Scheduled jobs become ready at once, before they are due."),
-    execute=job_operations.run_now,
+    execute=later("jobs.run_now"),
     done=ngettext_lazy(
         "%(count)s job is ready to run.", "%(count)s jobs are ready to run.", "number"
     ),
@@ -161,7 +159,7 @@ INSPECT = OperatorAction(
         "The worker records which lines of code the handler is in, without any values. The "
         "page of the job shows the answer."
     ),
-    execute=inspections.ask,
+    execute=later("inspections.ask"),
     done=ngettext_lazy(
         "%(count)s job was asked. Its page shows the answer within seconds.",
         "%(count)s jobs were asked. Their pages show the answers within seconds.",
@@ -183,7 +181,7 @@ REPLAY = OperatorAction(
         "job has its idempotency key."
     ),
     caution=lambda jobs: may_repeat(jobs.filter(at_most_once=True).count()),
-    execute=partial(job_operations.replay, check=replay_problem),
+    execute=partial(later("jobs.replay"), check=replay_problem),
     done=ngettext_lazy(
         "%(count)s job was sent back to its queue.",
         "%(count)s jobs were sent back to their queues.",
@@ -208,7 +206,7 @@ DISMISS = OperatorAction(
         "as those of other cancelled jobs. They cannot be replayed any more. A step of a workflow "
         "is dismissed once its run has ended."
     ),
-    execute=dead_letters.dismiss,
+    execute=later("dead_letters.dismiss"),
     done=ngettext_lazy("%(count)s job was dismissed.", "%(count)s jobs were dismissed.", "number"),
     logged="dismissed",
     applies=lambda job: job.status == JobState.DEAD and not run_goes_on(job),
@@ -253,7 +251,7 @@ def resume_action(
 
 PAUSE = pause_action(
     Queue,
-    job_operations.pause,
+    later("jobs.pause"),
     question=_("Pause queues?"),
     explanation=_(
         "Workers do not claim jobs from a paused queue. Running jobs are not stopped, and jobs can "
@@ -263,7 +261,7 @@ PAUSE = pause_action(
 )
 RESUME = resume_action(
     Queue,
-    job_operations.resume,
+    later("jobs.resume"),
     question=_("Resume queues?"),
     explanation=_("Workers claim jobs from these queues again."),
     done=ngettext_lazy("%(count)s queue was resumed.", "%(count)s queues were resumed.", "number"),
@@ -277,7 +275,7 @@ STOP = OperatorAction(
         "The worker claims no more jobs, waits for its running jobs, and exits. Its command starts "
         "another worker in its place. If all workers of a command are asked, the command ends."
     ),
-    execute=job_operations.stop_workers,
+    execute=later("jobs.stop_workers"),
     done=ASKED_TO_DRAIN,
     logged="asked to drain and stop",
     named_by="name",
@@ -293,7 +291,7 @@ STOP_COMMAND = OperatorAction(
         "jobs, and exit. Then the command ends with exit code 0. A service manager such as systemd "
         "or Kubernetes starts a new one."
     ),
-    execute=job_operations.stop_commands,
+    execute=later("jobs.stop_commands"),
     done=ASKED_TO_DRAIN,
     logged="asked to drain and stop, with its command",
     named_by="name",
@@ -309,7 +307,7 @@ STOP_HOST = OperatorAction(
         "and exit, and all commands there end with exit code 0. A service "
         "manager such as systemd or Kubernetes starts new ones, unless you stopped it before."
     ),
-    execute=job_operations.stop_hosts,
+    execute=later("jobs.stop_hosts"),
     done=ASKED_TO_DRAIN,
     logged="asked to drain and stop, with its host",
     named_by="name",

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import registry
 from ..conf import conf
-from ..lifecycle.operations import quarantines
+from ..lifecycle.operations import later
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .access.visible import LinksVisible
@@ -29,7 +29,7 @@ from .forms.fields import UntilField
 
 
 def _lift(names: Iterable[str], actor: Any) -> list[str]:
-    return [lifted for name in names for lifted in quarantines.lift(name, actor=actor)]
+    return [lifted for name in names for lifted in later("quarantines.lift")(name, actor=actor)]
 
 
 LIFT = OperatorAction(
@@ -75,7 +75,7 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_job_type(self) -> str:
         name: str = self.cleaned_data["job_type"]
-        if set(registry.family(name)) <= set(quarantines.in_force()):
+        if set(registry.family(name)) <= set(later("quarantines.in_force")()):
             raise ValidationError(_("This job type is already quarantined."))
         return name
 
@@ -128,7 +128,7 @@ class QuarantineAdmin(LinksVisible, ConsoleAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         given = {"reason": obj.reason, "until": obj.until}
-        quarantines.quarantine(obj.job_type, actor=request.user, **given)
+        later("quarantines.quarantine")(obj.job_type, actor=request.user, **given)
         obj.pk = Quarantine.objects.using(conf().database).get(job_type=obj.job_type).pk
 
     @admin.display(description=_("status"))

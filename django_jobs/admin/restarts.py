@@ -10,8 +10,6 @@ from django.db.models import Exists, OuterRef, Q
 
 from ..conf import conf
 from ..domain.workflows import WorkflowState
-from ..lifecycle.operations.workflows import retry_problem
-from ..lifecycle.workflows.restarting import restart_problem, see_run
 from ..models import JobStatus, WorkflowRun
 
 UNREADABLE = ValueError, RecursionError, KeyError, TypeError
@@ -32,6 +30,8 @@ def refusal_of(job: Any) -> str | None:
     """Why ``job`` can be neither replayed nor skipped, if it is a step whose run refuses that."""
     if job.workflow_run_id is None or job.status in (JobStatus.RUNNING, JobStatus.SUCCEEDED):
         return None
+    from ..lifecycle.workflows.restarting import restart_problem, see_run
+
     with suppress(*UNREADABLE):
         return restart_problem(see_run(job.workflow_run_id), job.id)
     return None
@@ -39,6 +39,9 @@ def refusal_of(job: Any) -> str | None:
 
 def refused_retry(run: int) -> str | None:
     """Why a run cannot be retried, or None."""
+    from ..lifecycle.operations.workflows import retry_problem
+    from ..lifecycle.workflows.restarting import see_run
+
     with suppress(*UNREADABLE):
         seen = see_run(run)
         return None if seen is None else retry_problem(seen)
@@ -47,6 +50,8 @@ def refused_retry(run: int) -> str | None:
 
 def refused_steps(run: int) -> Callable[[int], str | None]:
     """Returns of a step of the run, by its id, why it can be neither replayed nor skipped."""
+    from ..lifecycle.workflows.restarting import restart_problem, see_run
+
     try:
         seen = see_run(run)
     except UNREADABLE:

@@ -18,12 +18,10 @@ from django.utils.translation import gettext_lazy as _
 
 from ..api import replay_problem
 from ..conf import conf
-from ..domain.graph import WAIT
 from ..domain.states import LIVE, PENDING, JobState
-from ..domain.workflows import WorkflowState
+from ..domain.workflows import WAIT, WorkflowState
 from ..exceptions import JobsError
-from ..lifecycle.operations import signals, workflows
-from ..lifecycle.operations.jobs import OperationResult, name_of
+from ..lifecycle.operations import OperationResult, later
 from ..models import Job, JobStatus
 from .base.actions import OperatorAction
 from .base.search import OUTSIDE_HISTORY
@@ -184,6 +182,8 @@ def _name_of_step(job: Any) -> str:
 
 def _skip(ids: list[int], *, actor: Any, reason: str) -> OperationResult:
     """Skip each step separately, so that a refused one does not stop the others."""
+    from ..lifecycle.operations import workflows
+
     result = OperationResult()
     for job in Job.objects.using(conf().database).filter(pk__in=ids).only("workflow_run", "step"):
         if job.workflow_run_id is None or job.step is None:
@@ -204,6 +204,9 @@ def _skip(ids: list[int], *, actor: Any, reason: str) -> OperationResult:
 def _signal(
     ids: list[int], *, actor: Any, name: str, value: Any, reason: str, **decision: bool
 ) -> OperationResult:
+    from ..lifecycle.operations import signals
+    from ..lifecycle.operations.jobs import name_of
+
     result = OperationResult()
     data = json.loads(value) if isinstance(value, str) and value else value or None
     if isinstance(value, dict):
@@ -239,7 +242,7 @@ CANCEL_RUN = OperatorAction(
         "Steps that have not started are cancelled at once, and running ones are asked to stop. No "
         "other step starts, and nothing is undone."
     ),
-    execute=workflows.cancel,
+    execute=later("workflows.cancel"),
     done=ngettext_lazy("%(count)s run was cancelled.", "%(count)s runs were cancelled.", "number"),
     asked=ngettext_lazy(
         "%(count)s run is cancelled when its running steps have stopped.",
@@ -260,7 +263,7 @@ RETRY_RUN = OperatorAction(
         "The failed and the cancelled steps start again, and what was skipped because of them "
         "comes back. The other steps stay as they ended."
     ),
-    execute=partial(workflows.retry, check=replay_problem),
+    execute=partial(later("workflows.retry"), check=replay_problem),
     done=ngettext_lazy("%(count)s run was retried.", "%(count)s runs were retried.", "number"),
     logged="retried",
     named_by="name",

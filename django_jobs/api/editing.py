@@ -15,7 +15,8 @@ from ..domain.payload import key_parts
 from ..exceptions import JobsError, OperationRefused, PayloadError, UnknownJobType
 from ..lifecycle.editing import edits
 from ..lifecycle.editing.edits import Edited, StoredJob
-from ..lifecycle.operations.jobs import Actor, OperationResult, demand
+from ..lifecycle.operations import OperationResult
+from ..lifecycle.operations.jobs import Actor, demand
 from ..lifecycle.scope import OUTSIDE, scope_of
 from ..lifecycle.workflows.results import taken_arguments
 from ..models import Job

@@ -6,6 +6,7 @@ import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,7 +24,6 @@ from ..domain.payload import NotStorable, Path, encode
 from ..domain.tags import as_text
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle import enqueueing
-from ..lifecycle.backlog import insert_one
 from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
 from ..models.database import needing_tables
@@ -32,11 +32,13 @@ from . import after_commit, duplicates, gating, generations, payload_versions
 from .annotations import check_annotations
 from .bulk_items import items_of
 from .duplicates import KeyScope, OnDuplicate
-from .hooks import around, enqueue_event
 from .option_names import check_known, no_attribute
 from .payload_versions import Upgrade
-from .steps import Step, step_of
 from .validation import attempts_problem, check_options, given_arguments, known_queue, with_more
+
+if TYPE_CHECKING:
+    from .hooks import HookEvent
+    from .steps import Step
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -235,16 +237,20 @@ class JobType(Generic[P, R]):
         inside ``transaction.atomic()`` to write all or none.
         """
         if conf().hooks:
-            with around(enqueue_event(self)) as event:
+            with self._hooked() as event:
                 return event.counted(self._insert_many(payloads, idempotency_keys, event.headers))
         return self._insert_many(payloads, idempotency_keys)
 
     def step(self, /, **payload: Any) -> Step:
         """A step of a chain or a group, with some or all arguments of the handler."""
+        from .steps import step_of
+
         return step_of(self, payload)
 
     def steps(self, payloads: Iterable[Mapping[str, Any]]) -> list[Step]:
         """A step for each payload."""
+        from .steps import step_of
+
         return [step_of(self, payload) for payload in payloads]
 
     def bind(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -306,11 +312,16 @@ class JobType(Generic[P, R]):
     def insert(self, payload: dict[str, Any]) -> Job:
         """Write one job with a payload from :meth:`bind`. Raises what :meth:`enqueue` raises."""
         if conf().hooks:
-            with around(enqueue_event(self, payload)) as event:
+            with self._hooked(payload) as event:
                 enqueued = self._insert(payload, event.headers)
                 event.job_id = enqueued.pk
                 return enqueued
         return self._insert(payload)
+
+    def _hooked(self, payload: dict[str, Any] | None = None) -> AbstractContextManager[HookEvent]:
+        from .hooks import around, enqueue_event
+
+        return around(enqueue_event(self, payload))
 
     def _insert(self, payload: dict[str, Any], headers: Mapping[str, Any] | None = None) -> Job:
         if conf().storage is None or not self.takes_files:
@@ -325,7 +336,13 @@ class JobType(Generic[P, R]):
         with needing_tables:
             new = self.request(headers)
             write = partial(duplicates.enqueue_one, self, new, payload, text, gates)
-            enqueued = insert_one(new, gates, write, partial(duplicates.is_duplicate, self, gates))
+            if gates is None and new.max_backlog is None:
+                enqueued = write()
+            else:
+                from ..lifecycle.backlog import insert_one
+
+                is_duplicate = partial(duplicates.is_duplicate, self, gates)
+                enqueued = insert_one(new, gates, write, is_duplicate)
         is_new = not enqueued.deduplicated and not enqueued.is_final
         if is_new and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)

@@ -19,7 +19,6 @@ from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from ..domain.hints import hint
 from ..domain.numbers import is_priority, is_whole
 from ..domain.payload import KEY_SEPARATOR, key_problem
-from ..domain.retention import kept_by_status
 from ..domain.tags import MOST_TAGS, combined, tag_problem
 from ..exceptions import Cancelled, EnqueueError, Fate, LeaseLost, TimeLimitExceeded, UnknownQueue
 from ..models.database import DATABASE_ERRORS
@@ -326,6 +325,10 @@ def _check_aliases(declared: JobType[..., Any], where: str) -> None:
 
 
 def _check_retention(declared: JobType[..., Any], where: str) -> None:
+    if not declared.retention:
+        return
+    from ..domain.retention import kept_by_status
+
     try:
         kept_by_status(declared.retention)
     except ValueError as error:

@@ -14,14 +14,6 @@ from .workflows import If, When
 
 T = TypeVar("T", bound=Hashable)
 
-WAIT, SLEEP = "django_jobs.wait", "django_jobs.sleep"
-"""The job types of steps that wait."""
-END = "django_jobs.end"
-"""The job type of the step that ends a workflow within another one."""
-
-CALLBACK = "django_jobs.callback"
-"""The job type of a call at the end of a job, and the header of that job with the address."""
-
 Document = dict[str, Any]
 """A graph as JSON: ``{"steps": [{"name": …, "job_type": …, "after": {…}, …}, …]}``, in order."""
 

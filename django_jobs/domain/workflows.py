@@ -11,6 +11,14 @@ from typing import Any
 from .payload import encode
 from .states import JobState
 
+WAIT, SLEEP = "django_jobs.wait", "django_jobs.sleep"
+"""The job types of steps that wait."""
+END = "django_jobs.end"
+"""The job type of the step that ends a workflow within another one."""
+
+CALLBACK = "django_jobs.callback"
+"""The job type of a call at the end of a job, and the header of that job with the address."""
+
 LONGEST_CONDITION = 10_000
 """Bytes of a condition on a result, as JSON."""
 NOT_GIVEN: Any = object()

@@ -23,10 +23,10 @@ from .. import registry
 from ..conf import conf
 from ..domain.callbacks import secrets_for
 from ..domain.errors import cut
-from ..domain.graph import CALLBACK
 from ..domain.run_log import masked, without_assigned
 from ..domain.states import JobState
 from ..domain.tags import tag_problem
+from ..domain.workflows import CALLBACK
 from ..exceptions import EnqueueError, QueueFull, UnknownQueue, UnknownResource
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.step_insert import NewStep

@@ -20,7 +20,6 @@ from ..exceptions import QueueFull
 from ..models import Job
 from ..models.database import fetch, jobs_connection
 from ..models.fields import read_floats
-from .backlog import is_limited, within_limits
 from .bulk_insert import (
     IDS,
     Item,
@@ -256,6 +255,10 @@ def _enqueue_within_limit(
     new: NewJobs, batch: Sequence[Item], rule: KeyRule, meanwhile: Meanwhile = nothing
 ) -> list[int]:
     gates = [gates for _, _, gates in batch]
+    if new.max_backlog is None and not any(gates):
+        return _enqueue_whole(new, batch, rule, meanwhile)
+    from .backlog import is_limited, within_limits
+
     if not is_limited(new, gates):
         return _enqueue_whole(new, batch, rule, meanwhile)
     write = partial(_enqueue_whole, new, batch, rule, meanwhile)

@@ -8,9 +8,9 @@ from functools import partial
 from .. import registry
 from ..api import replay_problem
 from ..conf import conf
-from ..lifecycle.operations import dead_letters
+from ..lifecycle.operations import OperationResult, dead_letters
 from ..lifecycle.operations import jobs as job_operations
-from ..lifecycle.operations.jobs import Actor, OperationResult
+from ..lifecycle.operations.jobs import Actor
 from ..models import BulkAction, BulkOperation, Job, Worker
 
 Execute = Callable[[list[int], BulkOperation, Actor], OperationResult]

@@ -33,10 +33,11 @@ from ..domain.bulk import Reasons
 from ..domain.errors import ErrorReport
 from ..domain.replay_plan import MOST_AWAITED, Outcome, ReplayPlan, remembered
 from ..domain.states import BulkState
-from ..lifecycle.operations import bulk
+from ..lifecycle.operations import OperationResult, bulk
 from ..lifecycle.operations import jobs as job_operations
-from ..lifecycle.operations.jobs import Actor, OperationResult
+from ..lifecycle.operations.jobs import Actor
 from ..models import BulkAction, BulkOperation, Job
+from ..models.bulk_operation import PERMISSIONS
 from ..models.database import database_time, is_blocked
 from ..signals import worker_event
 from .bulk_actions import EXECUTE
@@ -155,7 +156,7 @@ class Chunk:
             return self.end(BulkState.STOPPED, f"stopped by {operation.stop_requested_by}")
         try:
             self.actor = _actor_of(operation)
-            permission = bulk.PERMISSIONS[operation.action]
+            permission = PERMISSIONS[operation.action]
             job_operations.demand(self.actor, permission, for_all=True)
         except PermissionDenied as error:
             return self.end(BulkState.FAILED, str(error))

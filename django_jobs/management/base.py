@@ -25,7 +25,7 @@ from ..domain.errors import cut
 from ..domain.hints import did_you_mean
 from ..domain.states import LIVE
 from ..exceptions import JobsError, UnknownJobType
-from ..lifecycle.operations.jobs import OperationResult
+from ..lifecycle.operations import OperationResult
 from ..models import Job, Queue, Run
 from ..models.database import DATABASE_ERRORS, migration_problem
 

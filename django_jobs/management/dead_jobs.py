@@ -13,7 +13,7 @@ from django.db import transaction
 
 from ..conf import conf
 from ..domain.durations import seconds_of
-from ..lifecycle.operations.jobs import OperationResult
+from ..lifecycle.operations import OperationResult
 from ..models import Job
 from ..models.database import database_time
 from ..models.run import by_last_run

@@ -10,8 +10,8 @@ from datetime import timedelta
 from django.utils import timezone
 
 from .. import registry
-from ..domain.graph import WAIT
 from ..domain.histograms import BUCKETS
+from ..domain.workflows import WAIT
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
 from ..lifecycle.compensating import FAILED as NOT_UNDONE

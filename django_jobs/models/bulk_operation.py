@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from django.db import models
@@ -25,6 +26,15 @@ class BulkAction(models.TextChoices):
     RUN_NOW = "run_now", _("run now")
     REPLAY = "replay", _("replay")
     DISMISS = "dismiss", _("dismiss")
+
+
+PERMISSIONS: Mapping[str, str] = {
+    BulkAction.CANCEL: "django_jobs.cancel_job",
+    BulkAction.REPRIORITIZE: "django_jobs.reprioritize_job",
+    BulkAction.RUN_NOW: "django_jobs.run_job",
+    BulkAction.REPLAY: "django_jobs.replay_job",
+    BulkAction.DISMISS: "django_jobs.dismiss_job",
+}
 
 
 class BulkOperation(models.Model):

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.urls import reverse
 
-from django_jobs.domain.graph import WAIT
+from django_jobs.domain.workflows import WAIT
 from django_jobs.lifecycle.editing.edits import stored_job
 from django_jobs.lifecycle.operations import bulk, limits, quarantines
 from django_jobs.models import (

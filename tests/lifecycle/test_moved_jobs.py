@@ -15,10 +15,9 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import backlog
 from django_jobs.lifecycle.editing import edits
 from django_jobs.lifecycle.job_columns import ClaimedJob
-from django_jobs.lifecycle.operations import bulk
+from django_jobs.lifecycle.operations import OperationResult, bulk
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations.dead_letters import dismiss
-from django_jobs.lifecycle.operations.jobs import OperationResult
 from django_jobs.lifecycle.operations.workflows import skip
 from django_jobs.lifecycle.reaping import reap
 from django_jobs.lifecycle.settling import Ending, give_back, settle

@@ -7,8 +7,8 @@ from django.db import transaction
 from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import enqueue_many, registry
-from django_jobs.domain.graph import SLEEP, WAIT
 from django_jobs.domain.outcomes import Lost, Outcome, Released, Succeeded
+from django_jobs.domain.workflows import SLEEP, WAIT
 from django_jobs.lifecycle import reaping
 from django_jobs.lifecycle.job_columns import Fence
 from django_jobs.lifecycle.operations import jobs as job_operations

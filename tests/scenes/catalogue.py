@@ -21,8 +21,8 @@ from django.utils import timezone
 
 from django_jobs import schedule
 from django_jobs.api.generations import GENERATION, MANY
-from django_jobs.domain.graph import WAIT
 from django_jobs.domain.outcomes import Succeeded
+from django_jobs.domain.workflows import WAIT
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import limits, quarantines

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from django_jobs import registry
-from django_jobs.domain.graph import WAIT
+from django_jobs.domain.workflows import WAIT
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Job, Receipt, Run, WorkflowRun
 from tests.app.durable_jobs import (

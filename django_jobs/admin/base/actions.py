@@ -21,7 +21,7 @@ from django.utils.translation import ngettext
 
 from ...conf import conf
 from ...exceptions import OperationRefused
-from ...lifecycle.operations.jobs import OperationResult
+from ...lifecycle.operations import OperationResult
 from ...models import Job, Quarantine, Queue, Resource, Schedule, Tenant, WorkflowRun
 from ...separators import number_text
 from ..layout.console_page import console_page
@@ -269,7 +269,7 @@ def _act(
     action: OperatorAction,
     given: Mapping[str, Any],
 ) -> None:
-    result = OperationResult(refused={id_: _("it no longer exists") for id_ in choice.gone})
+    result = _result(choice.gone, [], _("it no longer exists"))
     few = len(choice.ids) <= LOGGED_ONE_BY_ONE
     named = list(_rows(page, action, choice.ids)) if few else []  # some may be deleted
     try:
@@ -358,7 +358,7 @@ def by_id(
     return execute
 
 
-def _result(ids: list[int], done: list[int], refusal: _StrOrPromise) -> OperationResult:
+def _result(ids: Sequence[int], done: list[int], refusal: _StrOrPromise) -> OperationResult:
     return OperationResult(done=done, refused={pk: str(refusal) for pk in ids if pk not in done})
 
 

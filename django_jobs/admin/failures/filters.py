@@ -11,7 +11,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...lifecycle.dead_letters import queues_with_dead
 from ...lifecycle.scope import Scope, scope_of
 from ...models import Job
 from ..access.errors import class_alone, may_see_errors, without_secrets
@@ -33,6 +32,8 @@ class FingerprintFilter(TypedFilter):
         return error_of("" if value == NO_ERROR else value, request.user)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        from ...lifecycle.dead_letters import queues_with_dead
+
         value = self.value()
         if value is None:
             return queryset
@@ -46,6 +47,8 @@ def error_of(fingerprint: str, user: Any) -> str:
     the user's scope has it."""
     if not fingerprint:
         return gettext("no error")
+    from ...lifecycle.dead_letters import queues_with_dead
+
     dead = Job.objects.using(conf().database).dead().filter(queue__in=queues_with_dead())
     seen = dead.filter((scope_of(user) or Scope()).of(queue="queue", job_type="job_type"))
     errors = seen.filter(fingerprint=fingerprint).values_list("last_error", flat=True)

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, ngettext_lazy
 
 from ...domain.states import JobState
-from ...lifecycle.operations import jobs as job_operations
+from ...lifecycle.operations import later
 from ...models import Worker
 from ...separators import number_text
 from ..base.actions import OperatorAction
@@ -48,7 +48,7 @@ STOP_BY_FORCE = OperatorAction(
         "heartbeat. If it still runs a second later, its process is killed. The job is cancelled "
         "and does not run again; a job that succeeds before has succeeded."
     ),
-    execute=job_operations.stop,
+    execute=later("jobs.stop"),
     done=ngettext_lazy("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", "number"),
     asked=ngettext_lazy(
         "%(count)s running job is being stopped by force.",

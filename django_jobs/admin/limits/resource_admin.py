@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from ...domain.gates import Gates
-from ...lifecycle.operations import limits
+from ...lifecycle.operations import later
 from ...models import BreakerState, Resource
 from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PAUSE = pause_action(
     Resource,
-    limits.pause_resources,
+    later("limits.pause_resources"),
     question=_("Pause resources?"),
     explanation=_(
         "No job that uses a paused resource starts. Jobs that are ready or running are not "
@@ -35,7 +35,7 @@ PAUSE = pause_action(
 )
 RESUME = resume_action(
     Resource,
-    limits.resume_resources,
+    later("limits.resume_resources"),
     question=_("Resume resources?"),
     explanation=_("Jobs that use these resources start again, as their limits allow."),
     done=ngettext_lazy(
@@ -52,7 +52,7 @@ OPEN_BREAKER = OperatorAction(
         "in its settings a few jobs run as a test, and the breaker closes if they succeed. To "
         "stop all jobs until you resume them, pause the resource instead."
     ),
-    execute=by_name(Resource, limits.open_breaker, _("its breaker is already open")),
+    execute=by_name(Resource, later("limits.open_breaker"), _("its breaker is already open")),
     done=ngettext_lazy(
         "The breaker of %(count)s resource was opened.",
         "The breakers of %(count)s resources were opened.",
@@ -69,7 +69,7 @@ CLOSE_BREAKER = OperatorAction(
     label=_("Close breaker"),
     question=_("Close the breakers of resources?"),
     explanation=_("Jobs that use these resources start again, as their limits allow."),
-    execute=by_name(Resource, limits.close_breaker, _("its breaker is closed")),
+    execute=by_name(Resource, later("limits.close_breaker"), _("its breaker is closed")),
     done=ngettext_lazy(
         "The breaker of %(count)s resource was closed.",
         "The breakers of %(count)s resources were closed.",

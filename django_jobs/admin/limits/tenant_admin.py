@@ -12,7 +12,7 @@ from django.utils.translation import ngettext_lazy
 
 from ...domain.concurrency import name_problem
 from ...domain.gates import Gates
-from ...lifecycle.operations import limits
+from ...lifecycle.operations import later
 from ...models import Tenant
 from ...models.tenant import LONGEST_TENANT
 from ...separators import number_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PAUSE = pause_action(
     Tenant,
-    limits.pause_tenants,
+    later("limits.pause_tenants"),
     question=_("Pause tenants?"),
     explanation=_(
         "No job of a paused tenant starts. Jobs that are ready or running are not stopped, and "
@@ -36,7 +36,7 @@ PAUSE = pause_action(
 )
 RESUME = resume_action(
     Tenant,
-    limits.resume_tenants,
+    later("limits.resume_tenants"),
     question=_("Resume tenants?"),
     explanation=_("Jobs of these tenants start again, as their limits and shares allow."),
     done=ngettext_lazy(

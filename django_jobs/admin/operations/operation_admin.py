@@ -13,9 +13,9 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.states import BulkState
-from ...lifecycle.operations import bulk
-from ...lifecycle.operations.jobs import OperationResult
+from ...lifecycle.operations import OperationResult, later
 from ...models import BulkAction, BulkOperation
+from ...models.bulk_operation import PERMISSIONS
 from ...separators import number_text
 from ..access.visible import LinksVisible, Visible
 from ..base.actions import OperatorAction, by_id
@@ -23,14 +23,13 @@ from ..base.formatting import ago, badge, moment_column, one_line, refusal_text,
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..layout.console_page import console_path
 from ..lists.filters import StatusFilter
-from .background import described
+from .background import PLAN, described, may_replay
 from .progress import fraction_of, links, numbers, plan_text, sentence
-from .replay_plan import PLAN, may_replay
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
-CODENAMES = [permission.partition(".")[2] for permission in bulk.PERMISSIONS.values()]
+CODENAMES = [permission.partition(".")[2] for permission in PERMISSIONS.values()]
 REFRESH_SECONDS = 3
 
 
@@ -53,7 +52,7 @@ def _permitted(
 
 
 def _may(user: Any, operation: Any) -> bool:
-    return bool(user.has_perm(bulk.PERMISSIONS[operation.action]))
+    return bool(user.has_perm(PERMISSIONS[operation.action]))
 
 
 STOP = OperatorAction(
@@ -65,7 +64,7 @@ STOP = OperatorAction(
         "The current chunk is completed. Jobs that were changed stay changed, and the rest "
         "can be continued later."
     ),
-    execute=_permitted(bulk.stop, _("it has ended, or is being stopped")),
+    execute=_permitted(later("bulk.stop"), _("it has ended, or is being stopped")),
     done=ngettext_lazy(
         "%(count)s operation was asked to stop.",
         "%(count)s operations were asked to stop.",
@@ -85,7 +84,7 @@ CONTINUE = OperatorAction(
         "your permissions. Jobs that no longer match are left alone. A replay plan begins with "
         "its first wave again."
     ),
-    execute=_permitted(bulk.resume, _("it was not stopped")),
+    execute=_permitted(later("bulk.resume"), _("it was not stopped")),
     done=ngettext_lazy(
         "%(count)s operation continues.", "%(count)s operations continue.", "number"
     ),

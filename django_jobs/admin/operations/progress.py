@@ -11,7 +11,6 @@ from django.utils.translation import gettext, ngettext
 
 from ...conf import conf
 from ...domain.states import BulkState
-from ...maintenance.bulk_actions import live_workers
 from ...models import BulkAction, BulkOperation, Job
 from ...separators import number_text
 from ..access.visible import Visible
@@ -63,6 +62,8 @@ def _state(operation: Any) -> str:
     handled = operation.done + operation.left
     match operation.status:
         case BulkState.PENDING:
+            from ...maintenance.bulk_actions import live_workers
+
             if not live_workers():
                 return gettext("No worker has started it yet. No worker is alive.")
             return gettext("No worker has started it yet.")

@@ -22,21 +22,19 @@ from ...conf import conf
 from ...domain.bulk import Reasons, checked_terms
 from ...exceptions import OperationRefused
 from ...lifecycle.operations import bulk
-from ...lifecycle.scope import scope_of
 from ...maintenance.bulk_actions import is_known_elsewhere, knows, live_workers
 from ...models import BulkAction, DeadLetter, Job, Worker
 from ...separators import number_text
-from ..base.actions import Alternative, Choice, ModelAdmin, ceiling_of
+from ..base.actions import ModelAdmin, ceiling_of
 from ..base.formatting import duration, list_url
 from ..failures.filters import NO_ERROR, error_of
 from ..layout.console_page import console_page
 from ..layout.time_limit import time_limit
-from .background import begin, described, terms_of_list
+from .background import begin, described
 
 if TYPE_CHECKING:
     from ...domain.replay_plan import ReplayPlan
 
-PLAN = "django_jobs_replay_plan"
 SAMPLE = 500
 SAMPLE_BYTES = 8 * 2**20
 """Jobs, and bytes of payloads, that the dry run reads."""
@@ -75,11 +73,6 @@ class PlanForm(forms.Form):
 
         given = self.cleaned_data
         return ReplayPlan(**{name: given[name] for name in given if name != "reason"})
-
-
-def may_replay(request: HttpRequest) -> bool:
-    """Whether the user may see and begin a plan."""
-    return request.user.has_perms(["django_jobs.view_job", bulk.PERMISSIONS[BulkAction.REPLAY]])
 
 
 def plan_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
@@ -282,35 +275,3 @@ def _check(state: str, name: str, text: str, count: int = 0) -> dict[str, str]:
         "name": name,
         "text": text % {"count": number_text(count)} if count else text,
     }
-
-
-def _offered(page: ModelAdmin, request: HttpRequest, choice: Choice) -> bool:
-    may_begin = scope_of(request.user) is None and may_replay(request)
-    return may_begin and bool(choice.ids) and _terms(page, request, choice) is not None
-
-
-def _terms(page: ModelAdmin, request: HttpRequest, choice: Choice) -> dict[str, Any] | None:
-    terms = terms_of_list(page, request) if choice.across else None
-    return terms if terms or choice.more else {"ids": list(choice.ids)}
-
-
-def _go(
-    page: ModelAdmin, request: HttpRequest, choice: Choice, given: Mapping[str, Any]
-) -> HttpResponse:
-    terms = _terms(page, request, choice)
-    assert terms is not None
-    max_id = choice.max_id if choice.across else max(choice.ids)
-    form = PlanForm(initial={"reason": given.get("reason", "")})
-    return plan_page(page, request, terms, max_id, form)
-
-
-BY_PLAN = Alternative(
-    name="plan",
-    label=_("Replay by a plan"),
-    explanation=_(
-        "A plan begins with one job, waits for its outcome, and stops by itself if too many fail."
-    ),
-    offered=_offered,
-    preferred=lambda choice: choice.across and len(choice.ids) > 1,
-    go=_go,
-)

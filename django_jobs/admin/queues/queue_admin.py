@@ -12,9 +12,6 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...domain.pressure import level_of
-from ...lifecycle.backlog import ready_up_to
-from ...lifecycle.gate_limits import gated_up_to
 from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.fields import TimestampSubquery
 from ...separators import number_text
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from ...metrics.slo import SloWindow
 
 UP_TO = "coalesce(django_jobs_queue.max_backlog, 0)", "django_jobs_queue.name"
-BACKLOG = f"{ready_up_to(*UP_TO)} + {gated_up_to(*UP_TO)}"
 AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
 
 
@@ -83,13 +79,17 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
         }
 
     def annotations(self) -> dict[str, Any]:
+        from ...lifecycle.backlog import ready_up_to
+        from ...lifecycle.gate_limits import gated_up_to
+
+        backlog = f"{ready_up_to(*UP_TO)} + {gated_up_to(*UP_TO)}"
         jobs = Job.objects.using(conf().database).filter(queue=OuterRef("name"))
         ready = jobs.filter(status=JobStatus.READY)
         # The job that starts next, not the oldest one: reading it takes one step in the index.
         head = ready.order_by("rank", "id")
         return {
             "ready_count": CappedCount(ready),
-            "backlog": RawSQL(BACKLOG, (), output_field=IntegerField()),  # noqa: S611 — a constant
+            "backlog": RawSQL(backlog, (), output_field=IntegerField()),  # noqa: S611 — a constant
             "scheduled_count": CappedCount(jobs.filter(status=JobStatus.SCHEDULED)),
             "running_count": CappedCount(jobs.filter(status=JobStatus.RUNNING)),
             "head_due_at": TimestampSubquery(head.values("available_at")[:1]),
@@ -186,6 +186,8 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
     def level(self, queue: Any) -> str:
         if queue.pk is None or queue.max_backlog is None:
             return NOTHING
+        from ...domain.pressure import level_of
+
         return level_badge(level_of(queue.backlog, queue.max_backlog))
 
     @admin.display(description=_("backoff"))

@@ -10,8 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...exceptions import JobsError
-from ...lifecycle.operations import schedules as schedule_operations
-from ...lifecycle.operations.jobs import OperationResult
+from ...lifecycle.operations import OperationResult, later
 from ...models import Backfill, Schedule
 from ..base.actions import OperatorAction, by_id
 from ..forms.edit_form import NUMBER, number_field
@@ -29,6 +28,7 @@ class RunForm(forms.Form):
 def _run(ids: list[int], actor: Any, **given: str) -> OperationResult:
     """Run each schedule separately, so that one that cannot run does not stop the others."""
     from ...api.schedules import request_of
+    from ...lifecycle.operations.schedules import run_now
 
     form = given[NUMBER]
     there = Schedule.objects.using(conf().database).filter(pk__in=ids)
@@ -36,7 +36,7 @@ def _run(ids: list[int], actor: Any, **given: str) -> OperationResult:
     result = OperationResult()
     for pk in ids:
         try:
-            made = schedule_operations.run_now([pk], request_of, actor=actor, form=form)
+            made = run_now([pk], request_of, actor=actor, form=form)
         except JobsError as error:
             result.refused[pk] = str(error)
         else:
@@ -51,15 +51,17 @@ def _run(ids: list[int], actor: Any, **given: str) -> OperationResult:
 
 
 def _cancel_backfills(ids: list[int], actor: Any) -> list[int]:
+    from ...lifecycle.operations.schedules import cancel_backfill
+
     rows = list(Backfill.objects.using(conf().database).filter(pk__in=ids, cancelled_at=None))
     for row in rows:
-        schedule_operations.cancel_backfill(row, actor=actor)
+        cancel_backfill(row, actor=actor)
     return [row.pk for row in rows]
 
 
 PAUSE = pause_action(
     Schedule,
-    schedule_operations.pause,
+    later("schedules.pause"),
     question=_("Pause schedules?"),
     explanation=_(
         "The schedules fire no jobs until they are resumed. Existing jobs still run. Due times "
@@ -71,7 +73,7 @@ PAUSE = pause_action(
 )
 RESUME = resume_action(
     Schedule,
-    schedule_operations.resume,
+    later("schedules.resume"),
     question=_("Resume schedules?"),
     explanation=_(
         "The schedules fire again from now on, including those with an error. Due times during the "

@@ -24,7 +24,6 @@ from ...conf import conf
 from ...domain.changes import zone_text
 from ...domain.states import LIVE
 from ...exceptions import JobsError
-from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ...separators import number_text
 from ..base.actions import ModelAdmin
@@ -181,6 +180,8 @@ class RangeForm(forms.Form):
 
 def backfill_view(page: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
     """Show the form, then the number of jobs of the range; once confirmed, make them."""
+    from ...lifecycle.operations.schedules import backfill_times
+
     schedule = page.get_queryset(request).filter(pk=pk).first()
     if schedule is None:
         raise Http404
@@ -191,7 +192,7 @@ def backfill_view(page: ModelAdmin, request: HttpRequest, pk: int) -> HttpRespon
         if form.is_valid():
             begin, end = form.cleaned_data["begin"], form.cleaned_data["end"]
             try:
-                due = schedule_operations.backfill_times(schedule, begin, end)
+                due = backfill_times(schedule, begin, end)
                 if request.POST.get("confirmed") == str(len(due)) and due:
                     return _make(page, request, schedule, begin, end)
                 if not due:
@@ -208,8 +209,9 @@ def _make(
     page: ModelAdmin, request: HttpRequest, schedule: Schedule, begin: datetime, end: datetime
 ) -> HttpResponse:
     from ...api.schedules import request_of
+    from ...lifecycle.operations.schedules import backfill
 
-    row = schedule_operations.backfill(schedule, begin, end, request_of, actor=request.user)
+    row = backfill(schedule, begin, end, request_of, actor=request.user)
     user = request.user.pk
     assert user is not None
     span = " to ".join(zone_text(at, schedule.zone) for at in (begin, end))

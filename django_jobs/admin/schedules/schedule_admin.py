@@ -16,9 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...api.job_type import JobType
-from ...api.schedules import FIELDS
 from ...conf import conf
-from ...lifecycle.operations import schedules as schedule_operations
 from ...models import Schedule
 from ...models.fields import TimestampSubquery
 from ...models.schedule import LONGEST_NAME
@@ -44,7 +42,6 @@ from .views import (
 )
 
 CALENDAR = "django_jobs_schedule_calendar"
-COPIED = frozenset(FIELDS) - {"job_type", "payload"}
 WHEN = (
     *(("cron", "every"), ("timezone", "dst"), ("starts_at", "ends_at")),
     *(("excluded_dates", "max_jobs"), "preview_text"),
@@ -242,7 +239,10 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         original = self.get_queryset(request).filter(pk=pk).first()
         if original is None or not self.has_view_permission(request, original):
             return {}
-        initial = {field: getattr(original, field) for field in COPIED}
+        from ...api.schedules import FIELDS
+
+        copied = (field for field in FIELDS if field not in ("job_type", "payload"))
+        initial = {field: getattr(original, field) for field in copied}
         initial["name"] = f"{original.name[: LONGEST_NAME - 5]} copy"
         may_read = request.user.has_perm("django_jobs.view_job_payload")
         chosen = self._chosen(request)
@@ -269,6 +269,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             columns |= {"payload", "payload_version"} if form.with_arguments else set()
             obj.error = ""
         obj.save(using=conf().database, update_fields=columns)
+        from ...lifecycle.operations import schedules as schedule_operations
+
         schedule_operations.changed()
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
@@ -276,6 +278,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         return deletion_summary(objs)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        from ...lifecycle.operations import schedules as schedule_operations
+
         schedule_operations.delete(obj, actor=request.user)
 
     # The actions

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from ... import registry
 from ...domain.durations import LONGEST_AGE, Duration, as_seconds
-from ...domain.graph import END, SLEEP, WAIT, Document, StepKind
+from ...domain.graph import Document, StepKind
 from ...domain.numbers import is_whole
-from ...domain.workflows import If, When
+from ...domain.workflows import END, SLEEP, WAIT, If, When
 from ...exceptions import WorkflowError
 from ..gating import defaults_of, name_rule, tenant_of
 from ..job_type import JobType

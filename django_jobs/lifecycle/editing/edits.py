@@ -18,16 +18,17 @@ from django.utils.translation import gettext_noop
 
 from ...domain.errors import ErrorReport
 from ...domain.gates import Gates
-from ...domain.graph import WAIT
 from ...domain.payload import encode
 from ...domain.states import JobState
+from ...domain.workflows import WAIT
 from ...exceptions import OperationRefused
 from ...models import Job
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ...models.job import QUARANTINED
 from ..job_columns import gate_values
 from ..notifying import BLOCKED, notify_after_commit
-from ..operations.jobs import Actor, OperationResult, demand, name_of, replay_one
+from ..operations import OperationResult
+from ..operations.jobs import Actor, demand, name_of, replay_one
 from ..operations.signals import demand_of_step
 from ..scope import OUTSIDE, Scope, scope_of
 from ..waits import WAKE

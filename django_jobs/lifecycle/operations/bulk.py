@@ -22,19 +22,13 @@ from ...domain.replay_plan import OUTCOME_OF, Outcome, ReplayPlan
 from ...domain.states import UNFINISHED, BulkState, JobState, RunState
 from ...exceptions import OperationRefused
 from ...models import BulkAction, BulkOperation, Job
+from ...models.bulk_operation import PERMISSIONS
 from ...models.database import database_time, execute, fetch, jobs_connection
 from ...signals import worker_event
 from ..dead_letters import queues_with_dead
 from ..notifying import OPERATIONS, notify_after_commit
 from .jobs import LOCK_JOBS, Actor, demand, name_of
 
-PERMISSIONS: Mapping[str, str] = {
-    BulkAction.CANCEL: "django_jobs.cancel_job",
-    BulkAction.REPRIORITIZE: "django_jobs.reprioritize_job",
-    BulkAction.RUN_NOW: "django_jobs.run_job",
-    BulkAction.REPLAY: "django_jobs.replay_job",
-    BulkAction.DISMISS: "django_jobs.dismiss_job",
-}
 PAGE = 5_000
 """Jobs that one statement looks at."""
 COUNTED = 100_000

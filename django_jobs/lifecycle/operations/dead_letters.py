@@ -12,7 +12,8 @@ from ...models import Job
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..compensating import HAS_NOT_UNDONE
 from ..scope import limited
-from .jobs import LOCK_JOBS, Actor, OperationResult, demand, done_by, result_of
+from . import OperationResult
+from .jobs import LOCK_JOBS, Actor, demand, done_by, result_of
 
 # A run that is retried meanwhile counts its steps under this lock: jobs before runs, as in
 # ``lifecycle.opening``.

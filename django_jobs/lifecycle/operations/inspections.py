@@ -15,7 +15,8 @@ from ...models.database import jobs_connection
 from ...models.worker import NOT_ENDED
 from ..notifying import INSPECT, notify_after_commit
 from ..scope import limited
-from .jobs import Actor, OperationResult, demand, name_of
+from . import OperationResult
+from .jobs import Actor, demand, name_of
 
 LOOK_SECONDS = 0.05
 SHOWN = timedelta(hours=1)

@@ -7,7 +7,6 @@ back the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
@@ -29,6 +28,7 @@ from ..pausing import give_up_slots
 from ..scope import LIMITED, Scope, limited, scope_of
 from ..waits import FORGET_TIMEOUTS, WAKE
 from ..workflows.restarting import KEY_TAKEN, is_key_of_run, restart, restart_problem, see_run
+from . import OperationResult
 
 Actor = Any
 """A user (with ``has_perm``), or None for code and the command line, which may do everything."""
@@ -98,18 +98,6 @@ ORDER BY other.id
 """
 OF_COMMAND = _BESIDES.format(same="other.supervisor_pid = chosen.supervisor_pid")
 OF_HOST = _BESIDES.format(same="true")
-
-
-@dataclass(slots=True)
-class OperationResult:
-    """The result of an operation: the ids it changed, and a reason for each id it left alone.
-    ``asked`` are the changed jobs that keep running until they stop by themselves, and ``made`` new
-    ones."""
-
-    done: list[int] = field(default_factory=list)
-    refused: dict[int, str] = field(default_factory=dict)
-    asked: list[int] = field(default_factory=list)
-    made: list[int] = field(default_factory=list)
 
 
 @limited

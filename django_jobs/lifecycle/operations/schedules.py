@@ -22,7 +22,8 @@ from ...models.querysets import ScheduleQuerySet
 from ..notifying import SCHEDULES, notify_after_commit
 from ..schedules.due import lock
 from ..schedules.firing import JobRequest, NewTick, write_ticks
-from .jobs import Actor, OperationResult, Pause, cancel, demand, fields_of, name_of
+from . import OperationResult
+from .jobs import Actor, Pause, cancel, demand, fields_of, name_of
 
 MOST_BACKFILLED = 10_000
 """The most jobs of one backfill."""

@@ -11,9 +11,9 @@ from django.db.models import Func, IntegerField
 from django.utils.translation import gettext_noop
 
 from ...conf import conf
-from ...domain.graph import SLEEP, WAIT
 from ...domain.payload import NotStorable, encode, key_problem
 from ...domain.states import FINAL
+from ...domain.workflows import SLEEP, WAIT
 from ...exceptions import PayloadError
 from ...models import Job
 from ...models.database import fetch, jobs_connection, repeat_conflicts
@@ -21,7 +21,8 @@ from ...signals import worker_event
 from ..job_columns import AT_THE_GATES
 from ..notifying import notify_after_commit
 from ..waits import SIGNAL_KEY
-from .jobs import Actor, OperationResult, demand, name_of
+from . import OperationResult
+from .jobs import Actor, demand, name_of
 
 PAYLOADS = 4
 """All signals of a job have at most the bytes of so many payloads. Each signal, claim and settle

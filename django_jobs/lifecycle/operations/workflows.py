@@ -17,15 +17,15 @@ from django.db.models.functions import Cast
 from django.utils.translation import gettext_noop
 
 from ...domain.errors import ErrorReport
-from ...domain.graph import WAIT
 from ...domain.states import FINAL, LIVE, PENDING, JobState
-from ...domain.workflows import WorkflowState
+from ...domain.workflows import WAIT, WorkflowState
 from ...exceptions import OperationRefused
 from ...models import Job, WorkflowRun
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..opening import count_ends
 from ..workflows.restarting import SeenRun, key_taken, pass_over, restart, restart_problem, see_run
-from .jobs import LOCK_JOBS, NEEDED, Actor, OperationResult, demand, name_of, not_replayable, signed
+from . import OperationResult
+from .jobs import LOCK_JOBS, NEEDED, Actor, demand, name_of, not_replayable, signed
 from .signals import demand_of_step
 from .signals import signal as signal_job
 

@@ -12,8 +12,7 @@ from ...api import replay_problem
 from ...conf import conf
 from ...domain.workflows import WorkflowState
 from ...exceptions import JobsError
-from ...lifecycle.operations import workflows
-from ...lifecycle.operations.jobs import OperationResult
+from ...lifecycle.operations import OperationResult, workflows
 from ...models import Job
 from ..base import OperatorCommand, count, operator, subcommands_of
 from ..reports import render_run, render_runs, run_as_row, runs_as_rows

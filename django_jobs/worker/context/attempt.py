@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ... import registry
 from ...api.generations import GENERATION, PARENT, generation_in, parent_in
 from ...api.job_type import JobType
-from ...domain.graph import CALLBACK
 from ...domain.outcomes import Outcome, Snoozed
 from ...domain.run_log import RunLog
+from ...domain.workflows import CALLBACK
 from ...lifecycle.job_columns import AT_ITS_RUN_AT, ClaimedJob
 from ...lifecycle.settling import Ending
 from ..ipc.scoreboard import StartedJob, WorkerSlot

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...api import job
 from ...api.validation import MOST_CRASHES
 from ...domain.backoff import Backoff
-from ...domain.graph import CALLBACK, END, SLEEP, WAIT
-from ...domain.workflows import Fate, Skipped
+from ...domain.workflows import CALLBACK, END, SLEEP, WAIT, Fate, Skipped
 from ...exceptions import ResultNotStored, SignalTimeout, Skip
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from ...conf import conf
 from ...domain.callbacks import secrets_for, signed
-from ...domain.graph import CALLBACK
+from ...domain.workflows import CALLBACK
 from ...exceptions import Discard, Snooze
 from ...models import Job
 

@@ -13,8 +13,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.urls import reverse
 
-from django_jobs.admin.operations.background import terms_of_list
-from django_jobs.admin.operations.replay_plan import BY_PLAN
+from django_jobs.admin.operations.background import BY_PLAN, terms_of_list
 from django_jobs.lifecycle.operations.bulk import count, newest
 from django_jobs.models import BulkAction, DeadLetter, Job, Worker
 from tests.admin.walking import Live, Page, list_url

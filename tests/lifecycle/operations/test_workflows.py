@@ -13,9 +13,8 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 
 from django_jobs import OperationRefused
 from django_jobs.api import replay_problem
-from django_jobs.domain.graph import WAIT
 from django_jobs.domain.outcomes import Cancelled, Outcome
-from django_jobs.domain.workflows import Skipped
+from django_jobs.domain.workflows import WAIT, Skipped
 from django_jobs.lifecycle.compensating import as_json
 from django_jobs.lifecycle.notifying import CANCELLED
 from django_jobs.lifecycle.operations import jobs as job_operations
