@@ -53,7 +53,7 @@ BUDGETS = {
     "api": 4_817,
     "backend": 1_061,
     "checks": 1_082,
-    "contrib": 4_496,
+    "contrib": 4_504,
     "doctor": 2_633,
     "domain": 5_304,
     "http": 383,

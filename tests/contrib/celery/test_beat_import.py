@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_jobs.contrib.celery.beat.declared import cron_of
+from django_jobs.contrib.celery.beat.crontabs import cron_of
 from django_jobs.models import Queue, Schedule
 from django_jobs.testing import run_jobs
 from tests.factories import declared, listening, run_sql

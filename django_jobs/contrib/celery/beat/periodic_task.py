@@ -20,7 +20,7 @@ from ....domain.numbers import HIGHEST_PRIORITY
 from ....domain.schedules import EPOCH, LONGEST_INTERVAL, Overlap
 from ....exceptions import JobsError, QueueFull
 from ....models import Schedule
-from .declared import cron_of
+from .crontabs import cron_of
 
 Row = dict[str, Any]
 
