@@ -414,8 +414,9 @@ class JobType(Generic[P, R]):
         text = self.encoded(payload, name)
         if len(text) > LARGE and settings.DEBUG:
             warnings.warn(
-                f"{self.name}: each attempt reads a payload of {len(text):,} bytes; pass the id of "
-                "a row, or Stored(file)",
+                f"{self.name}: each attempt reads a payload of {len(text.encode()):,} bytes; pass "
+                "the id of a row, or Stored(file)",
+                RuntimeWarning,
                 stacklevel=2,
             )
         if files_of is not payload and conf().storage is not None:

@@ -182,5 +182,5 @@ def test_its_signature_says_what_to_write_in_place_of_a_signature_of_celery() ->
 def test_a_large_payload_is_warned_of_while_debug_is_on(settings: Any) -> None:
     add.encoded_payload({"first": "x" * 900_000})
     settings.DEBUG = True
-    with pytest.warns(UserWarning, match="900,012 bytes; pass the id of a row, or Stored"):
+    with pytest.warns(RuntimeWarning, match="900,012 bytes; pass the id of a row, or Stored"):
         add.encoded_payload({"first": "x" * 900_000})
