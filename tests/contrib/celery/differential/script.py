@@ -185,7 +185,9 @@ def wait(all_sent: list[Sent], worker: subprocess.Popen[bytes]) -> None:
             seen[name if line["call"] == LAST else f"{name} {line['call']}"] += 1
         for one in all_sent:
             one.meddle(at.values())
-        while left and left[0].has_ended(seen):
+        # A second at a time: others run until something is done to them.
+        asked_until = time.monotonic() + 1.0
+        while left and time.monotonic() < asked_until and left[0].has_ended(seen):
             left.popleft()
         # To ask a thousand results took a minute beside others, and lines came meanwhile.
         if lines or len(left) < before:
