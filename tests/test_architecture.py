@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_633,
     "domain": 5_304,
     "http": 383,
-    "lifecycle": 13_381,
+    "lifecycle": 13_366,
     "logs": 459,
     "maintenance": 1_589,
     "management": 3_693,

@@ -336,13 +336,13 @@ class JobType(Generic[P, R]):
         with needing_tables:
             new = self.request(headers)
             write = partial(duplicates.enqueue_one, self, new, payload, text, gates)
-            if gates is None and new.max_backlog is None:
-                enqueued = write()
-            else:
+            if new.has_limits([gates]):
                 from ..lifecycle.backlog import insert_one
 
                 is_duplicate = partial(duplicates.is_duplicate, self, gates)
                 enqueued = insert_one(new, gates, write, is_duplicate)
+            else:
+                enqueued = write()
         is_new = not enqueued.deduplicated and not enqueued.is_final
         if is_new and job_enqueued.has_listeners(self.name):
             job_enqueued.send_robust(self.name, job=enqueued)

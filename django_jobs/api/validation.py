@@ -177,7 +177,7 @@ OF_JOB_TYPES = {
     ),
     "version": _whole(2**15 - 1, ValueError),
 }
-"""The options of ``@job`` alone of which a value is right or wrong whatever the others are."""
+"""The options of ``@job`` alone of which a value is right or wrong by itself."""
 OF_REQUESTS = {
     "queue": Rule(is_queue_name, A_QUEUE_NAME),
     "priority": Rule(is_priority, "a whole number from -100 to 100"),

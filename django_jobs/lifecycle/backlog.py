@@ -26,7 +26,6 @@ from .gate_limits import (
     dropping_lowest,
     ends_of_queue,
     gated_up_to,
-    limits_of,
     waiting_at,
 )
 from .job_columns import NewJobs
@@ -207,13 +206,6 @@ class Dropped:
     finished_at: dict[int, datetime] = field(default_factory=dict)
 
 
-def is_limited(new: NewJobs, gates: Iterable[Gates | None]) -> bool:
-    """Whether the queue of these new jobs, or a gate of theirs, has a limit to be looked at."""
-    return new.max_backlog is not None or any(
-        one is not None and limits_of(new, one) for one in gates
-    )
-
-
 def demand_room(new: NewJobs, count: int) -> None:
     """Raise :class:`QueueFull` if the queue refuses ``count`` more jobs that are ready or wait at
     their gates. What others enqueue at the same time is not counted."""
@@ -313,10 +305,8 @@ def within_limits(
 def insert_one(
     new: NewJobs, gates: Gates | None, insert: Callable[[], Job], is_duplicate: Callable[[], bool]
 ) -> Job:
-    """Insert one job, :func:`within_limits` if there are any; then it may be dropped itself. A job
-    whose key another one holds needs no room."""
-    if new.max_backlog is None and not limits_of(new, gates):
-        return insert()
+    """Insert one job :func:`within_limits`; then it may be dropped itself. A job whose key another
+    one holds needs no room."""
     try:
         job, dropped = within_limits(new, [gates], insert)
     except QueueFull:

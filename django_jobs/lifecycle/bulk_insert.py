@@ -32,7 +32,7 @@ BATCH_BYTES = 32 * 2**20
 more than once."""
 
 FIRST, PART = 16, 250
-"""Items that are made before their bytes are counted: at first, and at most. So many rows are sent
+"""Items that are made before their bytes are counted: at first, and at most. These rows are sent
 at once, which PostgreSQL writes while the next ones are made."""
 
 

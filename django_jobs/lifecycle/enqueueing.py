@@ -255,13 +255,11 @@ def _enqueue_within_limit(
     new: NewJobs, batch: Sequence[Item], rule: KeyRule, meanwhile: Meanwhile = nothing
 ) -> list[int]:
     gates = [gates for _, _, gates in batch]
-    if new.max_backlog is None and not any(gates):
-        return _enqueue_whole(new, batch, rule, meanwhile)
-    from .backlog import is_limited, within_limits
-
-    if not is_limited(new, gates):
-        return _enqueue_whole(new, batch, rule, meanwhile)
     write = partial(_enqueue_whole, new, batch, rule, meanwhile)
+    if not new.has_limits(gates):
+        return write()
+    from .backlog import within_limits
+
     try:
         ids, _ = within_limits(new, gates, write)
     except QueueFull:

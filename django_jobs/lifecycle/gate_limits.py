@@ -169,9 +169,9 @@ class Waiting(NamedTuple):
     counted: int
 
 
-def limits_of(new: NewJobs, gates: Gates | None) -> Sequence[tuple[Gate, int]]:
+def _limits_of(new: NewJobs, gates: Gates | None) -> Sequence[tuple[Gate, int]]:
     """The gates of a job that have a ``max_waiting``, with it."""
-    if gates is None or not (new.max_waiting or gates.max_waiting):
+    if gates is None:
         return ()
     resources, tenants = (new.max_waiting.get(kind, {}) for kind in ("resource", "tenant"))
     found = [(Gate("resource", one), resources[one]) for one in gates.resources if one in resources]
@@ -189,7 +189,7 @@ def count_waiting(
     ``beyond`` it. No statement if none has one."""
     added: dict[Gate, list[int]] = {}
     for new, gates in asked:
-        for gate, most in limits_of(new, gates):
+        for gate, most in _limits_of(new, gates):
             known = added.setdefault(gate, [most, 0])
             known[0] = min(known[0], most)
             known[1] += not new.is_delayed

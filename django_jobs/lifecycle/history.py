@@ -29,16 +29,15 @@ WAIT_A_MOMENT = f"SET LOCAL lock_timeout = {int(MOMENT * 1000)}"
 
 # The bounds as PostgreSQL shows them: FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('...').
 # Without backslashes, which a server with standard_conforming_strings = off drops.
-PARTITIONS = """
-SELECT name, ends[1]::timestamptz AS start, ends[2]::timestamptz AS "end"
-FROM (
-    SELECT child.relname AS name,
+_LEAVES = """(
+    SELECT inhparent AS parent, child.relname AS name,
         regexp_match(pg_get_expr(child.relpartbound, child.oid),
                      'FROM [(]''([^'']+)''[)] TO [(]''([^'']+)''[)]') AS ends
-    FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
-    WHERE inhparent = to_regclass(%(table)s)
-) AS leaf
-WHERE ends IS NOT NULL
+    FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid)"""
+PARTITIONS = f"""
+SELECT name, ends[1]::timestamptz AS start, ends[2]::timestamptz AS "end"
+FROM {_LEAVES} AS leaf
+WHERE parent = to_regclass(%(table)s) AND ends IS NOT NULL
 ORDER BY 2
 """
 # An index of ids alone, so nothing of the rows is read.
@@ -49,21 +48,16 @@ SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), false),
     coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)
 FROM pg_class WHERE oid IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_run'))
 """
-_OF = {
-    table: PARTITIONS.replace("%(table)s", f"'{table}'")
-    for table in ("django_jobs_job_history", "django_jobs_run")
-}
 # All that shows whether there is a partition to make or to drop.
 STATE = f"""
 SELECT statement_timestamp(), rights.owns, rights.creates,
     EXISTS (SELECT FROM django_jobs_queue WHERE retention IS NOT NULL),
-    leaf.of_runs, leaf.name, leaf.start, leaf."end"
-FROM ({OWNS}) AS rights (owns, creates) LEFT JOIN (
-    SELECT false AS of_runs, jobs.* FROM ({_OF["django_jobs_job_history"]}) AS jobs
-    UNION ALL
-    SELECT true, runs.* FROM ({_OF["django_jobs_run"]}) AS runs
-) AS leaf ON true
-ORDER BY leaf.start
+    leaf.parent = to_regclass('django_jobs_run'), leaf.name,
+    leaf.ends[1]::timestamptz, leaf.ends[2]::timestamptz
+FROM ({OWNS}) AS rights (owns, creates) LEFT JOIN {_LEAVES} AS leaf
+    ON leaf.ends IS NOT NULL
+    AND leaf.parent IN (to_regclass('django_jobs_job_history'), to_regclass('django_jobs_run'))
+ORDER BY 7
 """
 OTHER_OWNER = """
 SELECT rolname::text FROM pg_class JOIN pg_roles ON pg_roles.oid = relowner

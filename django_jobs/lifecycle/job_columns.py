@@ -143,6 +143,12 @@ class NewJobs:
         """Whether the jobs are due later, so that they are not ready at once."""
         return self.run_at is not None or self.delay > 0
 
+    def has_limits(self, gates: Iterable[Gates | None]) -> bool:
+        """Whether the queue has a ``max_backlog``, or a gate of these ``max_waiting``."""
+        return self.max_backlog is not None or any(
+            one is not None and bool(self.max_waiting or one.max_waiting) for one in gates
+        )
+
     # Not computed for each job: a request serves all jobs of its type for two seconds.
     @cached_property
     def parameters(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ...domain.states import JobState
 from ...domain.workflows import When
 from ...exceptions import Cancelled
 from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
-from ..backlog import is_limited, within_limits
+from ..backlog import within_limits
 from ..bulk_insert import Item, NumberedSteps, copy_in, copy_rows, fields_of, rows_dropped
 from ..claiming import lease_lost
 from ..job_columns import NOW, ClaimedJob, NewJobs
@@ -251,10 +251,7 @@ def _insert(run: int, spawn: NewSpawn, spawned: Spawned, items: Sequence[Item]) 
 
     gates = [gates for _, _, gates in items]
     ungated = gates.count(None)
-    if is_limited(new, gates):
-        ids, _ = within_limits(new, gates, write)
-    else:
-        ids = write()
+    ids = within_limits(new, gates, write)[0] if new.has_limits(gates) else write()
     spawned.add(ids)
     if ungated:
         notify_after_commit(new.queue)
