@@ -57,16 +57,16 @@ BUDGETS = {
     "doctor": 2_633,
     "domain": 5_304,
     "http": 383,
-    "lifecycle": 13_366,
+    "lifecycle": 13_368,
     "logs": 459,
     "maintenance": 1_589,
     "management": 3_693,
     "metrics": 3_242,
-    "models": 3_447,
+    "models": 3_490,
     "templatetags": 33,
     "testing": 1_655,
     "why": 1_790,
-    "worker": 11_319,
+    "worker": 11_342,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -14,7 +14,7 @@ from psycopg.adapt import PyFormat, Transformer
 
 from ..conf import conf
 from ..exceptions import LeaseLost
-from ..models.database import fetch, fetch_locking, jobs_connection, repeat_conflicts
+from ..models.database import fetch, fetch_locking, fetch_planned, jobs_connection, repeat_conflicts
 from .job_columns import CLAIMED, ClaimedJob, QueuePosition
 
 UNBOUNDED = 2**62
@@ -188,7 +188,7 @@ def _claim_within_limit(statement: str, parameters: dict[str, Any]) -> list[tupl
             limit = min(limit, rows[0][0] - running)
         if limit <= 0:
             return []
-        return fetch(statement, {**parameters, "limit": limit})
+        return fetch_planned(statement, {**parameters, "limit": limit})
 
 
 def claimed_by(

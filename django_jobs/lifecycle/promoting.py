@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..models.database import fetch
+from ..models.database import as_text, fetch, fetch_planned
 from .job_columns import AT_THE_GATES
 from .pruning import SUCCESSES_KEPT, queues_without_successes
 
@@ -96,7 +96,7 @@ class Peek:
 def peek(queues: Sequence[str], *, every: bool = False) -> Peek:
     """Look for work in ``queues``, in one statement. With ``every``, ``queues`` should be all
     queues there are; if they are not, the answer names all."""
-    rows = fetch(PEEK, {"queues": list(queues), "every": every})
+    rows = fetch_planned(as_text(PEEK, {"queues": list(queues), "every": every}), None)
     ((ready, limited, own, next_due_in, others, gated),) = rows
     unkept = queues_without_successes(queues, json.loads(own or "{}"))
     return Peek(frozenset(ready), frozenset(limited), unkept, next_due_in, others, gated)

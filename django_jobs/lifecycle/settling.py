@@ -25,7 +25,7 @@ from ..domain.run_log import ALL_OF_ITS_TIME, RunCost
 from ..domain.states import FINAL, JobState, RunState
 from ..domain.workflows import Skipped, fate_of
 from ..models import Job, Queue
-from ..models.database import fetch, jobs_connection, repeat_conflicts
+from ..models.database import fetch, fetch_planned, jobs_connection, repeat_conflicts
 from ..models.queue import is_queue_name
 from .job_columns import ClaimedJob, Fence, as_array, text_array
 from .known_types import own_parameters
@@ -314,8 +314,10 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
         ):
             return _write_and_hand_over(decided, hand_over)
         hand_over.freed |= any(one.ending.job.gates is not None for one in decided)
-        one = {"id": decided[0].ending.job.id} if len(decided) == 1 else {}
-        return {id_ for (id_,) in fetch(SETTLE_ONE if one else SETTLE, parameters(decided) | one)}
+        if len(decided) == 1:
+            one = {**parameters(decided), "id": decided[0].ending.job.id}
+            return {id_ for (id_,) in fetch_planned(SETTLE_ONE, one)}
+        return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
     kept = [one for one in decided if _is_kept(one)]
     written = _write(kept, hand_over) if kept else set()
     hand_over.freed |= any(one.ending.job.gates is not None for one in unkept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter, methodcaller
@@ -23,6 +24,7 @@ from django.db import (
     transaction,
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import ServerBindingCursor
 from django.db.models import Model
 from psycopg.types.datetime import TimestamptzLoader
 
@@ -55,7 +57,10 @@ WHERE tgrelid = to_regclass('{table}') AND tgtype & 7 = 7 AND tgenabled <> 'D'
 TRIES = 5
 """How often to try. A job moves once, so a second conflict is of other jobs."""
 
-Parameters = Mapping[str, Any] | Sequence[Any]
+SLOW_SECONDS, SLOW_ROW_SECONDS = 0.02, 0.0005
+"""A statement that took longer, by its rows, may have a plan from when the tables were small."""
+
+Parameters = Mapping[str, Any] | Sequence[Any] | None
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -74,12 +79,15 @@ class UtcLoader(TimestamptzLoader):
         return super().load(data).astimezone(UTC)
 
 
-def jobs_cursor() -> Any:
+def jobs_cursor(*, is_planned: bool = False) -> Any:
     """A cursor of :func:`jobs_connection` that reads numbers as ``float``, and times in UTC, also
     if ``DATABASES`` has another zone for the alias. A time in a repeated hour of such a zone equals
     none in UTC, and its distance to others of the same zone may be an hour off (PEP 495)."""
     connection = jobs_connection()
-    cursor = connection.cursor()
+    cursor: Any = connection.cursor()
+    if is_planned:
+        bind: Any = ServerBindingCursor
+        cursor = connection.make_cursor(bind(connection.connection))
     if connection.timezone is not UTC:
         cursor.adapters.register_loader("timestamptz", UtcLoader)
     read_floats(cursor)
@@ -143,6 +151,37 @@ def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     return rows
 
 
+def fetch_planned(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+    """As :func:`fetch`. On a session with a ``prepare_threshold``, as workers claim and settle on,
+    the server keeps the plan for the next statement of the same text. It plans anew after a slow
+    one, and keeps none after a migration has changed the type of a result."""
+    connection = jobs_connection()
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    if raw.prepare_threshold is None:
+        return fetch(sql, parameters)
+    began = time.monotonic()
+    try:
+        rows: list[tuple[Any, ...]] = _run(
+            sql, parameters, methodcaller("fetchall"), is_planned=True
+        )
+    except NotSupportedError as error:
+        raw.prepare_threshold = None
+        if connection.in_atomic_block:
+            raise ChangedMeanwhile(str(error)) from error
+        return fetch(sql, parameters)
+    if time.monotonic() - began > SLOW_SECONDS + SLOW_ROW_SECONDS * len(rows):
+        execute("DISCARD PLANS", None)
+    return rows
+
+
+def as_text(sql: str, parameters: Mapping[str, Any]) -> str:
+    """The statement with its parameters as literals. Then it has one plan. A plan for all values is
+    kept only if PostgreSQL expects it to be as quick as one for the values at hand."""
+    operations: Any = jobs_connection().ops
+    return str(operations.compose_sql(sql, parameters))
+
+
 def fetch_last(statements: Sequence[str], parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Run statements in one transaction and one round trip, and return the rows of the last. Each
     sees what was committed before it began. Repeated like :func:`fetch`.
@@ -169,11 +208,11 @@ def _rows_of_the_last(cursor: Any) -> Any:
 
 
 def fetch_locking(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-    """As :func:`fetch`, for a statement that locks jobs. It is repeated inside a transaction too,
-    which takes a savepoint there."""
+    """As :func:`fetch_planned`, for a statement that locks jobs. It is repeated inside a
+    transaction too, which takes a savepoint there."""
     if jobs_connection().in_atomic_block:
         return _fetch_in_savepoint(sql, parameters)
-    return fetch(sql, parameters)
+    return fetch_planned(sql, parameters)
 
 
 @repeat_conflicts
@@ -195,8 +234,10 @@ def execute(sql: str, parameters: Parameters) -> int:
     return int(_run(sql, parameters, attrgetter("rowcount")))
 
 
-def _run_once(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> Any:
-    with jobs_cursor() as cursor:
+def _run_once(
+    sql: str, parameters: Parameters, read: Callable[[Any], Any], *, is_planned: bool = False
+) -> Any:
+    with jobs_cursor(is_planned=is_planned) as cursor:
         cursor.execute(sql, parameters)
         return read(cursor)
 
@@ -204,9 +245,11 @@ def _run_once(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> A
 _run_again = repeat_conflicts(_run_once)
 
 
-def _run(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> Any:
+def _run(
+    sql: str, parameters: Parameters, read: Callable[[Any], Any], *, is_planned: bool = False
+) -> Any:
     run = _run_once if jobs_connection().in_atomic_block else _run_again
-    return run(sql, parameters, read)
+    return run(sql, parameters, read, is_planned=is_planned)
 
 
 def database_time() -> datetime:

@@ -48,10 +48,16 @@ PATIENCE = 5.0
 UNUSUAL_WAIT, LOOK = 1.0, 0.25
 """Seconds after which who waits for a session of a pooler asks others for theirs, and how often."""
 
-KEEP_MEMORY = b"SELECT length(repeat(' ', 1000000))"
-"""Takes and frees a megabyte at once. After that, glibc keeps up to two megabytes of what a session
+FIRST = "SELECT length(repeat(' ', 1000000)) > 0 AND pg_backend_pid() = {pid}"
+"""Whether this is the session that the connection was given, so that no pooler is between them.
+
+Takes and frees a megabyte at once. After that, glibc keeps up to two megabytes of what a session
 frees. By default it keeps 128 KiB, so that most sessions got 150 to 250 pages anew for each claim
 and settle; which of them, a catalog query before decided. A pickup took a sixth longer then."""
+
+INDEXES_ALONE = b"SET enable_seqscan = off; SET jit = off"
+"""For a session that keeps its plans. One that was made while the live table had a page would read
+it from end to end, and a million rows later too."""
 
 
 def close_everything() -> None:
@@ -75,7 +81,10 @@ def nothing(*_: object) -> None:
 
 
 def own_connection(
-    alias: str | None = None, *, note: Callable[[bool], None] = nothing
+    alias: str | None = None,
+    *,
+    note: Callable[[bool], None] = nothing,
+    keeps_plans: bool = False,
 ) -> BaseDatabaseWrapper:
     """Replace this thread's connection to the jobs' database by a private one.
 
@@ -83,11 +92,13 @@ def own_connection(
     project uses another level: under other levels a claim would fail with serialization errors.
     Statements in autocommit have the default level of the database or role. If that is another
     level, :func:`retry_while_disconnected` repeats a statement that failed to serialize. ``note``
-    is called with False before the connection is opened, and with True when it is open.
+    is called with False before the connection is opened, and with True when it is open. With
+    ``keeps_plans``, and no pooler between, :func:`~django_jobs.models.database.fetch_planned` has
+    each statement planned once.
     """
     alias = alias or conf().database
     wrapper: Any = unpooled(connections[alias])
-    wrapper.get_new_connection = partial(_open, wrapper.get_new_connection, note)
+    wrapper.get_new_connection = partial(_open, wrapper.get_new_connection, note, keeps_plans)
     wrapper.queries_log = deque(maxlen=1)  # with DEBUG on it would keep 9,000 statements
     wrapper.settings_dict["OPTIONS"] = {
         **TRANSPORT,
@@ -196,8 +207,8 @@ def with_session(
     *,
     meanwhile: Callable[[str], object] = nothing,
     patience: float = PATIENCE,
-) -> Any:
-    """Send the first statement of a connection, and return it after its end, which may be an error.
+) -> bytes | None:
+    """Send the first statement of a connection, and return the value that it reads, if it does.
 
     A pooler accepts a connection before it has a session for it, and this statement is what waits
     for one: in PgBouncer for 120 seconds, and no time-out of libpq counts them. ``meanwhile`` is
@@ -205,16 +216,15 @@ def with_session(
     :data:`NO_CONNECTION_LEFT` after ``patience`` seconds, or that of the connection if it is lost.
     """
     try:
-        _await_answer(raw, statement, meanwhile, patience)
+        return _await_answer(raw, statement, meanwhile, patience)
     except BaseException:
         raw.close()
         raise
-    return raw
 
 
 def _await_answer(
     raw: Any, statement: bytes, meanwhile: Callable[[str], object], patience: float
-) -> None:
+) -> bytes | None:
     raw.pgconn.send_query(statement)
     waited = 0.0
     with selectors.DefaultSelector() as selector:  # where a time-out may interrupt a handler
@@ -226,17 +236,30 @@ def _await_answer(
                 raise OperationalError(reason)
             if waited >= UNUSUAL_WAIT:
                 meanwhile(reason)
-    error = ""
+    error, value = "", None
     while (result := raw.pgconn.get_result()) is not None:
         error = result.error_message.decode(errors="replace")
+        value = result.get_value(0, 0) if result.ntuples else None
     if raw.closed:
         raise OperationalError(error or "the connection was lost at its first statement")
+    return value
 
 
-def _open(connect: Callable[[Any], Any], note: Callable[[bool], None], parameters: Any) -> Any:
+def _open(
+    connect: Callable[[Any], Any],
+    note: Callable[[bool], None],
+    keeps_plans: bool,
+    parameters: Any,
+) -> Any:
     note(False)
     try:
-        opened = with_session(connect(parameters), KEEP_MEMORY, meanwhile=_make_room)
+        opened = connect(parameters)
+        first = FIRST.format(pid=opened.info.backend_pid).encode()
+        is_direct = with_session(opened, first, meanwhile=_make_room) == b"t"
+        opened.prepare_threshold = None
+        if keeps_plans and is_direct:
+            with_session(opened, INDEXES_ALONE)
+            opened.prepare_threshold = 0
     except PsycopgError as error:
         if is_out_of_connections(error):
             _make_room(str(error))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ from django.db import connection, transaction
 
 from django_jobs.domain.outcomes import Snoozed
 from django_jobs.models import Job, Run, Worker
+from django_jobs.worker.connections import own_connection
 from django_jobs.worker.execution.failures import outcome_of_exception
 from django_jobs.worker.wakeup import Wakeup
 from tests.app import database_jobs, jobs, limit_jobs
@@ -121,6 +123,16 @@ def test_jobs_are_enqueued_and_read_repeatedly(pooler: Pooler) -> None:
         jobs.add.enqueue_many({"first": number} for number in range(200))
         assert Job.objects.count() == 221
     assert Job.objects.count() == 221
+
+
+def test_a_worker_keeps_no_plan_in_a_session_of_the_pool(pooler: Pooler) -> None:
+    """The next statement may be in another session, which knows no statement that was prepared."""
+    with queries_on(pooler.url):
+        own = own_connection(keeps_plans=True)
+        own.ensure_connection()
+        raw: Any = own.connection
+        own.close()
+    assert raw.prepare_threshold is None
 
 
 def test_schedules_fire_through_it(pooler: Pooler, start_worker: Start) -> None:

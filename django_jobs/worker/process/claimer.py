@@ -117,7 +117,7 @@ class Claimer:
         self._wake_event.set()
 
     def _run(self) -> None:
-        own_connection()
+        own_connection(keeps_plans=True)
         self._wait_for_others()
         self._register()
         self.registered.set()

@@ -216,7 +216,7 @@ class Settler:
     def _run(self) -> None:
         # Before anything is claimed: what runs has to be settled, however few connections there are
         # by then. It is kept.
-        wrapper = own_connection(note=self._slot.note_settling)
+        wrapper = own_connection(note=self._slot.note_settling, keeps_plans=True)
         while True:
             if has_news(wrapper.connection):
                 with suppress(StatementTimedOut):

@@ -1,0 +1,149 @@
+"""What a worker sends all the time is planned once in a session that no pooler shares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.lifecycle import claiming, promoting, settling
+from django_jobs.models import Job, database
+from django_jobs.worker.connections import drop_connection, own_connection
+from tests.app.jobs import noop
+from tests.factories import claim_ready, register_worker, run_sql
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROUNDS = 20
+CUSTOM = 5
+"""Plans for the values at hand that PostgreSQL makes before it compares one for all values."""
+
+KEPT = "SELECT name, statement, generic_plans, custom_plans FROM pg_prepared_statements"
+
+
+def in_own_session(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns on the connection that a claimer or a settler has."""
+
+    def thread() -> Any:
+        own_connection(keeps_plans=True)
+        try:
+            return work()
+        finally:
+            drop_connection()
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(thread).result()
+
+
+@pytest.fixture
+def worker(fresh_tables: None) -> int:
+    return register_worker()
+
+
+def end(worker: int) -> None:
+    endings = [settling.Ending(job, Succeeded()) for job in claim_ready(worker)]
+    settling.settle(endings, hand_over=settling.HandOver())
+
+
+def work_through(worker: int) -> None:
+    for _ in range(ROUNDS):
+        promoting.peek(["default"])
+        noop.enqueue()
+        end(worker)
+
+
+def test_polls_claims_and_settles_are_planned_once(worker: int) -> None:
+    def work() -> dict[str, tuple[int, int]]:
+        work_through(worker)
+        return {re.split(r"\W+", text)[2]: plans for _, text, *plans in database.fetch(KEPT, {})}
+
+    kept = in_own_session(work)
+    assert kept.pop("ARRAY") == [ROUNDS, 0]  # the poll
+    assert kept == {one: [ROUNDS - CUSTOM, CUSTOM] for one in ("picked", "clock")}
+    assert set(Job.objects.values_list("status", flat=True)) == {"succeeded"}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 30])
+def test_a_plan_of_a_small_table_reads_by_an_index(worker: int, rows: int) -> None:
+    """Kept, it has to do for a table that has grown by a million rows since."""
+    noop.using(queue="index").enqueue_many([{}] * rows)
+    run_sql("ANALYZE django_jobs_job_live")
+
+    def work() -> Iterator[str]:
+        work_through(worker)
+        run_sql("SET plan_cache_mode = force_generic_plan")
+        for name, _, parameters in database.fetch(
+            "SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements", {}
+        ):
+            given = f"({', '.join(['NULL'] * parameters)})" if parameters else ""
+            yield "\n".join(
+                line for (line,) in database.fetch(f'EXPLAIN EXECUTE "{name}"{given}', None)
+            )
+
+    plans = in_own_session(lambda: list(work()))
+    assert len(plans) == 3
+    for plan in plans:
+        assert "Index" in plan, plan
+        assert "Seq Scan on django_jobs_job" not in plan, plan
+        assert "Sort Key: django_jobs_job_live" not in plan, plan
+        assert "JIT" not in plan
+
+
+def test_a_slow_statement_is_planned_anew(worker: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "SLOW_SECONDS", -1.0)
+
+    def work() -> list[str]:
+        sent = []
+
+        def note(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+            sent.append(sql)
+            return execute(sql, *rest)
+
+        with database.jobs_connection().execute_wrapper(note):
+            claim_ready(worker)
+        return sent
+
+    assert in_own_session(work)[-1] == "DISCARD PLANS"
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_a_migration_that_changes_a_column_stops_no_claim(worker: int, limit: int | None) -> None:
+    """PostgreSQL refuses a plan whose result has another type now."""
+    run_sql("UPDATE django_jobs_queue SET max_concurrency = %s WHERE name = 'default'", [limit])
+
+    def claim() -> int:
+        noop.enqueue()
+        types = {noop.name: 1}
+        options = {"worker": worker, "job_types": types, "limit": 1, "limited": limit is not None}
+        return len(claiming.claim("default", **options))
+
+    def work() -> list[int]:
+        claimed = [claim() for _ in range(ROUNDS)]
+        ((length,),) = database.fetch(LENGTH, {})
+        database.execute(RESIZE.format(length + 1), None)
+        try:
+            return [*claimed, claim(), claim()]
+        finally:
+            database.execute(RESIZE.format(length), None)
+
+    assert in_own_session(work) == [1] * (ROUNDS + 2)
+
+
+LENGTH = """
+SELECT character_maximum_length FROM information_schema.columns
+WHERE table_name = 'django_jobs_job' AND column_name = 'idempotency_key'
+"""
+RESIZE = "ALTER TABLE django_jobs_job ALTER COLUMN idempotency_key TYPE varchar({})"
+
+
+def test_other_connections_keep_no_plan(worker: int) -> None:
+    work_through(worker)
+    assert database.fetch(KEPT, {}) == []
+    with transaction.atomic():
+        work_through(worker)
+    assert connection.connection.prepare_threshold is None
