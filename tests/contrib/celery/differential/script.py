@@ -69,7 +69,9 @@ class Sent:
         finally:
             signals.before_task_publish.disconnect(publish)
             self.record["published"] = self.published
-        self.record["before"] = [[one.state, shown(one.result)] for one in leaves(self.result)]
+        # What ``state`` and ``result`` are read from; each of them would ask again.
+        asked = [one._get_task_meta() for one in leaves(self.result)]
+        self.record["before"] = [[meta["status"], shown(meta["result"])] for meta in asked]
 
     def meddle(self, begun: Any) -> None:
         """Do what is to be done while it runs, once it does."""
