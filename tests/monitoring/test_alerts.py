@@ -40,6 +40,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), needs_promtool]
 
 OF_OBJECTIVES = re.compile("django_jobs_(slo_|queue_slo_|queue_paused|workers|metrics_age)")
 QUEUES = ("default", "emails", "bulk", "strict")
+QUIET = 20
+"""Minutes without work before something happens."""
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def before() -> str:
 def assert_fires(before: str, after: str, minutes: int, alert: str, **labels: str) -> None:
     """What was scraped ``before`` raises no alert. After so many minutes of ``after`` this one
     fires, and no other."""
-    quiet = [Phase(before, 90), *([Phase(after, minutes - 1)] if minutes > 1 else [])]
+    quiet = [Phase(before, QUIET), *([Phase(after, minutes - 1)] if minutes > 1 else [])]
     assert_alerts([*quiet, Phase(after, 1)], *({} for _ in quiet), {alert: labels})
 
 
@@ -69,6 +71,10 @@ def enqueue_and_succeed() -> None:
     """A run that is not counted yet."""
     noop.enqueue()
     run_jobs()
+
+
+def test_a_fleet_without_work_raises_no_alert_for_longer_than_any_waits(before: str) -> None:
+    assert_alerts([Phase(before, 90)], {})
 
 
 @pytest.mark.urls("tests.monitoring.urls")
@@ -168,7 +174,7 @@ def test_a_worker_was_lost_between_two_scrapes(before: str) -> None:
         "heartbeat_at = now() - '7 min'::interval WHERE id = %s",
         [lost],
     )
-    assert_alerts([Phase(before, 90), Phase(scrape(), 5)], {}, {})
+    assert_alerts([Phase(before, QUIET), Phase(scrape(), 5)], {}, {})
 
 
 def test_a_process_that_crashed_has_no_gap(before: str) -> None:
@@ -179,7 +185,7 @@ def test_a_process_that_crashed_has_no_gap(before: str) -> None:
         "UPDATE django_jobs_worker SET heartbeat_at = stopped_at - '7 s'::interval WHERE id = %s",
         [crashed],
     )
-    assert_alerts([Phase(before, 90), Phase(scrape(), 5)], {}, {})
+    assert_alerts([Phase(before, QUIET), Phase(scrape(), 5)], {}, {})
 
 
 def test_a_worker_receives_no_notifications(before: str) -> None:
@@ -269,7 +275,7 @@ def test_the_retry_budget_of_a_resource_is_used_up(before: str) -> None:
         "DjangoJobsFailureSpike": {"queue": "default", "job_type": post_to_ledger.name},
     }
     gone = {"DjangoJobsRetryBudgetGone": {"resource": "ledger"}}
-    history = [Phase(before, 90), Phase(after, 5), Phase(after, 1)]
+    history = [Phase(before, QUIET), Phase(after, 5), Phase(after, 1)]
     assert_alerts(history, {}, failed, {**failed, **gone})
 
 
