@@ -27,9 +27,10 @@ from tests.worker.processes import until
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def database() -> Iterator[str]:
-    """The URL of an empty database, dropped afterwards."""
+    """The URL of a database, empty for the first demo, dropped afterwards. To migrate it takes a
+    third of the CPU of a demo."""
     url = os.environ["DATABASE_URL"]
     name = sql.Identifier(f"demo_{uuid.uuid4().hex[:12]}")
     with psycopg.connect(url, autocommit=True) as connection:
@@ -178,13 +179,7 @@ def test_once_lists_unfinished_work_when_time_is_up(demo: Callable[..., Demo]) -
     assert "after 1 s the work is not done" in output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_the_group_stops_everything(
-    demo: Callable[..., Demo], number: signal.Signals
-) -> None:
-    run = demo("--port", "0")
-    address = address_of(run)
-    assert status_of(address, "/admin/login/") == 200
+def assert_stops(run: Demo, address: tuple[str, int], number: signal.Signals) -> None:
     until(lambda: len(run.children()) >= 5)  # web server, supervisor, heartbeat, workers
     processes = run.children()
     os.killpg(run.process.pid, number)
@@ -193,6 +188,13 @@ def test_a_signal_to_the_group_stops_everything(
     assert_gone(processes)
     with pytest.raises(ConnectionRefusedError):
         status_of(address, "/")
+
+
+def test_a_signal_to_the_group_stops_everything(demo: Callable[..., Demo]) -> None:
+    run = demo("--port", "0")
+    address = address_of(run)
+    assert status_of(address, "/admin/login/") == 200
+    assert_stops(run, address, signal.SIGTERM)
 
 
 def test_a_second_ctrl_c_does_not_leave_processes_behind(demo: Callable[..., Demo]) -> None:
@@ -228,9 +230,7 @@ def test_the_death_of_a_child_stops_everything_and_is_reported(demo: Callable[..
     assert_gone(processes)
 
 
-def test_the_printed_login_opens_the_admin(demo: Callable[..., Demo]) -> None:
-    run = demo("--port", "0")
-    host, port = address_of(run)
+def assert_login_opens_the_admin(run: Demo, host: str, port: int) -> None:
     password = re.search(r"Password  (\S+)", run.output)
     assert password
     cookies = log_in(host, port, "demo", password[1])
@@ -271,24 +271,23 @@ def log_in(host: str, port: int, username: str, password: str) -> str:
         connection.close()
 
 
-def test_a_second_demo_on_the_same_database_is_refused(demo: Callable[..., Demo]) -> None:
-    first = demo("--port", "0")
-    address_of(first)
-    second = demo("--port", "0")
-    assert "another demo runs on this database" in second.rest()
-    assert second.process.returncode == 1
-    assert first.process.poll() is None
-
-
-def test_a_port_in_use_is_skipped_and_reported(demo: Callable[..., Demo]) -> None:
+def test_a_demo_takes_a_free_port_shows_the_admin_and_refuses_another(
+    demo: Callable[..., Demo],
+) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         busy = listener.getsockname()[1]
         run = demo("--port", str(busy))
-        _, port = address_of(run)
-        assert port != busy
-        assert f"Port {busy} is in use; taking {port}." in run.output
+        host, port = address_of(run)
+    assert port != busy
+    assert f"Port {busy} is in use; taking {port}." in run.output
+    assert_login_opens_the_admin(run, host, port)
+    second = demo("--port", "0")
+    assert "another demo runs on this database" in second.rest()
+    assert second.process.returncode == 1
+    assert run.process.poll() is None
+    assert_stops(run, (host, port), signal.SIGHUP)
 
 
 def test_zero_asks_for_any_free_port() -> None:
