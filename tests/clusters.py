@@ -92,7 +92,8 @@ class Cluster:
     @property
     def environment(self) -> dict[str, str]:
         """For a process that is to use this cluster."""
-        inherited = {key: value for key, value in os.environ.items() if key != "TEST_DATABASE_NAME"}
+        of_this = ("TEST_DATABASE_NAME", "PYTEST_CURRENT_TEST")
+        inherited = {key: value for key, value in os.environ.items() if key not in of_this}
         return {
             **inherited,
             "DATABASE_URL": self.url,

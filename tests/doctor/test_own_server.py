@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from tests.clusters import FAST, Cluster
+from tests import forking
+from tests.clusters import FAST, PROJECT, Cluster
 
 EXAMINE = """
-import json, django
-django.setup()
+import json
 from django_jobs.doctor import examination, snapshots
 snapshots.OLD_SECONDS, snapshots.OLD_TRANSACTIONS = 0.0, 1
 print(json.dumps(examination.diagnose().as_json(), default=str))
@@ -38,15 +38,15 @@ def own() -> Iterator[Cluster]:
 
 def found(own: Cluster, number: str) -> list[dict[str, Any]]:
     """The findings of one id, with what is old at once."""
-    ran = subprocess.run(
-        [sys.executable, "-c", EXAMINE],
-        env=own.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    diagnosis = json.loads(ran.stdout)
+    command = ["shell", "--no-imports", "-c", EXAMINE]
+    if forking.IS_POSSIBLE:
+        code, printed = forking.template(PROJECT, own.environment).run(command)
+    else:
+        whole = [sys.executable, "-m", "django", *command]
+        ran = subprocess.run(whole, env=own.environment, capture_output=True, text=True)
+        code, printed = ran.returncode, ran.stdout
+    assert code == 0, printed
+    diagnosis = json.loads(printed.splitlines()[-1])
     assert diagnosis["not_examined"] == []
     return [one for one in diagnosis["findings"] if one["id"] == f"django_jobs.{number}"]
 

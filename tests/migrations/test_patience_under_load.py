@@ -14,15 +14,16 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
 
-from tests.clusters import Cluster
+from tests import forking
+from tests.clusters import PROJECT, Cluster
 from tests.migrations.traffic import FILL_JOBS, FILL_RUNS, Traffic
 from tests.patience import PATIENCE
-from tests.worker.processes import until
+from tests.worker.processes import COMMAND, until
 
 ROWS = int(os.environ.get("MIGRATION_ROWS", "50000"))
 FIRST, NEXT = "0001_initial", "each_operation"
@@ -38,17 +39,13 @@ SELECT unnest(pg_blocking_pids(pid)) FROM pg_stat_activity
 WHERE query LIKE '%INDEX CONCURRENTLY%' AND clock_timestamp() - query_start > '0.3 s'
 """
 
-# What a deployment does, with the migrations of tests/migrations/next_release.
-MIGRATE = """
-import sys, django
+# A deployment has the migrations of tests/migrations/next_release.
+NEXT_RELEASE = """
 from django.conf import settings
-settings.MIGRATION_MODULES = {"django_jobs": "tests.migrations.next_release"}
-django.setup()
-from django.core.management import call_command
+settings.MIGRATION_MODULES = {{"django_jobs": "tests.migrations.next_release"}}
 from django_jobs.migrations import _patience
-_patience.PATIENCE = float(sys.argv[2])
+_patience.PATIENCE = {patience}
 _patience.FIRST_PAUSE = 0.1
-call_command("migrate", "django_jobs", sys.argv[1], verbosity=0, skip_checks=True)
 """
 
 
@@ -57,9 +54,15 @@ class Migrating:
 
     def __init__(self, cluster: Cluster, migration: str, patience: float = 60) -> None:
         self._output = cluster.directory / "migrating"  # gone with the cluster
+        before = NEXT_RELEASE.format(patience=patience)
+        command = ["migrate", "django_jobs", migration, "-v0", "--skip-checks"]
         with self._output.open("w") as output:
+            if forking.IS_POSSIBLE:
+                template = forking.template(PROJECT, cluster.environment)
+                self._process: Any = template.start(command, output.fileno(), before=before)
+                return
             self._process = subprocess.Popen(
-                [sys.executable, "-c", MIGRATE, migration, str(patience)],
+                [sys.executable, "-c", COMMAND.format(before=before), *command],
                 env=cluster.environment,
                 stderr=output,
             )
@@ -73,9 +76,10 @@ class Migrating:
     def end(self) -> int:
         """Its exit code."""
         try:
-            return self._process.wait()
-        finally:
+            return int(self._process.wait())
+        except BaseException:
             self._process.kill()
+            raise
 
 
 @pytest.fixture  # of each test: the ids of jobs begin at 1
