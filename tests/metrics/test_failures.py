@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -153,25 +154,22 @@ def test_groups_that_were_not_looked_at_are_said(monkeypatch: pytest.MonkeyPatch
     assert (len(found.groups), found.more) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "sql, index",
-    [
-        (failures.DEAD_GROUPS, "django_jobs_dead_failure"),
-        (failures.RETRIED_GROUPS, "django_jobs_retried"),
-    ],
-)
-@pytest.mark.parametrize("queue", [None, "default"])
 @pytest.mark.usefixtures("fresh_tables")
-def test_groups_are_found_and_counted_in_one_index_up_to_their_bounds(
-    sql: str, index: str, queue: str | None
-) -> None:
+def test_groups_are_found_and_counted_in_one_index_up_to_their_bounds() -> None:
     for status in ("dead", "scheduled"):
         run_sql(FILL, {"status": status, "count": 40_000})
     analyze("django_jobs_job")
-    parameters = {"queue": queue, "most": 500, "since": "-infinity", "begin": "now", "span": 60.0}
-    plan = explain(sql, parameters)
-    read = [node for node in plan if "Relation Name" in node]
-    assert {node.get("Index Name") for node in read} == {index}
     most = failures.ALL_COUNTED // 401 + 1
-    assert max(node["Actual Rows"] for node in read) <= most
-    assert sum(node.get("Rows Removed by Filter", 0) for node in read) == 0
+    for (sql, index), queue in itertools.product(
+        (
+            (failures.DEAD_GROUPS, "django_jobs_dead_failure"),
+            (failures.RETRIED_GROUPS, "django_jobs_retried"),
+        ),
+        (None, "default"),
+    ):
+        parameters = {"queue": queue, "most": 500, "since": "-infinity", "begin": "now"}
+        plan = explain(sql, {**parameters, "span": 60.0})
+        read = [node for node in plan if "Relation Name" in node]
+        assert {node.get("Index Name") for node in read} == {index}, queue
+        assert max(node["Actual Rows"] for node in read) <= most, (index, queue)
+        assert sum(node.get("Rows Removed by Filter", 0) for node in read) == 0, (index, queue)
