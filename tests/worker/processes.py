@@ -20,6 +20,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from django_jobs.models import Job, Worker
+from django_jobs.testing import failpoints
 from tests import forking
 from tests.patience import PATIENCE
 
@@ -91,6 +92,10 @@ class JobWorker:
         environment = {**environment_of_tests(), "PYTHONWARNINGS": "error", **environment}
         with log.open("ab") as output:
             if forking.IS_POSSIBLE and stderr == subprocess.STDOUT:
+                if fault := environment.pop(failpoints.VARIABLE, ""):
+                    # The command reads it: a template is for all of them.
+                    given = f"import os; os.environ[{failpoints.VARIABLE!r}] = {fault!r}\n"
+                    before = given + before
                 template = forking.template(PROJECT, environment, *LOADED_BY_JOBWORKER)
                 self.process: Any = template.start(command, output.fileno(), before=before)
                 return
