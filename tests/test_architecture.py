@@ -62,7 +62,7 @@ BUDGETS = {
     "maintenance": 1_589,
     "management": 3_693,
     "metrics": 3_242,
-    "models": 3_490,
+    "models": 3_478,
     "templatetags": 33,
     "testing": 1_655,
     "why": 1_790,

@@ -8,7 +8,6 @@ from typing import Any
 
 from .. import registry
 from ..domain.admission import ALWAYS
-from ..domain.schedules import ON_TIME_SECONDS
 from ..lifecycle.backlog_samples import FRESH_SECONDS
 from ..lifecycle.pruning import SUCCESSES_KEPT, queues_without_successes
 from ..lifecycle.reaping import OUT_OF_LEASE
@@ -19,7 +18,7 @@ from ..models.worker import IS_ALIVE
 from .depth import DEPTH, DEPTHS
 from .forecast import SLOTS
 from .limits import BUSIEST_RESOURCES
-from .schedules import SCHEDULES
+from .schedules import LAG, STATES
 from .stored import SCRAPED, Parts, read_stored, statement
 from .totals import SUMS, SUMS_OF_RESOURCES, SUMS_OF_TENANTS
 from .unclaimable import AT_GATES, FIRST_BLOCKED, unclaimable_among
@@ -180,20 +179,10 @@ PARTS = {
                AND stopped_at > statement_timestamp() - interval '5 min'))), 0) AS seconds,
             (SELECT count(*) FROM django_jobs_worker AS worker
              WHERE NOT listens AND {IS_ALIVE}) AS deaf""",
-    "schedules": f"""
-        SELECT state, count(one.found) AS schedules
-        FROM unnest(ARRAY['on', 'overdue', 'paused', 'error', 'disabled', 'ended']) AS state
-        LEFT JOIN (
-            SELECT CASE WHEN error <> '' THEN 'error' WHEN NOT enabled THEN 'disabled'
-                WHEN paused_at IS NOT NULL THEN 'paused' WHEN stale THEN 'on'
-                WHEN next_due_at IS NULL THEN 'ended'
-                WHEN next_due_at < clock_timestamp() - interval '{ON_TIME_SECONDS} s' THEN 'overdue'
-                ELSE 'on' END AS found
-            FROM (SELECT * FROM django_jobs_schedule ORDER BY id LIMIT %(most)s) AS first
-        ) AS one ON one.found = state GROUP BY 1""",
+    "schedules": STATES,
     "lag": f"""
         SELECT coalesce(overdue_seconds, 0) AS lag, seen_seconds AS looked
-        FROM ({SCHEDULES}) AS late""",
+        FROM ({LAG}) AS late""",
     "resources": f"""
         SELECT name AS resource, max_concurrency, max_waiting, rate / rate_seconds AS rate,
             (paused_at IS NOT NULL)::int AS paused, retry_budget,

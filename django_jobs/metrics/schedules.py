@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..conf import conf
 from ..domain.schedules import ON_TIME_SECONDS
 from ..lifecycle.backlog import MOST_COUNTED
-from ..models import Schedule
-from ..models.database import fetch_named
+from ..models.database import fetch, fetch_named
+from ..models.querysets import ScheduleState
 from ..models.worker import IS_ALIVE
 
 MAX_LAG = ON_TIME_SECONDS
 """Seconds that schedules may be overdue, or not looked at, before that is a problem."""
 
+# By the rules of state_at() of the models.
+STATES = f"""
+SELECT state, count(one.found) AS schedules
+FROM unnest(ARRAY[{", ".join(f"'{state}'" for state in ScheduleState)}]) AS state
+LEFT JOIN (
+    SELECT CASE WHEN error <> '' THEN 'error' WHEN NOT enabled THEN 'disabled'
+        WHEN paused_at IS NOT NULL THEN 'paused' WHEN stale THEN 'on'
+        WHEN next_due_at IS NULL THEN 'ended'
+        WHEN next_due_at < clock_timestamp() - interval '{ON_TIME_SECONDS} s' THEN 'overdue'
+        ELSE 'on' END AS found
+    FROM (SELECT * FROM django_jobs_schedule ORDER BY id LIMIT %(most)s) AS first
+) AS one ON one.found = state GROUP BY 1
+"""
 # The schedule that has been due longest is the head of its index, however many there are; those
 # without a next due time come behind it. Workers write a look with their heartbeat, so a worker
 # that has just started may have looked and not written it.
-SCHEDULES = f"""
+LAG = f"""
 SELECT
     (SELECT head.name FROM django_jobs_schedule AS head
      WHERE head.enabled AND head.paused_at IS NULL AND head.error = '' AND NOT head.stale
@@ -72,9 +84,8 @@ class SchedulesSnapshot:
 
 def take_schedules() -> SchedulesSnapshot:
     """The state of all schedules, in two statements."""
-    (row,) = fetch_named(SCHEDULES, {})
-    row |= Schedule.objects.using(conf().database).count_states(MOST_COUNTED)
-    return SchedulesSnapshot(**row)
+    (row,) = fetch_named(LAG, {})
+    return SchedulesSnapshot(**row, **dict(fetch(STATES, {"most": MOST_COUNTED})))
 
 
 def problem_of_schedules(schedules: SchedulesSnapshot, max_lag: float) -> str | None:

@@ -108,18 +108,6 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def in_state(self, state: ScheduleState) -> ScheduleQuerySet:
         return self.filter(CONDITIONS[state])
 
-    def count_states(self, most: int) -> dict[str, int]:
-        """The number of schedules in each state, in one statement. Counts at most ``most``."""
-        whens = [
-            models.When(condition, then=models.Value(state.value))
-            for state, condition in CONDITIONS.items()
-        ]
-        first = self.order_by("pk").annotate(state=models.Case(*whens)).values("state")[:most]
-        of_state = {
-            state.value: models.Count("state", filter=models.Q(state=state)) for state in CONDITIONS
-        }
-        return first.aggregate(**of_state)
-
     def update(self, **values: Any) -> int:
         if not values.keys().isdisjoint((*self.model.RULE_FIELDS, "jobs_made")):
             values.setdefault("stale", True)
