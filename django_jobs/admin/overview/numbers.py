@@ -41,9 +41,9 @@ class Count:
 class Numbers:
     """What the page shows. ``gauges`` are those of ``/metrics``, ``own`` those of the page."""
 
-    def __init__(self, gauges: Parts, own: Parts) -> None:
+    def __init__(self, gauges: Parts, own: Parts | None = None) -> None:
         self.gauges = gauges
-        self.own = own
+        self.own = own or {}
 
     @cached_property
     def queues(self) -> dict[str, Row]:
@@ -52,11 +52,19 @@ class Numbers:
     @cached_property
     def listed(self) -> list[str]:
         """The names of the queues that the page lists."""
-        return _listed(self.gauges)
+        totals: dict[str, int] = dict.fromkeys(self.queues, 0)
+        for (name, state), count in self._counts.items():
+            if state != "dead" and name in totals:
+                totals[name] += count.number
+        most = sorted(totals, key=lambda name: (-totals[name], name))
+        return sorted(most[:MOST_QUEUES])
 
     @cached_property
     def _counts(self) -> dict[tuple[str, str], Count]:
-        return _counts(self.gauges)
+        return {
+            (row["queue"], row["state"]): Count(int(row["jobs"]), bool(row["estimated"]))
+            for row in self.gauges["jobs"]
+        }
 
     def jobs(self, state: str, queue: str | None = None) -> Count:
         """The jobs in a state, of one queue or of all."""
@@ -68,6 +76,22 @@ class Numbers:
     def waiting(self, queue: str | None = None) -> Count:
         """The jobs that wait for a worker, or at their gates, of one queue or of all."""
         return self.jobs("ready", queue) + self.jobs("blocked", queue)
+
+    def is_full(self, queue: str) -> bool:
+        """Whether as many jobs of the queue run as may, and others are ready."""
+        limit = self.queues[queue]["max_concurrency"]
+        if limit is None or not self.jobs("ready", queue).number:
+            return False
+        return bool(self.jobs("running", queue).number >= limit)
+
+    def is_late(self, queue: str) -> bool:
+        """Whether jobs that could start have waited for longer than they should."""
+        row = self.queues[queue]
+        if row["paused"] or not row["slots"] or self.is_full(queue):
+            return False
+        if row["slo_seconds"] is not None:
+            return bool(row["late"])
+        return float(row["oldest_ready_seconds"]) >= LATE_SECONDS
 
     @cached_property
     def lost(self) -> list[str]:
@@ -138,19 +162,17 @@ class Numbers:
 def read_numbers() -> Numbers:
     """Read the stored numbers, or take them. Raises
     :class:`~django_jobs.metrics.stored.NoMetrics` if another session takes the first."""
-    gauges = read_gauges()
-    counts = _counts(gauges)
-    full_queues = [row["queue"] for row in gauges["queues"] if is_full(row, counts)]
-    full_resources = [row["resource"] for row in gauges["resources"] if is_taken(row)]
-    late = [row for row in gauges["queues"] if is_late(row, counts)]
-    late.sort(key=lambda row: -float(row["oldest_ready_seconds"]))
-    own = read_overview(
-        _listed(gauges),
-        full_queues[:MOST_QUEUES],
-        full_resources[:MOST_QUEUES],
-        [row["queue"] for row in late[:MOST_LATE]],
+    numbers = Numbers(read_gauges())
+    queues, resources = numbers.queues, numbers.gauges["resources"]
+    late = list(filter(numbers.is_late, queues))
+    late.sort(key=lambda name: -float(queues[name]["oldest_ready_seconds"]))
+    numbers.own = read_overview(
+        numbers.listed,
+        list(filter(numbers.is_full, queues))[:MOST_QUEUES],
+        [row["resource"] for row in resources if is_taken(row)][:MOST_QUEUES],
+        late[:MOST_LATE],
     )
-    return Numbers(gauges, own)
+    return numbers
 
 
 def stored_numbers() -> Numbers | None:
@@ -169,43 +191,10 @@ def read_numbers_of(queue: str) -> Numbers:
     return Numbers(numbers.gauges, {**numbers.own, **read_queue(queue)})
 
 
-def is_full(queue: Row, counts: Mapping[tuple[str, str], Count]) -> bool:
-    """Whether as many jobs of the queue run as may, and others are ready."""
-    limit, name = queue["max_concurrency"], queue["queue"]
-    if limit is None or not counts.get((name, "ready"), Count()).number:
-        return False
-    return bool(counts.get((name, "running"), Count()).number >= limit)
-
-
-def is_late(queue: Row, counts: Mapping[tuple[str, str], Count]) -> bool:
-    """Whether jobs that could start have waited for longer than they should."""
-    if queue["paused"] or not queue["slots"] or is_full(queue, counts):
-        return False
-    if queue["slo_seconds"] is not None:
-        return bool(queue["late"])
-    return float(queue["oldest_ready_seconds"]) >= LATE_SECONDS
-
-
 def is_taken(resource: Row) -> bool:
     """Whether all of the resource is taken, and jobs wait for it."""
     limit, taken = resource["max_concurrency"], resource["taken"]
     return bool(limit is not None and (taken or 0) >= limit and resource["waiting"])
-
-
-def _counts(gauges: Parts) -> dict[tuple[str, str], Count]:
-    return {
-        (row["queue"], row["state"]): Count(int(row["jobs"]), bool(row["estimated"]))
-        for row in gauges["jobs"]
-    }
-
-
-def _listed(gauges: Parts) -> list[str]:
-    totals: dict[str, int] = {row["queue"]: 0 for row in gauges["queues"]}
-    for row in gauges["jobs"]:
-        if row["state"] != "dead" and row["queue"] in totals:
-            totals[row["queue"]] += int(row["jobs"])
-    most = sorted(totals, key=lambda name: (-totals[name], name))
-    return sorted(most[:MOST_QUEUES])
 
 
 def _by(rows: list[Row], key: str) -> dict[Any, Row]:

@@ -15,7 +15,7 @@ from ...models import Job
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import NOTHING, badge
-from .numbers import Count, Numbers, Row, is_full
+from .numbers import Count, Numbers, Row
 from .problem import seconds_text
 
 LONGEST_SECONDS = 100 * 86_400.0
@@ -82,16 +82,12 @@ def _jobs_link(visible: Visible, count: Count, queue: str, status: str) -> str:
 
 def queue_state(numbers: Numbers, name: str) -> SafeString:
     """Whether workers take its jobs."""
-    row, ready, running = (
-        numbers.queues[name],
-        *(numbers.jobs(state, name) for state in ("ready", "running")),
-    )
-    counts = {(row["queue"], "ready"): ready, (row["queue"], "running"): running}
+    row = numbers.queues[name]
     if row["paused"]:
         return badge("paused", _("paused"))
     if not row["slots"]:
-        return badge("error" if ready.number else "gone", _("no worker"))
-    if is_full(row, counts):
+        return badge("error" if numbers.jobs("ready", name).number else "gone", _("no worker"))
+    if numbers.is_full(name):
         return badge("over_limit", _("limit full"))
     return badge("ok", _("active"))
 

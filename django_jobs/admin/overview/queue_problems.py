@@ -17,7 +17,7 @@ from ...models.queue import SloSince
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import change_url
-from .numbers import Count, Numbers, Row, is_full, is_late
+from .numbers import Count, Numbers, Row
 from .problem import CAUTION, ERROR, Found, Problem, job_text, jobs_text, seconds_text, waiting_text
 
 
@@ -27,12 +27,10 @@ def of_queues(numbers: Numbers, visible: Visible) -> Found:
         text = _("<strong>{name}</strong> has no row, so no worker claims its jobs. {jobs}.")
         shown = format_html(text, name=name, jobs=waiting_text(numbers.waiting(name)))
         yield Problem(ERROR, shown, (_("Queues"), visible.list_url(Queue)))
-    counts = {(name, state): numbers.jobs(state, name)
-              for name in numbers.queues for state in ("ready", "running")}  # fmt: skip
     for name, row in numbers.queues.items():
         waiting = numbers.waiting(name)
         values = {"name": name, "jobs": waiting_text(waiting)}
-        of_ready = {**values, "jobs": waiting_text(counts[name, "ready"])}
+        of_ready = {**values, "jobs": waiting_text(numbers.jobs("ready", name))}
         link = _queue_link(numbers, visible, name)
         if row["paused"]:
             if waiting.number:
@@ -41,9 +39,9 @@ def of_queues(numbers: Numbers, visible: Visible) -> Found:
             text = _("<strong>{name}</strong>: no running worker serves this queue. {jobs}.")
             url = visible.list_url(Worker) if visible.sees(Worker) else link[1]
             yield Problem(ERROR, format_html(text, **values), (_("Workers"), url))
-        elif is_full(row, counts):
+        elif numbers.is_full(name):
             yield Problem(CAUTION, _full(numbers, visible, row, of_ready), link)
-        elif is_late(row, counts) and (busy := _busy(numbers, visible, row, of_ready)):
+        elif numbers.is_late(name) and (busy := _busy(numbers, visible, row, of_ready)):
             yield Problem(CAUTION, busy, link)
         if held := _in_full(numbers, row):
             text = _("<strong>{name}</strong> is full: {jobs}, and the limit is {limit}. "

@@ -18,7 +18,7 @@ from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import NOTHING, pause_sentence
 from ..layout.charts import sparkline
-from ..overview.numbers import Numbers, is_full, read_numbers_of
+from ..overview.numbers import Numbers, read_numbers_of
 from ..overview.problem import seconds_text
 from ..overview.queue_numbers import empty_in, past_of_queue, queue_numbers, rates_of_queue
 from ..overview.sections import Tile
@@ -66,16 +66,12 @@ def verdict(numbers: Numbers, name: str) -> str:
     """What a backlog means: an outage, too few workers, a limit that holds it, or a burst that is
     being worked off. Empty without one, of a paused queue, if the rates or the running times are
     not known, and while jobs run but none was claimed."""
-    row, rates, past = (
-        numbers.queues[name],
-        rates_of_queue(numbers, name),
-        past_of_queue(numbers, name),
-    )
-    counts = {(name, state): numbers.jobs(state, name) for state in ("ready", "running")}
-    if past is None or rates is None or row["paused"] or not counts[name, "ready"].number:
+    row = numbers.queues[name]
+    rates, past = rates_of_queue(numbers, name), past_of_queue(numbers, name)
+    if past is None or rates is None or row["paused"] or not numbers.jobs("ready", name).number:
         return ""
     if not rates.claimed:
-        if counts[name, "running"].number:
+        if numbers.jobs("running", name).number:
             return ""
         text = _("An outage: none of its jobs was claimed in the last %(time)s.")
         return text % {"time": seconds_text(past.seconds or 0)}
@@ -87,7 +83,7 @@ def verdict(numbers: Numbers, name: str) -> str:
     if limit is not None and together > limit:
         text = _("Its limit is too low: its jobs need %(needed)s slots, and %(limit)s may run.")
         return text % {"needed": number_text(together, ",.1f"), "limit": number_text(limit)}
-    if is_full(row, counts):
+    if numbers.is_full(name):
         if rates.arrived >= rates.claimed:
             return _("Its limit holds it: a backlog that does not become smaller.")
         return _("Its limit holds it: a backlog that becomes smaller.")
