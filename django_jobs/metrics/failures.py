@@ -50,7 +50,8 @@ RECURSIVE found AS (
     ) AS next
     WHERE found.place < %(most)s AND (%(queue)s::text IS NULL OR found.queue = %(queue)s)
 ), kept AS MATERIALIZED (
-    SELECT * FROM found WHERE %(queue)s::text IS NULL OR queue = %(queue)s
+    SELECT queue, job_type, fingerprint FROM found
+    WHERE %(queue)s::text IS NULL OR queue = %(queue)s
 ), bound AS MATERIALIZED (
     SELECT count(*) AS found, least({MOST_COUNTED}, greatest(
         {FEWEST_COUNTED}, {ALL_COUNTED} / greatest(count(*), 1))) AS most
@@ -60,8 +61,11 @@ RECURSIVE found AS (
 
 DEAD = "job.status = 'dead'"
 RETRIED = "job.status = 'scheduled' AND job.failures > 0"
-OF_GROUP = """job.queue = kept.queue AND job.job_type = kept.job_type
-          AND job.fingerprint = kept.fingerprint"""
+OF_GROUP = """job.queue = one.queue AND job.job_type = one.job_type
+          AND job.fingerprint = one.fingerprint"""
+OLDEST_FIRST = "ORDER BY job.queue, job.job_type, job.fingerprint, job.finished_at"
+NEWEST_FIRST = f"{OLDEST_FIRST} DESC".replace(",", " DESC,")
+IN_SPAN = "job.finished_at >= %(since)s::timestamptz"
 
 
 def _dead_of(kept: str) -> str:
@@ -69,7 +73,7 @@ def _dead_of(kept: str) -> str:
     stops, the curve has up to a fourteenth of that in each part."""
     return f"""
 WITH {kept}
-SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*, counted.number,
+SELECT one.*, bound.*, counted.number,
     CASE WHEN counted.number <= bound.most THEN counted.buckets ELSE (
         SELECT json_object_agg(part, (
             SELECT count(*) FROM (
@@ -85,15 +89,11 @@ SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*, counted.number,
     ) END AS buckets,
     newest.finished_at AS last, newest.last_error, newest.reason, newest.at_most_once,
     (SELECT job.finished_at FROM django_jobs_job_live AS job
-     WHERE {DEAD} AND {OF_GROUP}
-     ORDER BY job.queue, job.job_type, job.fingerprint, job.finished_at LIMIT 1) AS first
-FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
+     WHERE {DEAD} AND {OF_GROUP} {OLDEST_FIRST} LIMIT 1) AS first
+FROM kept AS one CROSS JOIN bound CROSS JOIN LATERAL (
     SELECT job.finished_at, job.last_error, job.reason, job.at_most_once
     FROM django_jobs_job_live AS job
-    WHERE {DEAD} AND {OF_GROUP}
-      AND job.finished_at >= %(since)s::timestamptz
-    ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC, job.finished_at DESC
-    LIMIT 1
+    WHERE {DEAD} AND {OF_GROUP} AND {IN_SPAN} {NEWEST_FIRST} LIMIT 1
 ) AS newest CROSS JOIN LATERAL (
     SELECT sum(alike.number)::bigint AS number,
         json_object_agg(alike.bucket, alike.number)::text AS buckets
@@ -104,11 +104,7 @@ FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
         FROM (
             SELECT date_part('epoch', job.finished_at - %(begin)s::timestamptz) AS seconds
             FROM django_jobs_job_live AS job
-            WHERE {DEAD} AND {OF_GROUP}
-              AND job.finished_at >= %(since)s::timestamptz
-            ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC,
-                job.finished_at DESC
-            LIMIT bound.most + 1
+            WHERE {DEAD} AND {OF_GROUP} AND {IN_SPAN} {NEWEST_FIRST} LIMIT bound.most + 1
         ) AS died
         GROUP BY 1
     ) AS alike
@@ -119,23 +115,24 @@ FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
 def _retried_of(kept: str) -> str:
     return f"""
 WITH {kept}
-SELECT kept.queue, kept.job_type, kept.fingerprint, bound.*,
+SELECT one.*, bound.*,
     (SELECT count(*) FROM (
         SELECT FROM django_jobs_job_live AS job WHERE {RETRIED} AND {OF_GROUP}
         LIMIT bound.most + 1
      ) AS counted) AS number,
-    one.last_error, one.reason, one.at_most_once
-FROM kept CROSS JOIN bound CROSS JOIN LATERAL (
+    newest.last_error, newest.reason, newest.at_most_once
+FROM kept AS one CROSS JOIN bound CROSS JOIN LATERAL (
     SELECT job.last_error, job.reason, job.at_most_once FROM django_jobs_job_live AS job
     WHERE {RETRIED} AND {OF_GROUP} LIMIT 1
-) AS one
+) AS newest
 """
 
 
+GIVEN = """SELECT queue, %(job_type)s::text AS job_type, %(fingerprint)s::text AS fingerprint
+    FROM unnest(%(queues)s::text[]) AS given (queue)"""
 ONE_GROUP = f"""
 kept AS MATERIALIZED (
-    SELECT queue, %(job_type)s::text AS job_type, %(fingerprint)s::text AS fingerprint
-    FROM unnest(%(queues)s::text[]) AS given (queue)
+    {GIVEN}
 ), bound AS MATERIALIZED (SELECT 1 AS found, {MOST_COUNTED} AS most)
 """
 DEAD_GROUPS, RETRIED_GROUPS = _dead_of(_steps(DEAD)), _retried_of(_steps(RETRIED))
@@ -281,24 +278,23 @@ def _largest_first(group: FailureGroup) -> tuple[int, int, str, str]:
 MOST_RUNS = 200
 """The newest dead jobs of a group whose versions are looked at."""
 
-DEAD_OF_GROUP = """job.status = 'dead' AND job.queue = one.queue
-      AND job.job_type = %(job_type)s AND job.fingerprint = %(fingerprint)s"""
-LAST_RUN = """run.job_id = dead.id AND run.attempt = dead.attempt
-      AND run.finished_at = dead.finished_at"""
-DIED = "job.id, job.attempt, job.finished_at"
+DIED = "SELECT job.id, job.attempt, job.finished_at FROM django_jobs_job_live AS job"
 
 
-def _newest(columns: str, most: int) -> str:
+def _run(columns: str) -> str:
+    """The last run of the job ``dead``."""
+    return f"""LATERAL (
+    SELECT {columns} FROM django_jobs_run AS run
+    WHERE run.job_id = dead.id AND run.attempt = dead.attempt
+      AND run.finished_at = dead.finished_at LIMIT 1) AS run"""
+
+
+def _newest(most: int) -> str:
     """The newest dead jobs of a group, over its queues."""
     return f"""
 newest AS MATERIALIZED (
-    SELECT dead.* FROM unnest(%(queues)s::text[]) AS one (queue) CROSS JOIN LATERAL (
-        SELECT {columns} FROM django_jobs_job_live AS job
-        WHERE {DEAD_OF_GROUP}
-          AND job.finished_at >= %(since)s::timestamptz
-        ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC, job.finished_at DESC
-        LIMIT {most}
-    ) AS dead
+    SELECT dead.* FROM ({GIVEN}) AS one CROSS JOIN LATERAL (
+        {DIED} WHERE {DEAD} AND {OF_GROUP} AND {IN_SPAN} {NEWEST_FIRST} LIMIT {most}) AS dead
     ORDER BY dead.finished_at DESC LIMIT {most}
 )"""
 
@@ -307,9 +303,7 @@ def _by_version(newest: str) -> str:
     return f"""
 WITH {newest}
 SELECT worker.code_version, count(*), min(dead.finished_at), max(dead.finished_at)
-FROM newest AS dead CROSS JOIN LATERAL (
-    SELECT run.worker_id FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
-) AS run
+FROM newest AS dead CROSS JOIN {_run("run.worker_id")}
 JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
 WHERE worker.code_version <> ''
 GROUP BY 1
@@ -318,46 +312,32 @@ ORDER BY max(dead.finished_at) DESC
 
 
 NEWEST = f"""
-WITH {_newest(DIED, 1)}
+WITH {_newest(1)}
 SELECT dead.id AS job, run.id AS run, run.error_type, run.error_code, run.error_message,
     run.traceback
-FROM newest AS dead LEFT JOIN LATERAL (
-    SELECT * FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
-) AS run ON true
+FROM newest AS dead LEFT JOIN {_run("*")} ON true
 """
-VERSIONS = _by_version(_newest(DIED, MOST_RUNS))
+VERSIONS = _by_version(_newest(MOST_RUNS))
 VERSIONS_OF_JOBS = _by_version(f"""
 newest AS MATERIALIZED (
-    SELECT {DIED} FROM django_jobs_job_live AS job
-    WHERE job.id = ANY(%(jobs)s::bigint[]) AND job.status = 'dead'
+    {DIED} WHERE job.id = ANY(%(jobs)s::bigint[]) AND {DEAD}
 )""")
 
-OF_ONE = """job.status = 'dead' AND job.queue = one.queue AND job.job_type = one.job_type
-          AND job.fingerprint = one.fingerprint"""
 # Of each group: the version in which the oldest dead job died, and the end of the newest traceback.
 ROWS = f"""
 SELECT one.place, oldest.code_version, oldest.finished_at, newest.traceback, newest.finished_at
 FROM unnest(%(queues)s::text[], %(job_types)s::text[], %(fingerprints)s::text[])
     WITH ORDINALITY AS one (queue, job_type, fingerprint, place)
 LEFT JOIN LATERAL (
-    SELECT worker.code_version, dead.finished_at FROM (
-        SELECT {DIED} FROM django_jobs_job_live AS job
-        WHERE {OF_ONE}
-        ORDER BY job.queue, job.job_type, job.fingerprint, job.finished_at LIMIT 1
-    ) AS dead CROSS JOIN LATERAL (
-        SELECT run.worker_id FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
-    ) AS run
+    SELECT worker.code_version, dead.finished_at
+    FROM ({DIED} WHERE {DEAD} AND {OF_GROUP} {OLDEST_FIRST} LIMIT 1) AS dead
+    CROSS JOIN {_run("run.worker_id")}
     JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
 ) AS oldest ON true
 LEFT JOIN LATERAL (
-    SELECT right(run.traceback, 2000) AS traceback, dead.finished_at FROM (
-        SELECT {DIED} FROM django_jobs_job_live AS job
-        WHERE {OF_ONE}
-        ORDER BY job.queue DESC, job.job_type DESC, job.fingerprint DESC, job.finished_at DESC
-        LIMIT 1
-    ) AS dead CROSS JOIN LATERAL (
-        SELECT run.traceback FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
-    ) AS run
+    SELECT right(run.traceback, 2000) AS traceback, dead.finished_at
+    FROM ({DIED} WHERE {DEAD} AND {OF_GROUP} {NEWEST_FIRST} LIMIT 1) AS dead
+    CROSS JOIN {_run("run.traceback")}
 ) AS newest ON true
 """
 
