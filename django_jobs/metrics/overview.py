@@ -139,9 +139,7 @@ PARTS = {
         SELECT * FROM ({PAST.replace("%(most)s", str(MOST_COUNTED))})
             AS part (queue, {", ".join(Past._fields)})
         WHERE queue = ANY(%(queues)s::text[])""",
-    "objectives": f"""
-        SELECT * FROM ({OBJECTIVES.replace("%(most)s", str(MOST_LATE))}) AS part
-            (queue, seconds, since, target, late, hour_runs, hour_met, day_runs, day_met)""",
+    "objectives": OBJECTIVES.replace("%(most)s", str(MOST_LATE)),
     "paused": f"""
         SELECT name AS queue, {SECONDS.format("paused_at")} AS seconds, paused_reason AS reason
         FROM django_jobs_queue WHERE paused_at IS NOT NULL ORDER BY name LIMIT %(first)s""",

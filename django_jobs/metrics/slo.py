@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..lifecycle.run_totals import HOUR, MINUTE
-from ..models.database import fetch
+from ..models.database import fetch_named
 from ..models.queue import slo_began
 
 MOST_LATE = 10_000
@@ -34,7 +36,8 @@ WITH counted AS MATERIALIZED (
     WHERE status = 'scheduled' AND available_at < statement_timestamp()
     ORDER BY available_at LIMIT %(most)s
 )
-SELECT queue.name, queue.slo_seconds, queue.slo_since, queue.slo_target,
+SELECT queue.name AS queue, queue.slo_seconds AS seconds, queue.slo_since AS since,
+    queue.slo_target AS target,
     (SELECT count(*) FROM (
         SELECT job.available_at, job.ready_at FROM django_jobs_job_live AS job
         WHERE job.status = 'ready' AND job.queue = queue.name
@@ -42,8 +45,9 @@ SELECT queue.name, queue.slo_seconds, queue.slo_since, queue.slo_target,
      WHERE {slo_began("head.available_at", "head.ready_at")}
         < now() - make_interval(secs => queue.slo_seconds))
     + (SELECT count(*) FROM overdue WHERE overdue.queue = queue.name
-       AND overdue.available_at < now() - make_interval(secs => queue.slo_seconds)),
-    coalesce(hour.runs, 0), coalesce(hour.met, 0), coalesce(day.runs, 0), coalesce(day.met, 0)
+       AND overdue.available_at < now() - make_interval(secs => queue.slo_seconds)) AS late,
+    coalesce(hour.runs, 0) AS hour_runs, coalesce(hour.met, 0) AS hour_met,
+    coalesce(day.runs, 0) AS day_runs, coalesce(day.met, 0) AS day_met
 FROM django_jobs_queue AS queue
 LEFT JOIN counted AS hour ON hour.queue = queue.name AND hour.period = {MINUTE}
 LEFT JOIN counted AS day ON day.queue = queue.name AND day.period = {HOUR}
@@ -86,20 +90,17 @@ class SloSnapshot:
     hour: SloWindow
     day: SloWindow
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> SloSnapshot:
+        """Of a row of ``OBJECTIVES``."""
+        names = ("queue", "seconds", "since", "target", "late")
+        windows = {
+            name: SloWindow.of(row[f"{name}_runs"], row[f"{name}_met"], row["late"], row["target"])
+            for name in ("hour", "day")
+        }
+        return cls(**{name: row[name] for name in names}, **windows)
+
 
 def take_objectives() -> tuple[SloSnapshot, ...]:
     """The objectives of all queues that have one, with the last hour and the last day."""
-    return tuple(
-        SloSnapshot(
-            queue=queue,
-            seconds=seconds,
-            since=since,
-            target=target,
-            late=late,
-            hour=SloWindow.of(hour_runs, hour_met, late, target),
-            day=SloWindow.of(day_runs, day_met, late, target),
-        )
-        for queue, seconds, since, target, late, hour_runs, hour_met, day_runs, day_met in fetch(
-            OBJECTIVES, {"most": MOST_LATE}
-        )
-    )
+    return tuple(map(SloSnapshot.of, fetch_named(OBJECTIVES, {"most": MOST_LATE})))

@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 from ... import registry
 from ...domain.pressure import level_of
 from ...lifecycle.backlog import read_backlog
-from ...metrics.slo import BURNING
+from ...metrics.slo import BURNING, SloSnapshot
 from ...models import Job, Queue, Worker
 from ...models.queue import SloSince
 from ...separators import number_text
@@ -141,23 +141,20 @@ def _types(visible: Visible, types: list[list[Any]]) -> str:
 
 def of_objectives(numbers: Numbers, visible: Visible) -> Found:
     """Queues whose error budget does not last."""
-    for row in numbers.own["objectives"]:
-        runs = row["hour_runs"] + row["late"]
-        missed = 1 - row["hour_met"] / runs if runs else 0
-        burn_rate = missed / (1 - row["target"])
-        if burn_rate > BURNING:
+    for one in map(SloSnapshot.of, numbers.own["objectives"]):
+        if one.hour.ratio is not None and (one.hour.burn_rate or 0) > BURNING:
             text = _("<strong>{name}</strong>: {share} of the last hour's jobs started "
                      "within {time}; the objective is {target}. The error budget burns "
                      "{rate} times too fast.")  # fmt: skip
-            time = seconds_text(row["seconds"])
-            if row["since"] == SloSince.READY:
+            time = seconds_text(one.seconds)
+            if one.since == SloSince.READY:
                 time = format_html(_("{} after they were ready"), time)
             shown = format_html(
                 text,
-                name=row["queue"],
-                share=number_text(1 - missed, ".1%"),
+                name=one.queue,
+                share=number_text(one.hour.ratio, ".1%"),
                 time=time,
-                target=number_text(row["target"] * 100, ".4g") + "%",
-                rate=number_text(burn_rate, ",.1f"),
+                target=number_text(one.target * 100, ".4g") + "%",
+                rate=number_text(one.hour.burn_rate, ",.1f"),
             )
-            yield Problem(ERROR, shown, _queue_link(numbers, visible, row["queue"]))
+            yield Problem(ERROR, shown, _queue_link(numbers, visible, one.queue))
