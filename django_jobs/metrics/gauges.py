@@ -21,7 +21,7 @@ from .limits import BUSIEST_RESOURCES
 from .schedules import LAG, STATES
 from .stored import SCRAPED, Parts, read_stored, statement
 from .totals import SUMS, SUMS_OF_RESOURCES, SUMS_OF_TENANTS
-from .unclaimable import AT_GATES, FIRST_BLOCKED, unclaimable_among
+from .unclaimable import AT_GATES, FIRST_BLOCKED, quarantined_up_to, unclaimable_among
 
 Gauges = Parts
 
@@ -128,12 +128,7 @@ PARTS = {
         GROUP BY 1, 2""",
     "quarantines": f"""
         WITH {AT_GATES}
-        SELECT quarantine.job_type, least(%(recent)s, (SELECT count(*) FROM (
-            SELECT FROM django_jobs_job_live AS job
-            WHERE job.status = 'blocked' AND job.reason = 'quarantined'
-              AND job.job_type = quarantine.job_type
-            ORDER BY job.job_type, job.id LIMIT %(recent)s) AS counted)
-            + (SELECT count(*) FROM at_gates WHERE job_type = quarantine.job_type)) AS jobs
+        SELECT quarantine.job_type, least(%(recent)s, {quarantined_up_to("%(recent)s")}) AS jobs
         FROM django_jobs_quarantine AS quarantine
         WHERE quarantine.lifted_at IS NULL ORDER BY 1 LIMIT 100""",
     "workers": f"""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..lifecycle.backlog import MOST_COUNTED
 from ..models.database import fetch_named
+from ..models.job import QUARANTINED
 from ..models.worker import IS_ALIVE
 from .limits import LINES
 
@@ -133,18 +134,24 @@ SELECT count(*) FROM at_gates WHERE at_gates.job_type = django_jobs_quarantine.j
 )
 """For a queryset of quarantines: the jobs of each that wait at their gates."""
 
-# Counts the others by their index, up to the bound, each in a subquery.
+
+def quarantined_up_to(most: str) -> str:
+    """An expression about a row of ``quarantine``, after :data:`AT_GATES`: the jobs that it blocks,
+    of which those that are not at their gates are counted by their index."""
+    return f"""(SELECT count(*) FROM (
+        SELECT FROM django_jobs_job_live AS job
+        WHERE job.status = 'blocked' AND job.reason = '{QUARANTINED}'
+          AND job.job_type = quarantine.job_type
+        ORDER BY job.job_type, job.id LIMIT {most}) AS counted)
+    + (SELECT count(*) FROM at_gates WHERE at_gates.job_type = quarantine.job_type)"""
+
+
 QUARANTINES = f"""
 WITH {FIRST_OF_LINES}
 SELECT quarantine.job_type,
     extract(epoch FROM clock_timestamp() - quarantine.since)::float8 AS since_seconds,
     quarantine.reason, quarantine.by,
-    (SELECT count(*) FROM (
-        SELECT 1 FROM django_jobs_job_live AS job
-        WHERE job.status = 'blocked' AND job.reason = 'quarantined'
-          AND job.job_type = quarantine.job_type
-        ORDER BY job.job_type, job.id LIMIT %(most)s) AS counted)
-    + (SELECT count(*) FROM at_gates WHERE at_gates.job_type = quarantine.job_type) AS blocked,
+    {quarantined_up_to("%(most)s")} AS blocked,
     (SELECT count(*) FROM waiting_line) >= %(lines)s OR EXISTS (
         SELECT FROM at_gates GROUP BY gates HAVING count(*) >= {SHARE}) AS more_blocked
 FROM django_jobs_quarantine AS quarantine
