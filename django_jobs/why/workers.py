@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from .. import registry
+from ..api import stored_payload_problem
 from ..domain.states import JobState
+from ..lifecycle.workflows.results import TAKEN_ARGUMENTS
 from ..models import Job
 from ..models.worker import IS_ALIVE
 from ..separators import number_text
@@ -61,10 +64,15 @@ FROM (
     LIMIT {MOST_READ}) AS held
 GROUP BY worker, queue, job_type ORDER BY since, oldest
 """
+PAYLOAD = f"""
+SELECT job.payload::text AS payload, CASE WHEN job.workflow_run_id IS NULL THEN '{{}}'
+    ELSE {TAKEN_ARGUMENTS.format(id="job.id")} END AS taken
+FROM django_jobs_job_live AS job WHERE job.id = %(id)s
+"""
 
 
 def parts(job: Job) -> dict[str, str]:
-    found = {"workers": WORKERS, "busy": BUSY}
+    found = {"workers": WORKERS, "busy": BUSY, "payload": PAYLOAD}
     starts = job.status in (JobState.READY, JobState.BLOCKED)
     return {**found, "pace": PACE} if starts else found
 
@@ -74,6 +82,16 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
     yield gate
     if able and job.status in (JobState.READY, JobState.BLOCKED):
         yield _threads(job, able, facts)
+    row, known = facts.row("payload"), registry.versions().get(job.job_type, 0)
+    if row is None or job.payload_version > known:
+        return
+    taken = partial(list[str], row["taken"])
+    problem = stored_payload_problem(
+        job.job_type, job.payload_version, row["payload"], taken, brief=True
+    )
+    if problem:
+        text = _("this code cannot run it: %(problem)s") % {"problem": _(problem).rstrip(".")}
+        yield _holds("payload", _("Payload"), (text,), text)
 
 
 def unable(job: Job, facts: Facts) -> Iterator[Gate]:
@@ -148,14 +166,13 @@ def _newest(row: Row) -> float:
 
 
 def _none(text: str, more: Text = ()) -> Gate:
-    return holding(
-        "workers",
-        _("Workers"),
-        fill("%(text)s: %(more)s", text=text, more=more) if more else (text,),
-        sentence=(text[:1].upper() + text[1:], "."),
-        phrase=text,
-        lasting=True,
-    )
+    all_of_it = fill("%(text)s: %(more)s", text=text, more=more) if more else (text,)
+    return _holds("workers", _("Workers"), all_of_it, text)
+
+
+def _holds(name: str, title: str, text: Text, phrase: str) -> Gate:
+    sentence = (phrase[:1].upper() + phrase[1:], ".")
+    return holding(name, title, text, sentence=sentence, phrase=phrase, lasting=True)
 
 
 def _count(number: int, more: bool = False) -> str:

@@ -424,12 +424,12 @@ class Jobs:
         return job
 
     def payload_is_unreadable(self) -> Job:
-        """why -: Nothing holds it: a worker starts it in the next moment.
+        """why payload: This code cannot run it: app.add(first: 'int', second: 'int' = 1) -> 'int':
+            missing a required argument: 'first'; got other.
         doctor D305 This code cannot run 1 of the next jobs of app.add, the first is …:
             app.add(first: 'int', second: 'int' = 1) -> 'int': missing a required argument: 'first';
             got other.
         metrics jobs{default,ready} 1"""
-        # disagree: an error of the doctor; nothing holds it for `why`.
         job = add.enqueue(1)
         run_sql("""UPDATE django_jobs_job SET payload = '{"other": 1}'""")
         return job

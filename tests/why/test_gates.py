@@ -468,6 +468,23 @@ def test_the_german_sentence_of_a_paused_tenant_has_it_as_its_subject() -> None:
         assert sentence(job).startswith("Wartet: der Mandant acme ist pausiert")
 
 
+def test_a_job_that_is_due_later_names_the_pause_of_its_tenant() -> None:
+    register_worker()
+    job = bill_tenant.using(delay=600).enqueue("acme")
+    limits.pause_tenants(["acme"], reason="unpaid")
+    assert holding(job)[:2] == ["due", "tenant"]
+    assert "Also: the tenant acme is paused: unpaid" in sentence(job)
+
+
+def test_a_payload_of_a_newer_version_than_this_code_reads_is_left_to_the_workers() -> None:
+    register_worker()
+    job = add.enqueue(1)
+    run_sql("""UPDATE django_jobs_job SET payload = '{"other": 1}'""")
+    assert "payload" in holding(job)
+    run_sql("UPDATE django_jobs_job SET payload_version = 7")
+    assert "payload" not in holding(job)
+
+
 def test_gates_with_room_say_how_much_is_taken() -> None:
     Resource.objects.create(name="stripe", max_concurrency=2)
     Tenant.objects.create(name="acme", weight=3.0, max_concurrency=10)
