@@ -7,6 +7,7 @@ from shlex import quote
 from typing import Any
 
 from ..lifecycle.backlog import MOST_COUNTED as MOST_BLOCKED
+from ..lifecycle.gate_limits import waiting_up_to
 from ..metrics.limits import Usage, read_usages
 from ..metrics.unclaimable import FIRST_AT_GATES, QUARANTINES, QuarantineSnapshot
 from .findings import Finding, Reader, Statement, age, found, jobs_wait
@@ -19,7 +20,7 @@ STUCK_SECONDS = 600.0
 
 # Jobs in hand are few. Each counts its line by the index, up to the bound.
 KEYS = Statement(
-    """
+    f"""
 SELECT holder.*, line.waiting
 FROM (
     SELECT id AS job, job_type, concurrency_key AS key, gates,
@@ -29,11 +30,7 @@ FROM (
       AND claimed_at <= clock_timestamp() - make_interval(secs => %(old)s)
     ORDER BY claimed_at
     LIMIT 50) AS holder
-CROSS JOIN LATERAL (
-    SELECT count(*) AS waiting FROM (
-        SELECT 1 FROM django_jobs_job_live AS job
-        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = holder.gates
-        ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted) AS line
+CROSS JOIN LATERAL (SELECT {waiting_up_to("%(most)s", "holder.gates")} AS waiting) AS line
 WHERE line.waiting >= %(most)s
 LIMIT 20
 """,

@@ -69,6 +69,17 @@ def gated_up_to(most: str, name: str = "queue.name") -> str:
         {BY_LINE} LIMIT {most}) AS counted)"""
 
 
+def in_line(gates: str = "line.gates") -> str:
+    """The condition on ``job`` and the order of a statement that reads the line of these gates."""
+    return f"WHERE {WAITS} AND job.gates = {gates} {BY_LINE}"
+
+
+def waiting_up_to(most: str, gates: str = "line.gates") -> str:
+    """As :func:`ready_up_to`, the jobs of one line."""
+    return f"""(SELECT count(*) FROM (
+        SELECT FROM django_jobs_job_live AS job {in_line(gates)} LIMIT {most}) AS counted)"""
+
+
 MOST_LINES = 1_000
 """Lines among which the lowest job is looked for."""
 

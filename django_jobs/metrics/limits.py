@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 
 from ..conf import conf
 from ..domain.gates import Gates, parse
+from ..lifecycle.gate_limits import in_line, waiting_up_to
 from ..lifecycle.gates.supply import TOKENS
 from ..lifecycle.run_totals import HOUR, MINUTE
 from ..models import BreakerState, Resource, Tenant
@@ -60,12 +61,8 @@ WITH RECURSIVE line AS (
 )
 SELECT gates FROM line LIMIT %(most)s
 """
-WAITING = """
-SELECT line.gates, (
-    SELECT count(*) FROM (
-        SELECT 1 FROM django_jobs_job_live AS job
-        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
-        ORDER BY job.gates, job.rank, job.id LIMIT %(most)s) AS counted)
+WAITING = f"""
+SELECT line.gates, {waiting_up_to("%(most)s")}
 FROM unnest(%(lines)s::text[]) AS line (gates)
 """
 # The resources with the most jobs, for a scrape. What was not reached is null: it may not be 0. The
@@ -81,11 +78,8 @@ taken_job AS MATERIALIZED (
         SELECT one.name, 1 AS taken, NULL AS waiting
         FROM taken_job, {NAMED} AS one (name)
         UNION ALL
-        SELECT one.name, NULL, (SELECT count(*) FROM (
-            SELECT FROM django_jobs_job_live AS job
-            WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
-            ORDER BY job.gates, job.rank, job.id
-            LIMIT greatest(%(head)s / (SELECT count(*) FROM waiting_line), 1)) AS counted)
+        SELECT one.name, NULL,
+            {waiting_up_to("greatest(%(head)s / (SELECT count(*) FROM waiting_line), 1)")}
         FROM waiting_line AS line, jsonb_array_elements_text(
             substring(line.gates
                 FROM E'^\\["[^"]*",(\\[("[^"\\\\[:cntrl:]]*"(,"[^"\\\\[:cntrl:]]*")*)?\\]),')::jsonb
@@ -310,10 +304,6 @@ TENANT_HOLDERS = f"""
 SELECT {JOB} FROM django_jobs_job_live AS job
 WHERE job.tenant = %(name)s AND job.status IN ('ready', 'running')
 ORDER BY job.queue, job.tenant LIMIT %(most)s"""
-# The lines are given: no index finds those of one resource.
-IN_THIS_LINE = """
-    WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
-    ORDER BY job.gates, job.rank, job.id"""
 PARTS = {
     "taken": """
         SELECT count(*) FILTER (WHERE status = 'running') AS running,
@@ -332,13 +322,13 @@ PARTS = {
         FROM line""",
     "lines": f"""
         SELECT gates, jobs, jobs >= %(each)s AS more,
-            (SELECT job.id FROM django_jobs_job_live AS job {IN_THIS_LINE} LIMIT 1) AS first
+            (SELECT job.id FROM django_jobs_job_live AS job {in_line()} LIMIT 1) AS first
         FROM (SELECT * FROM line ORDER BY jobs DESC, gates LIMIT %(lines)s) AS line""",
     "next": f"""
         SELECT job.id, job.job_type, job.queue, job.tenant,
             {AGO.format("job.available_at")} AS seconds
         FROM line CROSS JOIN LATERAL (
-            SELECT * FROM django_jobs_job_live AS job {IN_THIS_LINE} LIMIT %(next)s) AS job
+            SELECT * FROM django_jobs_job_live AS job {in_line()} LIMIT %(next)s) AS job
         ORDER BY job.rank, job.id LIMIT %(next)s""",
 }
 OF_RESOURCE = {
@@ -397,13 +387,12 @@ OF_TENANT = {
 
 
 def _statement(holders: str, parts: Mapping[str, str]) -> str:
+    # The lines are given: no index finds those of one resource.
     start = f"""
     WITH used AS MATERIALIZED ({holders}), minute AS MATERIALIZED (
         SELECT date_bin('1 minute', statement_timestamp(), 'epoch') AS now
     ), line AS MATERIALIZED (
-        SELECT line.gates, line.queue, (SELECT count(*) FROM (
-            SELECT FROM django_jobs_job_live AS job {IN_THIS_LINE} LIMIT %(each)s) AS counted
-        ) AS jobs
+        SELECT line.gates, line.queue, {waiting_up_to("%(each)s")} AS jobs
         FROM unnest(%(texts)s::text[], %(queues)s::text[]) AS line (gates, queue)
     )"""
     return with_parts(start, parts)

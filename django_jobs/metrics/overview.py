@@ -15,6 +15,7 @@ from ..domain.workflows import WAIT
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
 from ..lifecycle.compensating import FAILED as NOT_UNDONE
+from ..lifecycle.gate_limits import in_line
 from ..lifecycle.run_totals import FAILED, MINUTE, TIMES
 from ..lifecycle.waits import SIGNAL_KEY
 from ..models.database import fetch
@@ -200,7 +201,7 @@ PARTS = {
         ORDER BY {IS_ALIVE}, status, name, id""",
     # A line is found by its share of the pages, and counted by its index. TABLESAMPLE takes the
     # same pages each time, so that an estimate stands still while nothing moves.
-    "keys": """
+    "keys": f"""
         WITH share AS MATERIALIZED (
             SELECT least(%(pages)s::float8 * current_setting('block_size')::bigint
                 / greatest(pg_relation_size('django_jobs_job_live'), 1), 1) AS read
@@ -213,9 +214,8 @@ PARTS = {
             WHERE status = 'blocked' AND gates IS NOT NULL AND concurrency_key IS NOT NULL
             GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1 LIMIT %(keys)s) AS line
         CROSS JOIN LATERAL (SELECT count(*) AS jobs, (array_agg(id))[1] AS id FROM (
-            SELECT id FROM django_jobs_job_live AS job
-            WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
-            ORDER BY job.gates, job.rank, job.id LIMIT %(each)s) AS counted) AS first
+            SELECT id FROM django_jobs_job_live AS job {in_line()} LIMIT %(each)s) AS counted
+        ) AS first
         WHERE jobs > 0 ORDER BY 4 DESC, 1, 2""",
     "due": f"""
         SELECT id, name, job_type, -{SECONDS.format("next_due_at")} AS seconds

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..lifecycle.backlog import MOST_COUNTED
+from ..lifecycle.gate_limits import in_line
 from ..models.database import fetch_named
 from ..models.job import QUARANTINED
 from ..models.worker import IS_ALIVE
@@ -117,9 +118,7 @@ def backlogs_of(rows: Sequence[Mapping[str, Any]]) -> Backlogs:
 SHARE = "greatest(%(head)s / (SELECT count(*) FROM waiting_line), 1)"
 AT_GATES = f"""at_gates AS MATERIALIZED (
     SELECT line.gates, job.job_type FROM waiting_line AS line CROSS JOIN LATERAL (
-        SELECT job.job_type FROM django_jobs_job_live AS job
-        WHERE job.status = 'blocked' AND job.gates IS NOT NULL AND job.gates = line.gates
-        ORDER BY job.gates, job.rank, job.id LIMIT {SHARE}) AS job
+        SELECT job.job_type FROM django_jobs_job_live AS job {in_line()} LIMIT {SHARE}) AS job
 )"""
 FIRST_OF_LINES = f"""
 waiting_line AS MATERIALIZED ({LINES.replace("%(most)s", "%(lines)s")}), {AT_GATES}"""
