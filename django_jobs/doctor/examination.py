@@ -20,7 +20,7 @@ from ..models.database import (
     migration_problem,
     needing_tables,
 )
-from . import configuration, history, incidents, schedules, server, snapshots, tables, work
+from . import configuration, history, incidents, schedules, server, tables, work
 from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Reader, Severity, Statement
 
 STATEMENT_SECONDS = 2.0
@@ -58,11 +58,9 @@ class Examination(NamedTuple):
 EXAMINATIONS = (
     Examination(tables.examine_server, ("D102",), (tables.SERVER,)),
     Examination(tables.examine_tables, ("D101", "D103", "D104"), (tables.TABLES,)),
-    Examination(
-        snapshots.examine_sessions, ("D111",), (snapshots.SESSIONS, snapshots.SEES_SESSIONS)
-    ),
-    Examination(snapshots.examine_prepared, ("D112",), (snapshots.PREPARED,)),
-    Examination(snapshots.examine_slots, ("D113",), (snapshots.SLOTS,)),
+    Examination(tables.examine_sessions, ("D111",), (tables.SESSIONS, tables.SEES_SESSIONS)),
+    Examination(tables.examine_prepared, ("D112",), (tables.PREPARED,)),
+    Examination(tables.examine_slots, ("D113",), (tables.SLOTS,)),
     Examination(
         tables.examine_indexes,
         ("D121", "D122", "D123", "D124"),

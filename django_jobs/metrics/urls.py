@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .views import metrics
+from .exposition import metrics
 
 app_name = "django_jobs_metrics"
 urlpatterns = [path("", metrics, name="metrics")]

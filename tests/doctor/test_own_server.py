@@ -19,8 +19,8 @@ from tests.clusters import FAST, PROJECT, Cluster
 
 EXAMINE = """
 import json
-from django_jobs.doctor import examination, snapshots
-snapshots.OLD_SECONDS, snapshots.OLD_TRANSACTIONS = 0.0, 1
+from django_jobs.doctor import examination, tables
+tables.OLD_SECONDS, tables.OLD_TRANSACTIONS = 0.0, 1
 print(json.dumps(examination.diagnose().as_json(), default=str))
 """
 SETTINGS = ("max_prepared_transactions = 2", "max_connections = 12", "autovacuum = on")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from django_jobs.doctor import snapshots
-from django_jobs.doctor.snapshots import beginning_of, examine_sessions
+from django_jobs.doctor import tables
+from django_jobs.doctor.tables import beginning_of, examine_sessions
 from tests.factories import another_connection, run_sql
 from tests.worker.processes import until
 
@@ -28,7 +28,7 @@ def test_a_session_with_an_old_snapshot_is_named(monkeypatch: Any) -> None:
             other.execute("SET LOCAL application_name = 'report'")
             other.execute("SELECT 'a secret' AS sales")
             assert pid not in [one.facts["pid"] for one in findings(examine_sessions, "D111")]
-            monkeypatch.setattr(snapshots, "OLD_SECONDS", 0.0)
+            monkeypatch.setattr(tables, "OLD_SECONDS", 0.0)
             held = {one.facts["pid"]: one for one in findings(examine_sessions, "D111")}
             assert held[pid].facts["query"] == "SELECT"
             assert held[pid].facts["application"] == "report"
@@ -63,7 +63,7 @@ def test_a_session_with_an_old_snapshot_is_named(monkeypatch: Any) -> None:
 def test_a_statement_is_shown_without_its_values(
     monkeypatch: Any, statement: str, shown: str
 ) -> None:
-    monkeypatch.setattr(snapshots, "OLD_SECONDS", 0.0)
+    monkeypatch.setattr(tables, "OLD_SECONDS", 0.0)
     with another_connection() as wrapper:
         wrapper.ensure_connection()
         other = wrapper.connection
@@ -96,7 +96,7 @@ def test_only_the_beginning_of_a_statement_is_shown(statement: str, shown: str) 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_long_vacuum_is_no_finding(monkeypatch: Any) -> None:
-    monkeypatch.setattr(snapshots, "OLD_SECONDS", 0.0)
+    monkeypatch.setattr(tables, "OLD_SECONDS", 0.0)
     run_sql(DEAD)
     run_sql("DELETE FROM django_jobs_uniquekey")
     with another_connection() as wrapper:

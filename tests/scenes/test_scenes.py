@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from django_jobs import registry
-from django_jobs.admin.overview import problems, queue_problems
+from django_jobs.admin.overview import problems
 from django_jobs.doctor.findings import KINDS
 from django_jobs.metrics import gauges
 from tests.admin.overview.looking import words
@@ -99,12 +99,11 @@ UNRAISED = {
 
 def templates() -> Iterator[list[str]]:
     """The sentences of the overview's problems, as they are in the source: of one, or of many."""
-    for module in (problems, queue_problems):
-        for node in ast.walk(ast.parse(inspect.getsource(module))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("_", "ngettext"):
-                texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
-                if re.search(r"\{\w+\}.*\.$|strong", str(texts[0])):
-                    yield [re.sub(r" (?=[:,.])", "", words(str(one))) for one in texts]
+    for node in ast.walk(ast.parse(inspect.getsource(problems))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("_", "ngettext"):
+            texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            if re.search(r"\{\w+\}.*\.$|strong", str(texts[0])):
+                yield [re.sub(r" (?=[:,.])", "", words(str(one))) for one in texts]
 
 
 def is_said(template: str) -> bool:

@@ -21,7 +21,7 @@ from ..base.formatting import NOTHING, badge
 from ..jobs.detail import COLUMNS
 from ..layout.charts import BarChart, Sparkline, sparkline
 from ..layout.tables import Column, Table
-from ..overview.problem import seconds_text
+from ..overview.numbers import seconds_text
 from ..overview.sections import Tile, attempts_chart
 from .sentences import (
     breaker_sentence,

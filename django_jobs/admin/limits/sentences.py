@@ -86,7 +86,7 @@ def breaker_sentence(row: Any, details: LimitDetails) -> str:
 
 
 def _closed(row: Resource, details: LimitDetails) -> str:
-    from ..overview.problem import seconds_text
+    from ..overview.numbers import seconds_text
 
     if row.breaker_failures is None:
         return _("Closed. It never opens by itself: no number of failures is set.")
@@ -104,7 +104,7 @@ def _closed(row: Resource, details: LimitDetails) -> str:
 
 
 def _next_try(row: Any) -> str:
-    from ..overview.problem import seconds_text
+    from ..overview.numbers import seconds_text
 
     try:
         at = row.breaker_changed_at + timedelta(seconds=row.breaker_open_for)
@@ -122,7 +122,7 @@ def counted(details: LimitDetails, how: str) -> int:
 
 def rate_sentence(row: Resource, details: LimitDetails) -> str:
     """How many starts the rate leaves, and when the next one comes."""
-    from ..overview.problem import seconds_text
+    from ..overview.numbers import seconds_text
 
     assert row.rate is not None
     tokens, pace = details.row("meters")["tokens"], row.rate / row.rate_seconds

@@ -24,9 +24,7 @@ from ..access.visible import Visible
 from ..base.formatting import NOTHING, badge, shortened
 from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
 from ..layout.tables import Column, Table
-from .numbers import Count, Numbers, Row
-from .problem import seconds_text
-from .queue_numbers import queue_numbers, rate_text, wait_text
+from .numbers import Count, Numbers, Row, queue_numbers, rate_text, seconds_text, wait_text
 
 SHARES = (0.5, 0.95, 0.99)
 

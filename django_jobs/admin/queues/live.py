@@ -18,9 +18,15 @@ from ...separators import number_text
 from ..access.visible import Visible
 from ..base.formatting import NOTHING, pause_sentence
 from ..layout.charts import sparkline
-from ..overview.numbers import Numbers, read_numbers_of
-from ..overview.problem import seconds_text
-from ..overview.queue_numbers import empty_in, past_of_queue, queue_numbers, rates_of_queue
+from ..overview.numbers import (
+    Numbers,
+    empty_in,
+    past_of_queue,
+    queue_numbers,
+    rates_of_queue,
+    read_numbers_of,
+    seconds_text,
+)
 from ..overview.sections import Tile
 from .levels import level_badge
 

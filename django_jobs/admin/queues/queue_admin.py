@@ -162,7 +162,7 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
 
     @admin.display(description=_("state"), ordering="pk")
     def state(self, queue: Any) -> str:
-        from ..overview.queue_numbers import queue_state
+        from ..overview.numbers import queue_state
 
         if queue.pk is None:
             return NOTHING
@@ -233,13 +233,13 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
 
     @admin.display(description=_("Done / min"), ordering="pk")
     def done(self, queue: Any) -> str:
-        from ..overview.queue_numbers import done_per_minute
+        from ..overview.numbers import done_per_minute
 
         return done_per_minute(queue.numbers, queue.name) if queue.numbers else NOTHING
 
     @admin.display(description=_("empty in"))
     def time_to_empty(self, queue: Any) -> str:
-        from ..overview.queue_numbers import empty_in
+        from ..overview.numbers import empty_in
 
         if queue.numbers is None:
             return NOTHING

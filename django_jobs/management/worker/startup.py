@@ -19,8 +19,8 @@ from ... import registry
 from ...conf import BEATS_OF_A_LEASE, conf
 from ...domain.hints import did_you_mean
 from ...domain.maintenance import MaintenanceTask
+from ...metrics.exposition import respond
 from ...metrics.unclaimable import take_unclaimable
-from ...metrics.views import respond
 from ...models import Queue
 from ...worker.events import emit
 from ...worker.options import (

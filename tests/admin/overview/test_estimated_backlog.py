@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.admin.overview.numbers import Numbers
-from django_jobs.admin.overview.queue_numbers import rates_of_queue
+from django_jobs.admin.overview.numbers import Numbers, rates_of_queue
 from django_jobs.domain.forecast import Rates
 from django_jobs.lifecycle.backlog_samples import Past
 
