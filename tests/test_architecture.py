@@ -60,7 +60,7 @@ BUDGETS = {
     "lifecycle": 13_379,
     "logs": 459,
     "maintenance": 1_589,
-    "management": 3_693,
+    "management": 3_687,
     "metrics": 3_201,
     "models": 3_478,
     "templatetags": 33,

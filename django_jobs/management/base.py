@@ -255,3 +255,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
     return "\n".join(lines)
+
+
+def cell(text: str, longest: int = 60) -> str:
+    """A cell of a table: the text in one line, cut."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"

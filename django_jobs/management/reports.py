@@ -14,11 +14,10 @@ from ..domain.workflows import condition_text
 from ..metrics.forecast import Cost, Sizing, take_cost, take_sizing
 from ..models import Dependency, Inspection, Job, Progress, Worker, WorkflowRun
 from ..models.database import database_time
-from .base import counted, json_text, table
+from .base import cell, counted, json_text, table
 
 HEADS = ("RUN", "WORKFLOW", "STATUS", "STEPS", "STARTED", "FINISHED", "REASON")
 STEP_HEADS = ("STEP", "JOB", "STATUS", "ATTEMPT", "AFTER", "REASON")
-LONGEST_CELL = 60
 MOST_STEPS = 1_000
 """Steps that ``show`` prints."""
 
@@ -97,7 +96,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{row['ended_count']:,} of {row['step_count']:,}",
         row["started_at"][:19],
         (row["finished_at"] or "-")[:19],
-        _cut(row["reason"]),
+        cell(row["reason"]),
     )
 
 
@@ -109,14 +108,9 @@ def _step_cells(step: dict[str, Any]) -> tuple[str, ...]:
         str(step["id"]),
         step["status"] + waits + skipped,
         str(step["attempt"]),
-        _cut(", ".join(step["after"])) or "-",
-        _cut(step["reason"]),
+        cell(", ".join(step["after"])) or "-",
+        cell(step["reason"]),
     )
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_CELL else f"{line[: LONGEST_CELL - 1]}…"
 
 
 SIZING_HEADS = ("QUEUE", "RUNS/S", "MEAN", "P95", "NEEDS", "THREADS", "SLOTS")

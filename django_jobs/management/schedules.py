@@ -30,7 +30,7 @@ from ..lifecycle.schedules.due import as_read
 from ..models import Backfill, Job, Schedule
 from ..models.querysets import CONDITIONS, ScheduleQuerySet, ScheduleState
 from ..models.tick import TickOutcome, last_of_schedule
-from .base import counted, operator, table
+from .base import cell, counted, operator, table
 
 MOST_COMPARED = 10_000
 """Names to compare a misspelt one with."""
@@ -104,7 +104,6 @@ def _printed(text: str, zone: tzinfo) -> datetime | None:
 
 
 HEADS = ("NAME", "WHEN", "ZONE", "NEXT (UTC)", "NEXT (LOCAL)", "LAST", "OUTCOME", "STATE")
-LONGEST_CELL = 80
 
 LAST_TICK_FIELDS = JSONObject(
     at=Least("due_at", "created_at"),
@@ -232,19 +231,19 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
     due, last = row["next_due_at"], row["last"]
     return (
         row["name"],
-        _cut(row["when"]),
+        cell(row["when"], 80),
         row["timezone"],
         _utc(due) if due else "-",
         row["next_due_local"] or "-",
         _utc(row["last_at"]) if last else "-",
         _outcome(last) if last else "-",
-        _cut(with_reason(row["state"], row["reason"])),
+        cell(with_reason(row["state"], row["reason"]), 80),
     )
 
 
 def _outcome(last: dict[str, Any]) -> str:
     if last["outcome"] == TickOutcome.SKIPPED and last["reason"]:  # by whom, and why
-        return _cut(last["reason"])
+        return cell(last["reason"], 80)
     label = str(TickOutcome(last["outcome"]).label)
     if last["job"] is None:
         return label
@@ -264,11 +263,6 @@ def _local(moment: datetime, timezone: str) -> str:
         return zone_text(moment, check_timezone(timezone))
     except UnknownTimezone:
         return "-"
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_CELL else f"{line[: LONGEST_CELL - 1]}…"
 
 
 MOST_LISTED = 1_000
