@@ -192,6 +192,10 @@ class JobsCollector:
     """The metrics of the jobs' database, as a collector of ``prometheus_client``. Register it in a
     registry of your own to serve it with your other metrics."""
 
+    def __init__(self, gauges: Gauges | None = None) -> None:
+        """With ``gauges`` it has these numbers, and reads none."""
+        self._given = gauges
+
     def describe(self) -> Iterable[Metric]:
         """The families without samples, so that registering it reads nothing."""
         return [_metric(family) for family in FAMILIES]
@@ -200,20 +204,12 @@ class JobsCollector:
         """Read the stored numbers once, and yield all families. If the database does not answer,
         they have no samples: the other metrics of the registry are served nevertheless."""
         try:
-            gauges = read_gauges()
+            gauges = read_gauges() if self._given is None else self._given
         except (NoMetrics, *DATABASE_ERRORS) as error:
             text = " ".join(str(error).split())
             log_event("database_error", logging.WARNING, {"what": "read metrics", "error": text})
             gauges = {}
-        return _families(gauges)
-
-
-class _Gauges(JobsCollector):
-    def __init__(self, gauges: Gauges) -> None:
-        self._gauges = gauges
-
-    def collect(self) -> Iterator[Metric]:
-        return _families(self._gauges)
+        return (_with_samples(family, gauges) for family in FAMILIES)
 
 
 def render(accept: str = "") -> tuple[str, bytes]:
@@ -222,7 +218,7 @@ def render(accept: str = "") -> tuple[str, bytes]:
     errors of the database."""
     client = prometheus_client()
     registry = client.CollectorRegistry()
-    registry.register(_Gauges(read_gauges()))
+    registry.register(JobsCollector(read_gauges()))
     encode: Callable[[Any], bytes]
     encode, content_type = client.exposition.choose_encoder(accept)
     return content_type, encode(registry)
@@ -244,10 +240,6 @@ def _metric(family: Family) -> Metric:
     name = family.name.removesuffix("_total")
     metric: Metric = prometheus_client().Metric(name, family.help, family.kind)
     return metric
-
-
-def _families(gauges: Gauges) -> Iterator[Metric]:
-    return (_with_samples(family, gauges) for family in FAMILIES)
 
 
 def _with_samples(family: Family, gauges: Gauges) -> Metric:
