@@ -93,12 +93,12 @@ class SloSnapshot:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> SloSnapshot:
         """Of a row of ``OBJECTIVES``."""
-        names = ("queue", "seconds", "since", "target", "late")
-        windows = {
-            name: SloWindow.of(row[f"{name}_runs"], row[f"{name}_met"], row["late"], row["target"])
+        hour, day = (
+            SloWindow.of(row[f"{name}_runs"], row[f"{name}_met"], row["late"], row["target"])
             for name in ("hour", "day")
-        }
-        return cls(**{name: row[name] for name in names}, **windows)
+        )
+        names = ("queue", "seconds", "since", "target", "late")
+        return cls(**{name: row[name] for name in names}, hour=hour, day=day)
 
 
 def take_objectives() -> tuple[SloSnapshot, ...]:

@@ -385,7 +385,8 @@ def _types(visible: Visible, types: list[list[Any]]) -> str:
 def _of_objectives(numbers: Numbers, visible: Visible) -> Found:
     """Queues whose error budget does not last."""
     for one in map(SloSnapshot.of, numbers.own["objectives"]):
-        if one.hour.ratio is not None and (one.hour.burn_rate or 0) > BURNING:
+        share, burn_rate = one.hour.ratio, one.hour.burn_rate
+        if share is not None and burn_rate is not None and burn_rate > BURNING:
             text = _("<strong>{name}</strong>: {share} of the last hour's jobs started "
                      "within {time}; the objective is {target}. The error budget burns "
                      "{rate} times too fast.")  # fmt: skip
@@ -395,10 +396,10 @@ def _of_objectives(numbers: Numbers, visible: Visible) -> Found:
             shown = format_html(
                 text,
                 name=one.queue,
-                share=number_text(one.hour.ratio, ".1%"),
+                share=number_text(share, ".1%"),
                 time=time,
                 target=number_text(one.target * 100, ".4g") + "%",
-                rate=number_text(one.hour.burn_rate, ",.1f"),
+                rate=number_text(burn_rate, ",.1f"),
             )
             yield Problem(ERROR, shown, _queue_link(numbers, visible, one.queue))
 
