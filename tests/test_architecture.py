@@ -55,7 +55,7 @@ BUDGETS = {
     "checks": 1_082,
     "contrib": 4_504,
     "doctor": 2_622,
-    "domain": 5_304,
+    "domain": 5_310,
     "http": 383,
     "lifecycle": 13_379,
     "logs": 459,

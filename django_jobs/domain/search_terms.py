@@ -94,6 +94,12 @@ def parsed(text: str, kinds: Collection[str], *, arguments: bool = False) -> Ter
     return terms
 
 
+def means(value: str, name: str) -> bool:
+    """Whether ``value`` asks for this name: exactly, or by its begin if it ends in a point or an
+    asterisk, as ``billing.`` and ``billing.*``."""
+    return name == value or (value.endswith((".", "*")) and name.startswith(value.rstrip("*")))
+
+
 def term(kind: str, value: str) -> str:
     """The term that asks for this value."""
     return f"{kind}:{value}" if re.fullmatch(r'[^\s"]+', value) else f"{kind}:{_quote(value)}"

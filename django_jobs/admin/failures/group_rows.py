@@ -16,6 +16,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from ...domain.search_terms import means
 from ...metrics.failures import FailureGroup, RowDetails, rows_of
 from ...models import DeadLetter
 from ...separators import number_text
@@ -119,11 +120,12 @@ def first_version(details: Iterable[RowDetails]) -> str:
 
 
 def began_in(groups: Sequence[FailureGroup], versions: Sequence[str]) -> list[FailureGroup]:
-    """The groups whose oldest job died in a version that begins so. One statement."""
+    """The groups whose oldest job died in a version that was asked for. One statement."""
     keys = [(queue, one.job_type, one.fingerprint) for one in groups for queue in one.queues]
     details = iter(rows_of(keys))
     first = [(group, first_version([next(details) for _ in group.queues])) for group in groups]
-    return [group for group, version in first if version and all(map(version.startswith, versions))]
+    known = [(group, version) for group, version in first if version]
+    return [group for group, version in known if all(means(one, version) for one in versions)]
 
 
 def _row(

@@ -31,7 +31,7 @@ from .group_rows import SPANS, Narrowing, began_in, groups_url, number, rows, sh
 @dataclass(slots=True)
 class GroupSearch:
     """What the text in the box asks for: parts of the job type, of the error or of either, and the
-    begin of the version of the code since which it fails."""
+    version of the code since which it fails."""
 
     types: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class GroupSearch:
         for word in words(text):
             part = word.value.casefold().rstrip("*")
             if word.kind == "since" and word.value:
-                search.since.append(word.value.rstrip("*"))
+                search.since.append(word.value)
             elif word.kind in ("type", "error") and part:
                 (search.types if word.kind == "type" else search.errors).append(part)
             elif word.kind or word.text.startswith(":"):

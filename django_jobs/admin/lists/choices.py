@@ -7,6 +7,7 @@ from collections import defaultdict
 from django.http import HttpRequest
 
 from ... import registry
+from ...domain.search_terms import means
 from ...lifecycle.scope import Scope, scope_of
 from ...models.database import fetch
 
@@ -53,11 +54,8 @@ UNION ALL (SELECT 'job_type', seen.job_type FROM (
 
 
 def types_of(value: str) -> list[str]:
-    """The known job types that a search for ``type:value`` means: one, or all that begin so if it
-    ends in a point or an asterisk, as ``billing.`` and ``billing.*``."""
-    begin = value.rstrip("*") if value.endswith((".", "*")) else None
-    known = registry.names()
-    return [one for one in known if one == value or (begin and one.startswith(begin))]
+    """The known job types that a search for ``type:value`` means."""
+    return [one for one in registry.names() if means(value, one)]
 
 
 def choices_of(request: HttpRequest, kind: str) -> list[tuple[str, str]]:
