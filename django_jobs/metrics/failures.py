@@ -335,7 +335,7 @@ LEFT JOIN LATERAL (
     JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
 ) AS oldest ON true
 LEFT JOIN LATERAL (
-    SELECT right(run.traceback, 2000) AS traceback, dead.finished_at
+    SELECT right(run.traceback, 6000) AS traceback, dead.finished_at
     FROM ({DIED} WHERE {DEAD} AND {OF_GROUP} {NEWEST_FIRST} LIMIT 1) AS dead
     CROSS JOIN {_run("run.traceback")}
 ) AS newest ON true

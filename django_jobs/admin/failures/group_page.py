@@ -35,6 +35,7 @@ from ..layout.console_page import console_page
 from .filters import NO_ERROR
 from .group_rows import (
     Narrowing,
+    at_url,
     dead_url,
     failure_url,
     group_url,
@@ -97,6 +98,7 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     if newest:
         newest = _visible(newest, request)
     versions = code_versions(group.job_type, group.fingerprint, group.queues, since)
+    place = place_of(newest.traceback or "") if newest else ""
     allowed, visible = page.get_actions(request), Visible(site, request)
     plan_url = _plan_url(site, group, chosen.queue, since) if "replay_jobs" in allowed else ""
     return console_page(
@@ -118,7 +120,8 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         newest=newest,
         newest_job=newest and visible.job(newest.job),
         newest_run=newest and newest.run and visible.link(Run, newest.run, _("its run")),
-        place=place_of(newest.traceback or "") if newest else "",
+        place=place,
+        place_url=at_url(site, place),
         dead_url=dead_url(site, group, chosen),
         **{name: name in allowed and group.dead > 0 for name in ("replay_jobs", "dismiss_jobs")},
         plan_url=plan_url,

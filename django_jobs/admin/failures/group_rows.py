@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.admin.sites import AdminSite
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from ...domain.search_terms import means
+from ...domain.search_terms import means, term
 from ...metrics.failures import FailureGroup, RowDetails, rows_of
 from ...models import DeadLetter
 from ...separators import number_text
@@ -93,55 +95,68 @@ def shown(groups: Iterable[FailureGroup], user: Any) -> tuple[FailureGroup, ...]
     return tuple(replace(group, error=text(group.error)) for group in groups)
 
 
-def rows(
-    groups: Sequence[FailureGroup],
-    site: AdminSite,
-    now: datetime,
-    narrowing: Narrowing,
-    with_places: bool,
-) -> list[Row]:
-    """The lines of these groups, with what one more statement says of their runs. ``with_places``
-    shows a line of the traceback."""
+class Code(NamedTuple):
+    """What the runs of a group say: the version of the code in which its oldest job died, and the
+    line where the newest did. Empty if unknown."""
+
+    version: str
+    place: str
+
+    def is_of(self, versions: Iterable[str], places: Iterable[str]) -> bool:
+        """Whether these are asked for. A part of a place is one or more of its words."""
+        return all(self.version and means(one, self.version) for one in versions) and all(
+            re.search(rf"(?<!\w){re.escape(one)}(?!\w)", self.place, re.IGNORECASE)
+            for one in places
+        )
+
+
+def code_of(groups: Sequence[FailureGroup], with_places: bool) -> dict[FailureGroup, Code]:
+    """The code of each group, by one statement. ``with_places`` has lines of tracebacks too."""
     keys = [
         (queue, group.job_type, group.fingerprint) for group in groups for queue in group.queues
     ]
     details = iter(one if with_places else one._replace(end="") for one in rows_of(keys))
+    return {group: _code([next(details) for _ in group.queues]) for group in groups}
+
+
+def _code(details: Sequence[RowDetails]) -> Code:
+    """The oldest version and the newest place of all queues."""
+    versions = [(one.since, one.version) for one in details if one.since and one.version]
+    places = [(one.at, place) for one in details if one.at and (place := place_of(one.end))]
+    return Code(min(versions)[1] if versions else "", max(places)[1] if places else "")
+
+
+def rows(
+    groups: Iterable[FailureGroup],
+    code: Mapping[FailureGroup, Code],
+    site: AdminSite,
+    now: datetime,
+    narrowing: Narrowing,
+) -> list[Row]:
+    """The lines of these groups. A line of code leads to all kinds that failed there, and says how
+    many of those in ``code`` did."""
+    alike = Counter(one.place for one in code.values())
     return [
-        _row(group, [next(details) for _ in group.queues], site, now, narrowing) for group in groups
+        _row(group, code[group], alike[code[group].place], site, now, narrowing) for group in groups
     ]
-
-
-def first_version(details: Iterable[RowDetails]) -> str:
-    """The version of the code in which the oldest job of a group died; empty if unknown."""
-    return min(
-        ((one.since, one.version) for one in details if one.since and one.version),
-        default=(None, ""),
-    )[1]
-
-
-def began_in(groups: Sequence[FailureGroup], versions: Sequence[str]) -> list[FailureGroup]:
-    """The groups whose oldest job died in a version that was asked for. One statement."""
-    keys = [(queue, one.job_type, one.fingerprint) for one in groups for queue in one.queues]
-    details = iter(rows_of(keys))
-    first = [(group, first_version([next(details) for _ in group.queues])) for group in groups]
-    known = [(group, version) for group, version in first if version]
-    return [group for group, version in known if all(means(one, version) for one in versions)]
 
 
 def _row(
     group: FailureGroup,
-    details: Sequence[RowDetails],
+    code: Code,
+    alike: int,
     site: AdminSite,
     now: datetime,
     narrowing: Narrowing,
 ) -> Row:
-    version = first_version(details)  # and the newest place of all queues
-    places = [(one.at, place) for one in details if one.at and (place := place_of(one.end))]
     facts = [", ".join(group.queues)]
-    if places:
-        facts.insert(0, max(places)[1])
-    if version:
-        facts.append(gettext("since code %(version)s") % {"version": version})
+    if code.place:
+        address, text = at_url(site, code.place, narrowing), code.place
+        if alike > 1:
+            text = gettext("%(place)s, as %(count)s kinds here") % {"place": text, "count": alike}
+        facts.insert(0, format_html('<a href="{}">{}</a>', address, text))
+    if code.version:
+        facts.append(gettext("since code %(version)s") % {"version": code.version})
     return Row(
         group=group,
         number=number(group.dead, group.dead_capped),
@@ -184,6 +199,11 @@ def place_of(traceback: str) -> str:
 def groups_url(site: AdminSite) -> str:
     """The address of the list of groups."""
     return reverse(f"admin:{GROUPS}", current_app=site.name)
+
+
+def at_url(site: AdminSite, place: str, narrowing: Narrowing = ALL) -> str:
+    """The address of the list of all kinds that failed at this line of code."""
+    return f"{groups_url(site)}?{urlencode({'q': term('at', place), **narrowing.filters()})}"
 
 
 def group_url(site: AdminSite, group: FailureGroup, narrowing: Narrowing = ALL) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -25,35 +26,33 @@ from ..base.model_admin import REFRESH_SECONDS, unlimited
 from ..layout.console_page import console_page
 from ..layout.tables import Column, Sorting
 from ..lists.filters import MOST_CHOICES
-from .group_rows import SPANS, Narrowing, began_in, groups_url, number, rows, shown
+from .group_rows import SPANS, Narrowing, code_of, groups_url, number, rows, shown
 
 
 @dataclass(slots=True)
 class GroupSearch:
-    """What the text in the box asks for: parts of the job type, of the error or of either, and the
-    version of the code since which it fails."""
+    """What the text in the box asks for, by its kind: parts of the job type, of the error or (the
+    empty kind) of either, the version of the code since which it fails, and parts of the line of
+    code where it does."""
 
-    types: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    either: list[str] = field(default_factory=list)
-    since: list[str] = field(default_factory=list)
+    parts: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     unknown: list[str] = field(default_factory=list)
     """The terms that are not understood. Nothing matches them."""
 
     @classmethod
-    def of(cls, text: str) -> GroupSearch:
+    def of(cls, text: str, kinds: Collection[str]) -> GroupSearch:
         search = cls()
         for word in words(text):
-            part = word.value.casefold().rstrip("*")
-            if word.kind == "since" and word.value:
-                search.since.append(word.value)
-            elif word.kind in ("type", "error") and part:
-                (search.types if word.kind == "type" else search.errors).append(part)
-            elif word.kind or word.text.startswith(":"):
-                search.unknown.append(word.text)
+            part = word.value if word.kind in OF_CODE else word.value.casefold().rstrip("*")
+            if word.kind in kinds and part and not word.text.startswith(":"):
+                search.parts[word.kind].append(part)
             else:
-                search.either.append(part)
+                search.unknown.append(word.text)
         return search
+
+    @property
+    def is_of_code(self) -> bool:
+        return any(self.parts[kind] for kind in OF_CODE)
 
     def matches(self, groups: Iterable[FailureGroup]) -> list[FailureGroup]:
         return [] if self.unknown else [group for group in groups if self._matches(group)]
@@ -62,12 +61,14 @@ class GroupSearch:
         job_type = group.job_type.casefold()
         error = f"{group.error} {group.fingerprint}".casefold()
         return (
-            all(part in job_type for part in self.types)
-            and all(part in error for part in self.errors)
-            and all(part in f"{job_type} {error}" for part in self.either)
+            all(part in job_type for part in self.parts["type"])
+            and all(part in error for part in self.parts["error"])
+            and all(part in f"{job_type} {error}" for part in self.parts[""])
         )
 
 
+OF_CODE = "since", "at"
+KINDS = {"", "type", "error", *OF_CODE}
 MEDIA = Media(css={"all": ("django_jobs/failures.css",)})
 PER_PAGE = 50
 MOST_RETRIED = 10_000
@@ -95,10 +96,12 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
     retried = request.GET.get("retried") == "1"
     text = request.GET.get("q", "").replace("\0", "")
     failures = take_failures(queue=queue, span=chosen.length, retried=retried)
-    search = GroupSearch.of(text)
-    found = search.matches(shown(failures.groups, request.user))
-    if search.since:
-        found = began_in(found, search.since)
+    with_places = may_see_errors(request.user)
+    search = GroupSearch.of(text, KINDS if with_places else KINDS - {"at"})
+    found, code = search.matches(shown(failures.groups, request.user)), {}
+    if search.is_of_code:
+        code = code_of(found, with_places)
+        found = [one for one in found if code[one].is_of(search.parts["since"], search.parts["at"])]
     if "export" in request.POST:
         return _export(page, request, found, is_cut=failures.more)
     sorting = Sorting(request, KEYS, "-dead")
@@ -131,7 +134,11 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
         found=len(found),
         not_understood=" ".join(search.unknown),
         rows=rows(
-            list(pages), page.admin_site, failures.read_at, chosen, may_see_errors(request.user)
+            pages,
+            code or code_of(list(pages), with_places),
+            page.admin_site,
+            failures.read_at,
+            chosen,
         ),
         pages=pages,
         headings=sorting.headings(columns),

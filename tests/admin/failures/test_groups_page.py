@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from django_jobs.admin.operations.background import BY_PLAN, terms_of_list
 from django_jobs.lifecycle.operations.bulk import count, newest
-from django_jobs.models import BulkAction, DeadLetter, Job, Worker
+from django_jobs.models import BulkAction, DeadLetter, Job, Run, Worker
 from tests.admin.walking import Live, Page, list_url
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -80,6 +80,24 @@ def test_the_version_is_that_of_the_oldest_job_of_all_queues(page: Page) -> None
     assert "since code old-1" in row
     for value, number in (("old-1", 1), ("old*", 1), ("old-", 0), ("new-2", 0), ("", 0)):
         assert len(rows_in(page.read(f"{FAILURES}?q=type:app.* since:{value}"))) == number
+
+
+def test_one_line_of_code_is_one_group_over_job_types_and_errors(
+    page: Page, page_of: Callable[..., Page]
+) -> None:
+    for line, kind in ((41, "KeyError"), (41, "OSError"), (412, "ValueError")):
+        frame = f'  File "/srv/crm/jobs.py", line {line}, in push\n'
+        Run.objects.filter(job=dead(kind)).update(traceback=frame)
+    text = page.read(FAILURES)
+    address = re.findall(r'href="([^"]+)">crm/jobs.py:41 in push, as 2 kinds here', text)[0]
+    assert "2 dead jobs of 2 kinds" in page.text(address)
+    for searched, number in (("jobs.py:41", 2), ("JOBS.PY", 3), ("jobs.py:4", 0), ("push", 3)):
+        assert len(rows_in(page.text(f"{FAILURES}?q=at:{searched}"))) == number, searched
+    one = page.text(re.findall(r'<a href="([^"]+/one/[^"]+)"', text)[0])
+    assert re.search(r'href="[^"]+at%3A%22crm[^"]+" title="All kinds that failed at this', one)
+    blind = page_of("view_job", name="vera")
+    assert "jobs.py" not in blind.text(FAILURES).partition("<tbody>")[2]
+    assert "Not understood: at:jobs.py" in blind.text(f"{FAILURES}?q=at:jobs.py")
 
 
 def failure_query(job: Job) -> str:
