@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...domain.search_terms import words
+from ...domain.hints import nearest
+from ...domain.search_terms import means, term, words
 from ...metrics.failures import FailureGroup, take_failures
 from ...models import Job, JobStatus, Queue
 from ..access.errors import may_see_errors
@@ -26,7 +28,7 @@ from ..base.model_admin import REFRESH_SECONDS, unlimited
 from ..layout.console_page import console_page
 from ..layout.tables import Column, Sorting
 from ..lists.filters import MOST_CHOICES
-from .group_rows import SPANS, Narrowing, code_of, groups_url, number, rows, shown
+from .group_rows import SPANS, Code, Narrowing, code_of, groups_url, number, rows, shown
 
 
 @dataclass(slots=True)
@@ -69,6 +71,31 @@ class GroupSearch:
 
 OF_CODE = "since", "at"
 KINDS = {"", "type", "error", *OF_CODE}
+
+
+def _meant(text: str, groups: Iterable[FailureGroup], code: Iterable[Code]) -> str:
+    """A term that may be meant by one of a search that finds nothing; empty without one."""
+    names = [(one.job_type, one.error.partition(":")[0]) for one in groups]
+    known: dict[str, set[str]] = {
+        "type": {part for one, _error in names for part in (one, *one.split("."))},
+        "error": {part for _type, one in names for part in (one, *one.split("."))},
+        "since": {one.version for one in code},
+        "at": {part for one in code for part in (one.place, *re.split(r"[ /]", one.place))},
+    }
+    known[""] = known["type"] | known["error"]
+    for word in words(text):
+        if word.kind not in known:
+            found = [term(one, word.value) for one in nearest(word.kind, known) if word.value]
+        elif any(means(word.value, one) for one in known[word.kind]):
+            continue
+        else:
+            near = nearest(word.value.rstrip(".*"), known[word.kind])
+            found = [term(word.kind, one) if word.kind else one for one in near]
+        if found:
+            return gettext("Did you mean %(term)s?") % {"term": found[0]}
+    return ""
+
+
 MEDIA = Media(css={"all": ("django_jobs/failures.css",)})
 PER_PAGE = 50
 MOST_RETRIED = 10_000
@@ -133,6 +160,7 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
         failures=failures,
         found=len(found),
         not_understood=" ".join(search.unknown),
+        meant="" if found else _meant(text, failures.groups, code.values()),
         rows=rows(
             pages,
             code or code_of(list(pages), with_places),

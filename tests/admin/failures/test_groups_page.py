@@ -234,8 +234,28 @@ def test_a_search_that_is_not_understood_is_said(page: Page) -> None:
     text = page.read(FAILURES + "?q=colour:red")
     assert "Not understood: colour:red." in text
     text = page.read(FAILURES + "?q=zebra")
-    assert "No failure matches the search." in text
+    assert "No failure matches the search. Show all" in " ".join(
+        re.sub(r"<[^>]+>", "", text).split()
+    )
     assert "1 dead job of one kind" in text
+
+
+def test_what_may_be_meant_by_a_term_that_finds_nothing_is_said(page: Page) -> None:
+    worker = register_worker()
+    Worker.objects.filter(pk=worker).update(code_version="2026.40")
+    job = dead("myapp.KeyError", worker=worker)
+    Run.objects.filter(job=job).update(traceback='  File "/srv/crm/jobs.py", line 41, in push\n')
+    for searched, meant in (
+        ("type:ap.nop", "type:app.noop"),
+        ("type:app. error:KeyErorr", "error:KeyError"),
+        ("since:2026.4", "since:2026.40"),
+        ("at:job.py:41", "at:jobs.py:41"),
+        ("typ:app.noop", "type:app.noop"),
+        ("nop", "noop"),
+    ):
+        assert f"Did you mean {meant}?" in page.read(f"{FAILURES}?q={searched}"), searched
+    for searched in ("zebra", "typ:", "at:zebra", "app.noop"):
+        assert "Did you mean" not in page.read(f"{FAILURES}?q={searched}"), searched
 
 
 def test_without_failures_the_page_says_what_would_be_there(page: Page) -> None:
