@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 1_009,
-    "admin": 17_008,
+    "admin": 17_021,
     "api": 4_818,
     "backend": 1_061,
     "checks": 1_082,
@@ -61,7 +61,7 @@ BUDGETS = {
     "logs": 459,
     "maintenance": 1_589,
     "management": 3_687,
-    "metrics": 3_193,
+    "metrics": 3_217,
     "models": 3_478,
     "templatetags": 33,
     "testing": 1_655,

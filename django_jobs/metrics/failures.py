@@ -342,6 +342,25 @@ LEFT JOIN LATERAL (
 """
 
 
+# How many groups began in each version: of each, that of the oldest dead job of all its queues.
+BEGAN = f"""
+WITH {_steps(DEAD)}
+SELECT began.code_version, count(*) FROM (
+    SELECT DISTINCT ON (kept.job_type, kept.fingerprint) worker.code_version
+    FROM kept CROSS JOIN LATERAL (
+        SELECT {DIED} FROM django_jobs_job_live AS job WHERE {DEAD} AND {OF_GROUP}
+        ORDER BY job.queue, job.job_type, job.fingerprint, job.finished_at LIMIT 1
+    ) AS dead CROSS JOIN LATERAL (
+        SELECT run.worker_id FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
+    ) AS run
+    JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
+    WHERE worker.code_version <> ''
+    ORDER BY kept.job_type, kept.fingerprint, dead.finished_at
+) AS began
+GROUP BY 1
+"""
+
+
 class RowDetails(NamedTuple):
     """Of one queue's jobs of a group: the version of the code in which the oldest dead one died,
     and when, and the end of the newest traceback, and when that was. Empty or None if unknown."""
@@ -393,6 +412,11 @@ def code_versions(
 def code_versions_of(jobs: Sequence[int]) -> list[CodeVersion]:
     """The same for dead jobs by their ids."""
     return [CodeVersion(*row) for row in fetch(VERSIONS_OF_JOBS, {"jobs": list(jobs)})]
+
+
+def began_by_version() -> dict[str, int]:
+    """How many of the first ``MOST_GROUPS`` groups of dead jobs began in each version."""
+    return dict(fetch(BEGAN, {"queue": None, "most": MOST_GROUPS}))
 
 
 def rows_of(keys: Sequence[tuple[str, str, str]]) -> list[RowDetails]:

@@ -73,7 +73,7 @@ EVERY_RUN = {
     "metrics.forecast.COST": "as the sizing",
     **{
         f"metrics.failures.{name}": "of dead jobs, left out by the end of each as it runs"
-        for name in ("NEWEST", "VERSIONS", "VERSIONS_OF_JOBS", "ROWS")
+        for name in ("NEWEST", "VERSIONS", "VERSIONS_OF_JOBS", "ROWS", "BEGAN")
     },
     "why.due.LAST_RUN": "the last attempt of a job may have ended weeks ago",
     "metrics.forecast.SIZING": "a few of the newest by id; the newest day may have none",

@@ -110,12 +110,13 @@ def assert_few_are_read(plan: list[dict[str, Any]], indexes: set[str], most: int
     assert read <= most
 
 
-@pytest.mark.parametrize("name", ["NEWEST", "VERSIONS", "ROWS"])
+@pytest.mark.parametrize("name", ["NEWEST", "VERSIONS", "ROWS", "BEGAN"])
 def test_each_reads_the_index_of_failures_and_a_bounded_number_of_runs(name: str) -> None:
     job = fill_with_dead_jobs()
     parameters = {
         **{"job_type": job.job_type, "fingerprint": job.fingerprint, "queues": ["default"]},
         **{"job_types": [job.job_type], "fingerprints": [job.fingerprint], "since": "-infinity"},
+        **{"queue": None, "most": 500},
     }
     plan = explain(getattr(failures, name), parameters)
     assert_few_are_read(plan, {"django_jobs_dead_failure"}, failures.MOST_RUNS)

@@ -11,11 +11,13 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ...domain.search_terms import term
+from ...metrics.failures import began_by_version
 from ...metrics.forecast import Forecast, take_forecast
 from ...models import DeadLetter, Worker
 from ...models.worker import NOT_ENDED, in_hand_text
@@ -43,8 +45,8 @@ class Version:
     running: str
     prefetched: str
     newest: str
-    failures_url: str
-    """The failures that are new in it; empty for those who may not see them."""
+    failures: str
+    """Those that are new in it, for those who may see them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +80,9 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """The versions, the commands and the forecast."""
     alive = page.get_queryset(request).filter(status__in=NOT_ENDED)
     workers = list(alive.order_by("host", "supervisor_pid", "started_at", "pk")[: MOST + 1])
-    shown, failures_url = workers[:MOST], ""
-    if Visible(page.admin_site, request).sees(DeadLetter):
-        failures_url = groups_url(page.admin_site)
+    shown = workers[:MOST]
+    sees_failures = Visible(page.admin_site, request).sees(DeadLetter)
+    began = began_by_version() if sees_failures and shown else None
     return console_page(
         page,
         request,
@@ -89,7 +91,7 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         refresh_seconds=REFRESH_SECONDS,
         sentence=_sentence(shown, take_forecast({})),
         more=len(workers) > MOST,
-        versions=[_version(name, of, failures_url) for name, of in _grouped(shown, _code)],
+        versions=[_version(page, name, of, began) for name, of in _grouped(shown, _code)],
         commands=[_command(page, of) for _key, of in _grouped(shown, _key_of)],
         drains=[_drain(page, one) for one in _drained(page.get_queryset(request))],
         list_url=list_url(page.admin_site, Worker),
@@ -157,7 +159,9 @@ def _key_of(worker: Any) -> tuple[str, int]:
     return worker.host, worker.supervisor_pid or -worker.pk
 
 
-def _version(name: str, workers: list[Any], failures_url: str) -> Version:
+def _version(
+    page: ModelAdmin, name: str, workers: list[Any], began: dict[str, int] | None
+) -> Version:
     code = workers[0].code_version
     newest = max(workers, key=lambda worker: worker.started_at)
     running, prefetched = _in_hand(workers)
@@ -168,10 +172,19 @@ def _version(name: str, workers: list[Any], failures_url: str) -> Version:
         running=running,
         prefetched=prefetched,
         newest=ago(newest.started_at, newest.read_at),
-        failures_url=f"{failures_url}?{urlencode({'q': term('since', code)})}"
-        if failures_url and code
-        else "",
+        failures=_failures(page, code, began),
     )
+
+
+def _failures(page: ModelAdmin, code: str, began: dict[str, int] | None) -> str:
+    """How many kinds of failures are new in a version, with a link to them."""
+    if began is None or not code:
+        return NOTHING
+    kinds = began.get(code, 0)
+    text = ngettext("%(count)s new kind", "%(count)s new kinds", kinds)
+    text %= {"count": number_text(kinds)}
+    address = f"{groups_url(page.admin_site)}?{urlencode({'q': term('since', code)})}"
+    return format_html('<a href="{}">{}</a>', address, text) if kinds else text
 
 
 def _command(page: ModelAdmin, workers: list[Any]) -> Command:

@@ -15,7 +15,7 @@ from django_jobs.lifecycle.workers import end, mark_draining
 from django_jobs.models import Worker
 from tests.admin.walking import Live, Page, change_url, list_url
 from tests.app.jobs import noop
-from tests.factories import claim_ready, register_worker
+from tests.factories import claim_ready, enqueue_and_claim, failure, register_worker, settle_one
 
 pytestmark = pytest.mark.django_db
 
@@ -48,8 +48,8 @@ def test_versions_and_commands_that_run_now(page: Page) -> None:
         "Draining all workers would take less than a second. 1 running job may take longer" in text
     )
     first, second, *commands = rows_in(text)
-    assert first.startswith("v1 New since this version 1 1 0 / 1 0")
-    assert second.startswith("v2 New since this version 2 0 1 / 2 0")
+    assert first.startswith("v1 0 new kinds 1 1 0 / 1 0")
+    assert second.startswith("v2 0 new kinds 2 0 1 / 2 0")
     assert len(commands) == 2
     assert "1 of 1 drain" in commands[0]
     assert "v2 ▶ running 2 1 / 2 0 200 MB" in commands[1]
@@ -76,7 +76,7 @@ def test_prefetched_jobs_are_apart_from_those_that_run(page: Page) -> None:
     noop.enqueue_many([{}] * 7)
     claim_ready(full, limit=7)
     version, command = rows_in(page.read(DEPLOYS))
-    assert "v1 New since this version 2 0 2 / 4 5" in version
+    assert "v1 0 new kinds 2 0 2 / 4 5" in version
     assert "v1 ▶ running 2 2 / 4 5 200 MB" in command
     listed = page.text(list_url(Worker))
     assert re.findall(r'field-busy">(?:<a[^>]*>)?(.*?)<', listed) == ["0 / 2", "2 / 2"]
@@ -109,12 +109,21 @@ def test_the_buttons_of_a_worker_go_from_the_narrowest_to_the_widest(page: Page)
 def test_a_version_leads_to_the_failures_that_are_new_in_it(
     page: Page, page_of: Callable[..., Page]
 ) -> None:
-    worker("v 1", 10)
-    worker("", 10)
-    (address,) = re.findall(r'href="([^"]+)">New since this version', page.text(DEPLOYS))
+    first, second = worker("v 1", 10), worker("v 10", 20)
+    worker("", 30)
+    of_first = ((first, "bulk", "KeyError"), (first, "bulk", "ValueError"))
+    for of, queue, kind in (
+        *of_first, (second, "default", "KeyError"), (second, "bulk", "OSError")
+    ):  # fmt: skip
+        held = enqueue_and_claim(noop, worker=of, queue=queue)
+        settle_one(held, failure(kind=kind, final=True))
+    text = page.text(DEPLOYS)
+    address, other = re.findall(r'href="([^"]+)">\d new kinds?<', text)
+    assert re.findall(r">(\d new kinds?)<", text) == ["2 new kinds", "1 new kind"]
     assert address.endswith("/failures/?q=since%3A%22v+1%22")
-    assert "No job is dead" in page.read(address)
-    assert "New since this version" not in page_of("view_worker").text(DEPLOYS)
+    assert "3 dead jobs of 2 kinds" in page.read(address)  # one of them died in v 10
+    assert "1 dead job of one kind" in page.read(other)
+    assert "new kind" not in page_of("view_worker").text(DEPLOYS)
 
 
 def test_the_page_refreshes_itself(page: Page) -> None:
