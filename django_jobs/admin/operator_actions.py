@@ -166,6 +166,7 @@ INSPECT = OperatorAction(
         "number",
     ),
     logged="asked for its stack",
+    only_asks=True,
     applies=lambda job: job.status == JobState.RUNNING,
     among=Q(status=JobState.RUNNING),
 )

@@ -177,7 +177,8 @@ def _after_failure(
         )
     most = facts.max_attempts if failed.max_attempts is None else failed.max_attempts
     if failures >= most:
-        return decision(status=JobState.DEAD, reason=f"failed {failures} of {most} times")
+        times = "its only attempt" if failures == most == 1 else f"{failures} of {most} times"
+        return decision(status=JobState.DEAD, reason=f"failed {times}")
     if not within_budget:
         budget = f"failed {failures} times, and the error budget of {error.type} is {failed.budget}"
         return decision(status=JobState.DEAD, reason=budget)

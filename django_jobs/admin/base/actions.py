@@ -63,6 +63,7 @@ class OperatorAction:
     restarts: bool = False
     """Whether it starts a step of a workflow again or ends it, which its run may refuse."""
     form: type[forms.Form] = forms.Form
+    only_asks: bool = False  # and changes nothing
     named_by: str = "job_type"  # the columns of which the name of a row is made
     asked: _StrOrPromise | None = None
     """The message about rows that were only asked to change; ``done`` is then about the others."""
@@ -128,11 +129,9 @@ def run_action(
 ) -> HttpResponse | None:
     """Show the confirmation page; once confirmed, execute the action and return to its page."""
     ceiling = ceiling_of(request)
-    confirmed = "confirmed" in request.POST
     with time_limit():
         choice = _choice(page, request, matching.filter(action.among), ceiling)
-    if choice.across and ceiling is None:
-        confirmed = False
+    confirmed = "confirmed" in request.POST and not (choice.across and ceiling is None)
     form = action.form(request.POST if confirmed else None)
     action.fill(form, page.get_queryset(request).filter(pk__in=choice.ids))
     if not confirmed or not form.is_valid():
@@ -215,7 +214,7 @@ def _question(
         count=count,
         unchanged=len(choice.ids) - count,
         chosen_by=_chosen_by(request, choice),
-        asks=count or choice.gone or (not choice.across and not action.among),
+        asks=count or (choice.gone and choice.ids) or (not choice.across and not action.among),
         notes=_notes(page, request, choice, action) if choice.across else (),
         preview=preview,
         unnamed=max(len(choice.ids) - PREVIEWED, 0),

@@ -211,7 +211,7 @@ def _of_dead_jobs(numbers: Numbers, visible: Visible) -> Found:
         for name in most
     )
     if len(recent) > len(most):
-        queues += " …"
+        queues = _("%(queues)s and others") % {"queues": queues}
     count = number_text(sum(recent.values()), more=bool(capped & recent.keys()))
     shown = format_html(text, count=count, queues=queues)
     page = visible.page_url("django_jobs_failures")

@@ -46,7 +46,7 @@ class Need:
         return _("threads that new jobs need")
 
     def __str__(self) -> str:
-        return _("%(needed)s of %(slots)s") % {
+        return _("%(needed)s; there are %(slots)s") % {
             "needed": number_text(self.needed, ",.1f"),
             "slots": number_text(self.slots),
         }

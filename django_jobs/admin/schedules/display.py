@@ -219,6 +219,11 @@ def state_badge(schedule: Schedule, now: datetime) -> str:
     return badge(state, state.label)
 
 
+def reason_of(text: str) -> str:
+    """The reason of a tick, without the number of the form that made its job only once."""
+    return re.sub(r", form [0-9a-f]+$", "", text)
+
+
 def why_not(schedule: Schedule) -> str:
     """Why it does not fire: the error, the reason given for the pause, or that it made all of its
     jobs."""

@@ -30,6 +30,7 @@ from ..base.paginator import CappedCount, counted
 from ..lists.filters import CreatedSinceFilter, OutcomeFilter
 from ..lists.newest_list import NewestList, Searched
 from .columns import OF_SCHEDULE, OUTCOMES, OfSchedule
+from .display import reason_of
 
 SHOWN = 20
 OF_BACKFILL = frozenset({"backfill", "backfill__exact", "backfill__id__exact"})
@@ -92,8 +93,8 @@ class TickAdmin(Exported, OfSchedule):
     def result(self, tick: Any) -> str:
         return badge(tick.outcome, tick.get_outcome_display())
 
-    reason_text = text_column("reason", _("reason"))
-    reason_line = text_column("reason", _("reason"), one_line)
+    reason_text = text_column("reason", _("reason"), lambda text: reason_of(text) or NOTHING)
+    reason_line = text_column("reason", _("reason"), lambda text: one_line(reason_of(text)))
 
     @admin.display(description=_("late by"))
     def late(self, tick: Any) -> str:

@@ -49,7 +49,7 @@ from ..forms.fields import MomentField
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
 from .columns import readonly_reason
-from .display import preview, what_it_does
+from .display import preview, reason_of, what_it_does
 from .form import Choices, RuleForm, upgraded_payload
 from .ticks import last_ticks
 
@@ -370,7 +370,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
             {
                 "due": moment_in_zone(tick.due_at, zone),
                 "outcome": badge(tick.outcome, tick.get_outcome_display()),
-                "reason": tick.reason,
+                "reason": reason_of(tick.reason),
                 "late": duration(timedelta(seconds=tick.late_seconds)),
                 "job": visible.job(tick.job_id) if tick.job_id else NOTHING,
             }

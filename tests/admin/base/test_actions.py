@@ -503,6 +503,14 @@ def test_a_question_names_the_failure_as_its_user_may_see_it(
     assert "boom" not in text
 
 
+def test_the_question_of_unknown_rows_and_the_one_that_changes_nothing(page: Page) -> None:
+    pk = running_job()
+    assert "This asks 1 job, and changes nothing." in question(page, Job, "inspect_jobs", pk)
+    text = question(page, Job, "cancel_jobs", pk + 1)
+    assert f"Not found among the jobs: #{pk + 1}. They may have been deleted." in text
+    assert 'type="submit"' not in text
+
+
 def test_a_question_offers_only_what_can_change_something(page: Page) -> None:
     ended, live = noop.enqueue().pk, 0
     run_jobs()

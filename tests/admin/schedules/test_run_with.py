@@ -15,7 +15,7 @@ from django_jobs import OperationRefused, PayloadError, run_now
 from django_jobs.models import Job, Schedule, Tick
 from tests.admin.editing.test_edit import filled
 from tests.admin.schedules.scheduling import in_code, new_schedule, schedulable
-from tests.admin.walking import Page, change_url, message_of
+from tests.admin.walking import Page, change_url, list_url, message_of
 from tests.factories import make_user, run_sql
 
 pytestmark = pytest.mark.django_db
@@ -53,6 +53,10 @@ def test_its_form_is_filled_in_and_makes_one_job(page_of: Callable[..., Page]) -
     assert schedule.payload == OWN
     tick = Tick.objects.get()
     assert tick.reason.startswith("run now by olga, with other arguments, form ")
+    for url in (change_url(Schedule, schedule.pk), change_url(Tick, tick.pk), list_url(Tick)):
+        text = page.text(url)
+        assert "run now by olga, with other arguments" in text
+        assert ", form " not in text
     assert LogEntry.objects.get().change_message == "run now with other arguments"
 
 
