@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 1_009,
-    "admin": 17_027,
+    "admin": 17_044,
     "api": 4_818,
     "backend": 1_061,
     "checks": 1_082,
@@ -65,7 +65,7 @@ BUDGETS = {
     "models": 3_478,
     "templatetags": 33,
     "testing": 1_655,
-    "why": 1_807,
+    "why": 1_808,
     "worker": 11_342,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""

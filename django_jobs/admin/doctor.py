@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.messages import ERROR, SUCCESS
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..conf import conf
-from .base.formatting import badge
+from .base.formatting import badge, duration, moment_in_zone
 from .layout.console_page import console_page, console_path
 
 if TYPE_CHECKING:
@@ -34,12 +37,16 @@ def _view(page: Any, request: HttpRequest) -> HttpResponse:
 
     if request.method == "POST":
         return _send_test(page, request)
+    began = time.monotonic()
     diagnosis = diagnose()
+    took = timedelta(seconds=time.monotonic() - began)
     return console_page(
         page,
         request,
         "worker/doctor.html",
         title=_("Doctor"),
+        examined_at=moment_in_zone(timezone.now()),
+        took=duration(took),
         alerts=[(name, shown_target(rule["to"])) for name, rule in conf().alerts.items()],
         may_test=request.user.has_perm(TEST),
         findings=[

@@ -111,11 +111,11 @@ def moment(text: Any) -> datetime | None:
     return at
 
 
-def clock(at: datetime) -> str:
-    """In local time, with the date unless it is today."""
+def clock(at: datetime, zone: bool = True) -> str:
+    """In local time, with the date unless it is today. Of two times the last has the ``zone``."""
     local = timezone.localtime(at)
-    today = local.date() == timezone.localdate()
-    return f"{local:%H:%M:%S}" if today else f"{local:%Y-%m-%d %H:%M:%S}"
+    day = "" if local.date() == timezone.localdate() else f"{local:%Y-%m-%d} "
+    return f"{day}{local:%H:%M:%S}" + (f" {local:%Z}" if zone else "")
 
 
 def job_ref(id_: int) -> Ref:
@@ -150,13 +150,14 @@ def _holder(row: Row, facts: Facts) -> Text:
 def pause_text(row: Row, name: Text, facts: Facts) -> Text:
     """Since when, by whom and why a queue, a resource or a tenant is paused."""
     at, by, reason = moment(row["paused_at"]), row["paused_by"], row["paused_reason"]
+    until = moment(row["paused_until"])
     text = fill(_("%(name)s is paused"), name=name)
     if at is not None:
-        text = fill(_("%(text)s since %(time)s"), text=text, time=clock(at))
+        text = fill(_("%(text)s since %(time)s"), text=text, time=clock(at, until is None))
         text = fill(_("%(text)s (%(age)s)"), text=text, age=facts.since(at))
     if by:
         text = fill(_("%(text)s by %(who)s"), text=text, who=by)
-    if (until := moment(row["paused_until"])) is not None:
+    if until is not None:
         text = fill(_("%(text)s until %(time)s"), text=text, time=clock(until))
     if reason and reason not in ("paused", f"paused by {by}"):
         text = fill("%(text)s: %(reason)s", text=text, reason=reason)

@@ -59,6 +59,7 @@ def test_what_could_not_be_examined_is_listed_with_its_reason(
     broken = Examination(fails, ("D111",))
     monkeypatch.setattr(examination, "EXAMINATIONS", (broken,))
     text = page.read(URL)
+    assert re.search(r"Examined <time .*UTC</time>, in [\d.]+ (ms|s)\.", text)
     looked_for = re.search(r"Nothing was found. It looked for (\d+) kinds of trouble.", text)
     assert looked_for
     assert 0 < int(looked_for[1]) <= len(KINDS)

@@ -32,7 +32,7 @@ from tests.monitoring.scraping import stored
 
 Samples = dict[str, float]
 
-CLOCK = r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d(?::\d\d)?"
+CLOCK = r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d(?::\d\d)?(?: UTC)?"
 LENGTH = r"\d[\d,.]*\s(?:ms|s|min|h|days?|weeks?)\b"
 VARYING = re.compile(
     rf"{LENGTH}(?:\s{LENGTH})*|{CLOCK}(?: \([^)]+\))?|(?<=#)\d+"

@@ -82,7 +82,7 @@ def test_an_open_breaker_shows_until_when() -> None:
     limits.open_breaker(["stripe"])
     until = timezone.localtime(Resource.objects.get().breaker_changed_at) + timedelta(hours=1)
     assert job.blocked_by.startswith("the breaker of stripe is open until ")
-    assert job.blocked_by.endswith(f"{until:%H:%M:%S}")
+    assert job.blocked_by.endswith(f"{until:%H:%M:%S %Z}")
     Resource.objects.update(breaker_open_for=90_000.0)
     assert f"{until + timedelta(days=1):%Y-%m-%d}" in job.blocked_by
     run_sql("UPDATE django_jobs_resource SET breaker_changed_at = now() - interval '2 days'")
@@ -239,7 +239,7 @@ def test_a_handler_that_sleeps_says_until_when() -> None:
     assert job.blocked_by == ""
     until = timezone.now() + timedelta(days=3)
     receipt(job, "sleep:cooling", until)
-    shown = f"{timezone.localtime(until):%Y-%m-%d %H:%M:%S}"
+    shown = f"{timezone.localtime(until):%Y-%m-%d %H:%M:%S %Z}"
     assert job.blocked_by == f"its sleep cooling, until {shown}"
 
 

@@ -83,8 +83,8 @@ def test_a_delay_is_the_origin_of_the_due_time() -> None:
     register_worker()
     job = noop.using(delay=7_200).enqueue()
     assert re.fullmatch(
-        r"Runs in 1 h 59 min, at [\d:-]+( [\d:]+)?: it was enqueued with a delay or a time to run "
-        r"at\.",
+        r"Runs in 1 h 59 min, at [\d:-]+( [\d:]+)? UTC: it was enqueued with a delay or a time to "
+        r"run at\.",
         sentence(job),
     )
     with moment() as now:
@@ -196,7 +196,7 @@ def test_a_paused_queue_says_by_whom_since_when_and_why() -> None:
     job = noop.using(queue="bulk").enqueue()
     job_operations.pause(["bulk"], actor=make_user("pause_queue"), reason="it floods")
     assert re.fullmatch(
-        r"Queue bulk is paused since [\d:]+ \([^()]+\) by olga: it floods\.", sentence(job)
+        r"Queue bulk is paused since [\d:]+ UTC \([^()]+\) by olga: it floods\.", sentence(job)
     )
     assert of(job).expected is None
     job_operations.resume(["bulk"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -172,6 +173,10 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         died_of = None if obj.errors_hidden else without_secrets
         columns["headers"] = deaths(text, died_of), length
         coding = coding_of(obj.job_type)
+        headers = columns["headers"][0]
+        edits = past_edits(headers, columns["payload"][0], seen, coding)
+        others = {name: one for name, one in object_of(headers).items() if name != "edits"}
+        documents = columns | ({"headers": (json.dumps(others), length)} if edits else {})
         why = why_section(obj, self.admin_site, request)
         may_reveal = self.has_reveal_permission(request) and hidden_parts(request, obj)
         may_inspect = obj.attempt and self.has_inspect_permission(request)
@@ -192,20 +197,20 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
             "hidden_error": hidden_error() if obj.errors_hidden else "",
             "failed": shown.last if fails(obj) else None,
             "refresh_seconds": None if obj.is_final else REFRESH_SECONDS,
-            "links": links_of(obj, columns["payload"][0] if seen else None, columns["headers"][0]),
+            "links": links_of(obj, columns["payload"][0] if seen else None, headers),
             "related": [
-                *filter(None, [parent_of(obj, columns["headers"][0], obj.visible)]),
+                *filter(None, [parent_of(obj, headers, obj.visible)]),
                 *related_links(obj, self.admin_site, request.user),
             ],
             "children": children(obj, obj.visible),
             "documents": [
-                document(str(title), *columns[name], coding) if seen else hidden(str(title))
+                document(str(title), *documents[name], coding) if seen else hidden(str(title))
                 for name, title in self.titles.items()
-                if name == "payload" or columns[name][0] not in EMPTY
+                if name == "payload" or documents[name][0] not in EMPTY
             ],
             "files": self._file_links(obj) if seen and conf().storage is not None else (),
             "progress": progress_of(obj, seen),
-            "edits": past_edits(columns["headers"][0], columns["payload"][0], seen, coding),
+            "edits": edits,
             "inspection": inspection_of(obj) if may_inspect else None,
         }
 

@@ -132,16 +132,21 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
             names = {rule: rule.names(value) for rule, value in stored.items()}
         else:
             names = {rule: (f"{rule.column}_text",) for rule in RULES}
+        objective = section(
+            *(_("Objective"), "slo_seconds", "slo_since", "slo_target"), *("last_hour", "last_day")
+        )
+        rare = (
+            (section(_("Backoff of job types without one"), *names[BACKOFF]), stored[BACKOFF]),
+            (section(_("Retention of its finished jobs"), *names[RETENTION]), stored[RETENTION]),
+            (objective, getattr(obj, "slo_seconds", None)),
+        )
+        for (_title, options), value in rare:
+            options["classes"] = () if value else ("collapse",)
         return (
             section(None, "name"),
             section(_("Limits"), "max_concurrency", "max_backlog", "on_full", "priority_weight"),
             section(_("Defaults for its jobs"), "max_attempts", "timeout"),
-            section(_("Backoff of job types without one"), *names[BACKOFF]),
-            section(_("Retention of its finished jobs"), *names[RETENTION]),
-            section(
-                *(_("Objective"), "slo_seconds", "slo_since", "slo_target"),
-                *("last_hour", "last_day"),
-            ),
+            *(fieldset for fieldset, _value in rare),
         )
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:

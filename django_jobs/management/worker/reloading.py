@@ -116,7 +116,7 @@ class Reloader:
                 break
             found = snapshot()
             if found != seen:
-                return sorted(path for path, _ in found.items() ^ seen.items())
+                return sorted({path for path, _ in found.items() ^ seen.items()})
             if until_exit and self._child.poll() is not None:
                 break
             time.sleep(LOOK_SECONDS)

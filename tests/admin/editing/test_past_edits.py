@@ -49,6 +49,10 @@ def test_each_edit_has_the_values_before_and_after_the_latest_first(page: Page) 
     ]
     assert section.index("Edited by eve") < section.index("Edited by bob")
     assert ": wrong number" in section
+    run_sql("UPDATE django_jobs_job SET headers = headers || '{\"trace\": 7}'")
+    headers = page.read(change_url(Job, job.pk)).partition("Headers")[2].partition("</pre>")[0]
+    assert "trace" in headers
+    assert "wrong again" not in headers, "the section of the edits has them"
 
 
 def test_a_due_time_is_shown_as_other_times_are(page: Page) -> None:

@@ -63,6 +63,16 @@ def test_the_page_shows_the_form_that_these_tests_send(page: Page) -> None:
     assert filled_in(shown, max_attempts=7) == as_shown(page, queue, max_attempts=7)
 
 
+def test_what_few_queues_have_is_closed_until_a_queue_has_it(page: Page) -> None:
+    def closed(queue: Queue) -> list[str]:
+        fieldsets = page.client.get(change_url(Queue, queue.pk)).context["adminform"]
+        return [str(one.name).split()[0] for one in fieldsets if one.is_collapsible]
+
+    assert closed(queue_with(retention=None)) == ["Backoff", "Retention", "Objective"]
+    queue = queue_with(backoff=SHORT[0], retention=RETENTIONS[1], slo_seconds=5)
+    assert closed(queue) == []
+
+
 @pytest.mark.parametrize("stored", [*(rule.as_json() for rule in EVERY_CURVE), *SHORT, None])
 def test_a_backoff_comes_out_of_its_fields_as_it_went_in(page: Page, stored: Any) -> None:
     queue = queue_with(backoff=stored)

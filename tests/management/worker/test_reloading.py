@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,6 +157,9 @@ def test_a_worker_runs_the_new_code_and_waits_out_a_mistake(
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
     assert not site.processes()
+    named = re.findall(r"Changed: (.+)\. Starting again", site.log)
+    assert named
+    assert all(one.count(".py") == 1 for one in named)
 
 
 def test_a_stop_waits_for_the_jobs_that_run(site: Site, tmp_path: Path) -> None:
