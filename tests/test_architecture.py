@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_622,
     "domain": 5_311,
     "http": 383,
-    "lifecycle": 13_379,
+    "lifecycle": 13_394,
     "logs": 459,
     "maintenance": 1_589,
     "management": 3_687,

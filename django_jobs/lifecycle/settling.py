@@ -36,6 +36,7 @@ from .resource_outcomes import Seen, down_of, record, seen_breakers
 from .settling_statements import (
     EXPLAIN_REFUSAL,
     GIVE_BACK,
+    REASONS,
     SETTLE,
     SETTLE_AND_DELETE,
     SETTLE_AND_HAND_OVER,
@@ -115,6 +116,7 @@ class Ending:
     started: float | None = None
     finished: float = field(default_factory=time.monotonic)
     cancel_requested: bool = False
+    cancel_reason: str = ""
     kept: bool = True
     stays: str = ""
     cost: RunCost | None = None
@@ -244,6 +246,7 @@ def _settle(
     hand_over: HandOver,
     seen: Mapping[str, Seen] = NOTHING_SEEN,
 ) -> list[Settled]:
+    _read_reasons(endings)
     decided = [Settled(ending, _decide(ending, now, seen)) for ending in endings]
     written = _write(decided, hand_over)
     _find_signalled(decided, hand_over)
@@ -258,6 +261,7 @@ def _settle(
             continue
         if still_ours and not settled.ending.cancel_requested:
             settled.ending.cancel_requested = True
+            _read_reasons([settled.ending])
             settled.decision = _decide(settled.ending, now, seen)
             again.append(settled)
         else:
@@ -268,6 +272,13 @@ def _settle(
             if settled.ending.job.id not in written:
                 settled.decision = None
     return decided
+
+
+def _read_reasons(endings: Iterable[Ending]) -> None:
+    """Who cancelled the jobs of which that was requested, and why."""
+    asked = {ending.job.id: ending for ending in endings if ending.cancel_requested}
+    for id_, reason in fetch(REASONS, {"ids": list(asked)}) if asked else ():
+        asked[id_].cancel_reason = reason
 
 
 def _find_signalled(decided: Sequence[Settled], hand_over: HandOver) -> None:
@@ -359,6 +370,8 @@ def _decide(ending: Ending, now: float | None, seen: Mapping[str, Seen] = NOTHIN
     facts = job.facts(cancel_requested=cancel, down=down, started=started)
     time_now = job.time_at(ending.finished) if now is None else now
     decision = decide(facts, ending.outcome, time_now)
+    if decision.status == JobState.CANCELLED and ending.cancel_reason and not decision.skipped:
+        return replace(decision, reason=ending.cancel_reason)  # as the statement keeps it
     if decision.status == JobState.DEAD and job.is_optional:
         return passed_over(decision)
     return decision if decision.queue is None else admitted(decision, job, ending.stays)

@@ -212,6 +212,8 @@ FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(workers)s::bigint[])
     AS asked (id, attempt, worker)
 """
 
+REASONS = "SELECT id, reason FROM django_jobs_job_live WHERE id = ANY(%(ids)s::bigint[])"
+
 # For jobs that were prefetched and never started: restores the row as it was before the claim, or
 # cancels it if that was requested meanwhile. Leaves no run. Skips rows that another session has
 # locked, because a claimer that waits for one row claims nothing.

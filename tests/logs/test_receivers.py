@@ -6,10 +6,13 @@ import logging
 from collections.abc import Callable, Iterator
 
 import pytest
+from django.contrib.auth.models import User
 
 from django_jobs import logs
 from django_jobs.domain.outcomes import Cancelled, Snoozed, Succeeded
+from django_jobs.lifecycle.operations.jobs import cancel
 from django_jobs.lifecycle.signalling import send_job_signals
+from django_jobs.models import Job
 from django_jobs.signals import job_finished, worker_event
 from tests.factories import enqueue_and_claim, failure, settle_one
 
@@ -72,6 +75,19 @@ def test_a_cancelled_job_is_logged_with_its_reason(lines: Lines) -> None:
     assert level == logging.INFO
     assert line.startswith("event=job_cancelled ")
     assert line.endswith('reason="the order was deleted"')
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_job_that_was_asked_to_stop_is_logged_with_who_asked(
+    lines: Lines, admin_user: User, is_known: bool
+) -> None:
+    held = enqueue_and_claim()
+    cancel([held.id], actor=admin_user)
+    settled = settle_one(held, failure("stopped"), cancel_requested=is_known)
+    send_job_signals([settled])
+    ((_level, line),) = lines()
+    assert line.endswith('reason="cancelled by admin"')
+    assert Job.objects.get(pk=held.id).reason == "cancelled by admin"
 
 
 @pytest.mark.django_db
