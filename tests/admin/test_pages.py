@@ -274,6 +274,7 @@ def test_a_queue_with_a_limit_shows_its_pressure(page: Page) -> None:
     assert re.search(r"Pressure:.{0,400}</span>full</span>", state, re.DOTALL), state
 
 
+@pytest.mark.usefixtures("_stored_numbers")
 def test_queue_counts_stop_at_a_thousand(page: Page) -> None:
     noop.enqueue_many([{}] * 1002)
     noop.using(queue="bulk", delay=90).enqueue()

@@ -25,7 +25,7 @@ from ..base.model_admin import (
     section,
     unlimited,
 )
-from ..base.paginator import CappedCount, counted
+from ..base.paginator import MOST_COUNTED, CappedCount, counted
 from ..operator_actions import PAUSE, RESUME
 from .form import QueueForm
 from .levels import level_badge
@@ -251,7 +251,10 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
         return empty_in(queue.numbers, queue.name, paused=queue.paused)
 
     def _jobs(self, queue: Any, status: str, number: int) -> str:
-        return str(queue.visible.count_link(Job, number, queue=queue.name, status=status))
+        filters = {"queue": queue.name, "status": status}
+        known = queue.numbers and queue.numbers.jobs(status, queue.name)  # as the overview says
+        text = str(known if known and min(number, known.number) > MOST_COUNTED else counted(number))
+        return str(queue.visible.list_link(Job, text, **filters)) if number else "0"
 
 
 def _in_words(rule: RuleFields, queue: Any) -> str:

@@ -323,6 +323,13 @@ def test_the_list_of_queues_has_their_dead_jobs_and_when_they_will_be_empty(page
     assert re.findall(r'class="field-dead">(.*?)</td>', page.text(list_url(Queue)))[-1] == "-"
 
 
+def test_the_list_has_the_number_of_the_overview_where_it_does_not_count(page: Page) -> None:
+    noop.enqueue_many([{}] * 1_002)
+    run_sql("DELETE FROM django_jobs_storedmetrics")
+    assert ">1,002</a>" in page.text(list_url(Queue))
+    assert tiles(shown(page, "default"))["ready"] == "1,002"
+
+
 def done(page: Page) -> dict[str, str]:
     """The rate of each queue in the list."""
     text = page.text(list_url(Queue))
