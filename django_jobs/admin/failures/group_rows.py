@@ -153,7 +153,7 @@ def _row(
     if code.place:
         address, text = at_url(site, code.place, narrowing), code.place
         if alike > 1:
-            text = gettext("%(place)s, as %(count)s kinds here") % {"place": text, "count": alike}
+            text = gettext("%(place)s (%(count)s kinds)") % {"place": text, "count": alike}
         facts.insert(0, format_html('<a href="{}">{}</a>', address, text))
     if code.version:
         facts.append(gettext("since code %(version)s") % {"version": code.version})

@@ -89,7 +89,7 @@ def test_one_line_of_code_is_one_group_over_job_types_and_errors(
         frame = f'  File "/srv/crm/jobs.py", line {line}, in push\n'
         Run.objects.filter(job=dead(kind)).update(traceback=frame)
     text = page.read(FAILURES)
-    address = re.findall(r'href="([^"]+)">crm/jobs.py:41 in push, as 2 kinds here', text)[0]
+    address = re.findall(r'href="([^"]+)">crm/jobs.py:41 in push \(2 kinds\)', text)[0]
     assert "2 dead jobs of 2 kinds" in page.text(address)
     for searched, number in (("jobs.py:41", 2), ("JOBS.PY", 3), ("jobs.py:4", 0), ("push", 3)):
         assert len(rows_in(page.text(f"{FAILURES}?q=at:{searched}"))) == number, searched
