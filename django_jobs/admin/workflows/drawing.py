@@ -94,6 +94,13 @@ def draw(nodes: Sequence[Node], lines: Sequence[Line]) -> Drawing:
     )
 
 
+def cut_after_a_word(text: str, most: int) -> str:
+    """``text`` cut behind its last word that fits; in its middle, if it has wide letters."""
+    short = shortened(text, most)
+    words = text[:most].rpartition(" ")[0].rstrip(" ·")
+    return f"{words}…" if words and len(short) == most and short != text else short
+
+
 def shortened(text: str, most: int) -> str:
     """``text`` cut in its middle to a width: an ideograph is as wide as two letters."""
     widths = [2 if east_asian_width(letter) in "WF" else 1 for letter in text]
@@ -126,7 +133,7 @@ def _node(node: Node, corner: Point) -> DrawnNode:
         name=shortened(node.name, LONGEST_NAME - len(times)) + times,
         title="\n".join([node.name + times, *node.lines]),
         lines=[
-            (_number(38 + 16 * at), shortened(text, LONGEST_LINE))
+            (_number(38 + 16 * at), cut_after_a_word(text, LONGEST_LINE))
             for at, text in enumerate(node.lines[:2])
         ],
         bar=bar,

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.admin.workflows.drawing import TIMES, Line, Node, draw, shortened
+from django_jobs.admin.workflows.drawing import (
+    TIMES,
+    Line,
+    Node,
+    cut_after_a_word,
+    draw,
+    shortened,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +60,16 @@ def test_what_is_met_is_drawn_over_what_is_broken() -> None:
     nodes = [Node(name=name, state="ready", lines=[]) for name in "abc"]
     lines = [Line(parent=0, child=1, state="met"), Line(parent=0, child=2, state="broken")]
     assert [drawn.state for drawn in draw(nodes, lines).lines] == ["broken", "met"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a step before it failed · #12", "a step before it failed · #12"),
+        ("a step before it failed · #216966", "a step before it failed…"),
+        ("ein Schritt davor ist fehlgeschlagen", "ein Schritt davor ist…"),
+        ("waits_for_a_person_of_the_accounting", "waits_for_a_pe…the_accounting"),
+    ],
+)
+def test_a_line_is_cut_after_a_word(text: str, shown: str) -> None:
+    assert cut_after_a_word(text, 29) == shown
