@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -83,7 +84,7 @@ def _meant(text: str, groups: Iterable[FailureGroup], code: Iterable[Code]) -> s
         "at": {part for one in code for part in (one.place, *re.split(r"[ /]", one.place))},
     }
     known[""] = known["type"] | known["error"]
-    for word in words(text):
+    for word in islice(words(text), 5):  # each is compared with all names
         if word.kind not in known:
             found = [term(one, word.value) for one in nearest(word.kind, known) if word.value]
         elif any(means(word.value, one) for one in known[word.kind]):
