@@ -340,22 +340,17 @@ LEFT JOIN LATERAL (
     CROSS JOIN {_run("run.traceback")}
 ) AS newest ON true
 """
-
-
 # How many groups began in each version: of each, that of the oldest dead job of all its queues.
 BEGAN = f"""
 WITH {_steps(DEAD)}
 SELECT began.code_version, count(*) FROM (
-    SELECT DISTINCT ON (kept.job_type, kept.fingerprint) worker.code_version
-    FROM kept CROSS JOIN LATERAL (
-        SELECT {DIED} FROM django_jobs_job_live AS job WHERE {DEAD} AND {OF_GROUP}
-        ORDER BY job.queue, job.job_type, job.fingerprint, job.finished_at LIMIT 1
-    ) AS dead CROSS JOIN LATERAL (
-        SELECT run.worker_id FROM django_jobs_run AS run WHERE {LAST_RUN} LIMIT 1
-    ) AS run
+    SELECT DISTINCT ON (one.job_type, one.fingerprint) worker.code_version
+    FROM kept AS one CROSS JOIN LATERAL (
+        {DIED} WHERE {DEAD} AND {OF_GROUP} {OLDEST_FIRST} LIMIT 1
+    ) AS dead CROSS JOIN {_run("run.worker_id")}
     JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
     WHERE worker.code_version <> ''
-    ORDER BY kept.job_type, kept.fingerprint, dead.finished_at
+    ORDER BY one.job_type, one.fingerprint, dead.finished_at
 ) AS began
 GROUP BY 1
 """
