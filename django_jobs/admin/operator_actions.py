@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 from django.db.models import Q
 from django.http import HttpRequest
-from django.utils.translation import gettext, ngettext, ngettext_lazy
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ..api import replay_problem
@@ -82,11 +82,12 @@ def _replayed(page: Any, request: HttpRequest, done: Sequence[int]) -> list[tupl
     return links
 
 
-ASKED_TO_DRAIN = ngettext_lazy(
-    "%(count)s worker was asked to drain and stop.",
-    "%(count)s workers were asked to drain and stop.",
-    "number",
-)
+def _asked_to_drain(number: int) -> str:
+    return ngettext(
+        "%(count)s worker was asked to drain and stop.",
+        "%(count)s workers were asked to drain and stop.",
+        number,
+    )
 
 
 def _may_drain(worker: Worker) -> bool:
@@ -95,7 +96,7 @@ def _may_drain(worker: Worker) -> bool:
 
 CANCEL = OperatorAction(
     action="cancel_jobs",
-    button=ngettext_lazy("Cancel %(count)s job", "Cancel %(count)s jobs", "number"),
+    button=lambda n: ngettext("Cancel %(count)s job", "Cancel %(count)s jobs", n),
     permission="cancel",
     label=_("Cancel"),
     question=_("Cancel jobs?"),
@@ -104,11 +105,9 @@ CANCEL = OperatorAction(
         "soon it stops depends on its handler. A cancelled job does not run again."
     ),
     execute=later("jobs.cancel"),
-    done=ngettext_lazy("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", "number"),
-    asked=ngettext_lazy(
-        "%(count)s running job was asked to stop.",
-        "%(count)s running jobs were asked to stop.",
-        "number",
+    done=lambda n: ngettext("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", n),
+    asked=lambda n: ngettext(
+        "%(count)s running job was asked to stop.", "%(count)s running jobs were asked to stop.", n
     ),
     logged="cancelled",
     applies=lambda job: job.status in LIVE and job.cancel_requested_at is None,
@@ -123,10 +122,10 @@ REPRIORITIZE = OperatorAction(
     question=_("Change the priority of jobs?"),
     explanation=_("Only the priority of jobs that have not started can be changed."),
     execute=later("jobs.reprioritize"),
-    done=ngettext_lazy(
+    done=lambda n: ngettext(
         "The priority of %(count)s job was changed.",
         "The priority of %(count)s jobs was changed.",
-        "number",
+        n,
     ),
     logged="priority changed",
     applies=lambda job: job.status in PENDING,
@@ -136,14 +135,14 @@ REPRIORITIZE = OperatorAction(
 )
 RUN_NOW = OperatorAction(
     action="run_jobs_now",
-    button=ngettext_lazy("Run %(count)s job now", "Run %(count)s jobs now", "number"),
+    button=lambda n: ngettext("Run %(count)s job now", "Run %(count)s jobs now", n),
     permission="run",
     label=_("Run now"),
     question=_("Run jobs now?"),
     explanation=_("Scheduled jobs become ready at once, before they are due."),
     execute=later("jobs.run_now"),
-    done=ngettext_lazy(
-        "%(count)s job is ready to run.", "%(count)s jobs are ready to run.", "number"
+    done=lambda n: ngettext(
+        "%(count)s job is ready to run.", "%(count)s jobs are ready to run.", n
     ),
     logged="made ready at once",
     applies=lambda job: job.status == JobState.SCHEDULED,
@@ -160,10 +159,10 @@ INSPECT = OperatorAction(
         "page of the job shows the answer."
     ),
     execute=later("inspections.ask"),
-    done=ngettext_lazy(
+    done=lambda n: ngettext(
         "%(count)s job was asked. Its page shows the answer within seconds.",
         "%(count)s jobs were asked. Their pages show the answers within seconds.",
-        "number",
+        n,
     ),
     logged="asked for its stack",
     only_asks=True,
@@ -172,7 +171,7 @@ INSPECT = OperatorAction(
 )
 REPLAY = OperatorAction(
     action="replay_jobs",
-    button=ngettext_lazy("Replay %(count)s job", "Replay %(count)s jobs", "number"),
+    button=lambda n: ngettext("Replay %(count)s job", "Replay %(count)s jobs", n),
     permission="replay",
     label=_("Replay"),
     question=_("Replay dead jobs?"),
@@ -183,10 +182,10 @@ REPLAY = OperatorAction(
     ),
     caution=lambda jobs: may_repeat(jobs.filter(at_most_once=True).count()),
     execute=partial(later("jobs.replay"), check=replay_problem),
-    done=ngettext_lazy(
+    done=lambda n: ngettext(
         "%(count)s job was sent back to its queue.",
         "%(count)s jobs were sent back to their queues.",
-        "number",
+        n,
     ),
     logged="replayed",
     leads_to=_replayed,
@@ -198,7 +197,7 @@ REPLAY = OperatorAction(
 )
 DISMISS = OperatorAction(
     action="dismiss_jobs",
-    button=ngettext_lazy("Dismiss %(count)s job", "Dismiss %(count)s jobs", "number"),
+    button=lambda n: ngettext("Dismiss %(count)s job", "Dismiss %(count)s jobs", n),
     permission="dismiss",
     label=_("Dismiss"),
     question=_("Dismiss dead jobs?"),
@@ -208,7 +207,7 @@ DISMISS = OperatorAction(
         "is dismissed once its run has ended."
     ),
     execute=later("dead_letters.dismiss"),
-    done=ngettext_lazy("%(count)s job was dismissed.", "%(count)s jobs were dismissed.", "number"),
+    done=lambda n: ngettext("%(count)s job was dismissed.", "%(count)s jobs were dismissed.", n),
     logged="dismissed",
     applies=lambda job: job.status == JobState.DEAD and not run_goes_on(job),
     among=DEAD & OF_NO_RUNNING_RUN,
@@ -258,14 +257,14 @@ PAUSE = pause_action(
         "Workers do not claim jobs from a paused queue. Running jobs are not stopped, and jobs can "
         "still be enqueued."
     ),
-    done=ngettext_lazy("%(count)s queue was paused.", "%(count)s queues were paused.", "number"),
+    done=lambda n: ngettext("%(count)s queue was paused.", "%(count)s queues were paused.", n),
 )
 RESUME = resume_action(
     Queue,
     later("jobs.resume"),
     question=_("Resume queues?"),
     explanation=_("Workers claim jobs from these queues again."),
-    done=ngettext_lazy("%(count)s queue was resumed.", "%(count)s queues were resumed.", "number"),
+    done=lambda n: ngettext("%(count)s queue was resumed.", "%(count)s queues were resumed.", n),
 )
 STOP = OperatorAction(
     action="stop_workers",
@@ -277,7 +276,7 @@ STOP = OperatorAction(
         "another worker in its place. If all workers of a command are asked, the command ends."
     ),
     execute=later("jobs.stop_workers"),
-    done=ASKED_TO_DRAIN,
+    done=_asked_to_drain,
     logged="asked to drain and stop",
     named_by="name",
     applies=_may_drain,
@@ -293,7 +292,7 @@ STOP_COMMAND = OperatorAction(
         "or Kubernetes starts a new one."
     ),
     execute=later("jobs.stop_commands"),
-    done=ASKED_TO_DRAIN,
+    done=_asked_to_drain,
     logged="asked to drain and stop, with its command",
     named_by="name",
     applies=_may_drain,
@@ -309,7 +308,7 @@ STOP_HOST = OperatorAction(
         "manager such as systemd or Kubernetes starts new ones, unless you stopped it before."
     ),
     execute=later("jobs.stop_hosts"),
-    done=ASKED_TO_DRAIN,
+    done=_asked_to_drain,
     logged="asked to drain and stop, with its host",
     named_by="name",
     applies=_may_drain,

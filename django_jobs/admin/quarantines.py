@@ -12,7 +12,7 @@ from django.db.models import F, IntegerField, OuterRef
 from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.translation import gettext, ngettext_lazy, pgettext
+from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from .. import registry
@@ -42,8 +42,8 @@ LIFT = OperatorAction(
         "now do not count towards another quarantine. All names of a job type are lifted."
     ),
     execute=by_name(Quarantine, _lift, _("it is not quarantined"), "job_type"),
-    done=ngettext_lazy(
-        "%(count)s quarantine was lifted.", "%(count)s quarantines were lifted.", "number"
+    done=lambda n: ngettext(
+        "%(count)s quarantine was lifted.", "%(count)s quarantines were lifted.", n
     ),
     logged="lifted",
     applies=lambda quarantine: quarantine.in_force,

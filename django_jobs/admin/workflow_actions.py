@@ -13,7 +13,7 @@ from django import forms
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.db.models.fields.json import KeyTextTransform
-from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ..api import replay_problem
@@ -243,11 +243,11 @@ CANCEL_RUN = OperatorAction(
         "other step starts, and nothing is undone."
     ),
     execute=later("workflows.cancel"),
-    done=ngettext_lazy("%(count)s run was cancelled.", "%(count)s runs were cancelled.", "number"),
-    asked=ngettext_lazy(
+    done=lambda n: ngettext("%(count)s run was cancelled.", "%(count)s runs were cancelled.", n),
+    asked=lambda n: ngettext(
         "%(count)s run is cancelled when its running steps have stopped.",
         "%(count)s runs are cancelled when their running steps have stopped.",
-        "number",
+        n,
     ),
     logged="cancelled",
     named_by="name",
@@ -264,7 +264,7 @@ RETRY_RUN = OperatorAction(
         "comes back. The other steps stay as they ended."
     ),
     execute=partial(later("workflows.retry"), check=replay_problem),
-    done=ngettext_lazy("%(count)s run was retried.", "%(count)s runs were retried.", "number"),
+    done=lambda n: ngettext("%(count)s run was retried.", "%(count)s runs were retried.", n),
     logged="retried",
     named_by="name",
     applies=_has_failed_steps,
@@ -280,7 +280,7 @@ SKIP_STEP = OperatorAction(
         "steps after them continue as if they had succeeded, without their results."
     ),
     execute=_skip,
-    done=ngettext_lazy("%(count)s step was skipped.", "%(count)s steps were skipped.", "number"),
+    done=lambda n: ngettext("%(count)s step was skipped.", "%(count)s steps were skipped.", n),
     logged="skipped",
     restarts=True,
     applies=lambda job: (
@@ -300,7 +300,7 @@ SIGNAL = OperatorAction(
         "gets it when it waits for it. A job keeps the first signal of each name."
     ),
     execute=_signal,
-    done=ngettext_lazy("%(count)s job got the signal.", "%(count)s jobs got the signal.", "number"),
+    done=lambda n: ngettext("%(count)s job got the signal.", "%(count)s jobs got the signal.", n),
     logged="signalled",
     applies=lambda job: is_awaiting(job) and not waits_for_approval(job),
     form=SignalForm,
@@ -315,7 +315,7 @@ APPROVE = replace(
     question=_("Approve steps of workflows?"),
     explanation=_("The steps after it learn that it was approved, by whom and why."),
     execute=partial(_signal, approved=True),
-    done=ngettext_lazy("%(count)s step was approved.", "%(count)s steps were approved.", "number"),
+    done=lambda n: ngettext("%(count)s step was approved.", "%(count)s steps were approved.", n),
     logged="approved",
     applies=waits_for_approval,
     form=DecisionForm,
@@ -328,7 +328,7 @@ REJECT = replace(
     question=_("Reject steps of workflows?"),
     explanation=_("The steps after it learn that it was rejected, by whom and why."),
     execute=partial(_signal, approved=False),
-    done=ngettext_lazy("%(count)s step was rejected.", "%(count)s steps were rejected.", "number"),
+    done=lambda n: ngettext("%(count)s step was rejected.", "%(count)s steps were rejected.", n),
     logged="rejected",
     form=RejectionForm,
 )

@@ -56,8 +56,8 @@ class OperatorAction:
     explanation: _StrOrPromise
     execute: Callable[..., OperationResult]
     """Takes the ids, and by name ``actor`` and what the form was given."""
-    done: _StrOrPromise
-    """How many rows changed: ``ngettext_lazy(..., "number")`` with ``%(count)s`` for the reader."""
+    done: Callable[[int], str]
+    """Says how many rows changed, with ``%(count)s``. A lazy plural would be a class each."""
     logged: str
     applies: Callable[[Any], bool]
     restarts: bool = False
@@ -65,7 +65,7 @@ class OperatorAction:
     form: type[forms.Form] = forms.Form
     only_asks: bool = False  # and changes nothing
     named_by: str = "job_type"  # the columns of which the name of a row is made
-    asked: _StrOrPromise | None = None
+    asked: Callable[[int], str] | None = None
     """The message about rows that were only asked to change; ``done`` is then about the others."""
     among: Q = Q()  # noqa: RUF009 — nobody changes it
     """The rows that it can change at all, of those that match."""
@@ -82,7 +82,7 @@ class OperatorAction:
     unlogged: frozenset[str] = frozenset()
     """Fields of the form whose values may be secret."""
     alternatives: tuple[Alternative, ...] = ()
-    button: _StrOrPromise | None = None
+    button: Callable[[int], str] | None = None
     """The button that confirms, like ``done``; by default the label."""
 
 
@@ -322,8 +322,8 @@ def _show_result(
         page.message_user(request, _("No rows were changed."), messages.WARNING)
 
 
-def _counted(text: _StrOrPromise, number: int) -> str:
-    return text % {"number": number, "count": number_text(number)}
+def _counted(text: Callable[[int], str], number: int) -> str:
+    return text(number) % {"count": number_text(number)}
 
 
 def by_name(

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext, ngettext_lazy
+from django.utils.translation import ngettext
 
 from ...domain.states import JobState
 from ...lifecycle.operations import later
@@ -39,7 +39,7 @@ def bystanders(jobs: QuerySet[Any]) -> str:
 
 STOP_BY_FORCE = OperatorAction(
     action="stop_jobs",
-    button=ngettext_lazy("Stop %(count)s job by force", "Stop %(count)s jobs by force", "number"),
+    button=lambda n: ngettext("Stop %(count)s job by force", "Stop %(count)s jobs by force", n),
     permission="stop",
     label=_("Stop by force"),
     question=_("Stop running jobs by force?"),
@@ -49,11 +49,11 @@ STOP_BY_FORCE = OperatorAction(
         "and does not run again; a job that succeeds before has succeeded."
     ),
     execute=later("jobs.stop"),
-    done=ngettext_lazy("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", "number"),
-    asked=ngettext_lazy(
+    done=lambda n: ngettext("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", n),
+    asked=lambda n: ngettext(
         "%(count)s running job is being stopped by force.",
         "%(count)s running jobs are being stopped by force.",
-        "number",
+        n,
     ),
     logged="stopped by force",
     applies=lambda job: job.status == JobState.RUNNING and job.force_requested_at is None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext_lazy
+from django.utils.translation import ngettext
 
 from ...domain.gates import Gates
 from ...lifecycle.operations import later
@@ -29,8 +29,8 @@ PAUSE = pause_action(
         "No job that uses a paused resource starts. Jobs that are ready or running are not "
         "stopped, and jobs can still be enqueued."
     ),
-    done=ngettext_lazy(
-        "%(count)s resource was paused.", "%(count)s resources were paused.", "number"
+    done=lambda n: ngettext(
+        "%(count)s resource was paused.", "%(count)s resources were paused.", n
     ),
 )
 RESUME = resume_action(
@@ -38,8 +38,8 @@ RESUME = resume_action(
     later("limits.resume_resources"),
     question=_("Resume resources?"),
     explanation=_("Jobs that use these resources start again, as their limits allow."),
-    done=ngettext_lazy(
-        "%(count)s resource was resumed.", "%(count)s resources were resumed.", "number"
+    done=lambda n: ngettext(
+        "%(count)s resource was resumed.", "%(count)s resources were resumed.", n
     ),
 )
 OPEN_BREAKER = OperatorAction(
@@ -53,10 +53,10 @@ OPEN_BREAKER = OperatorAction(
         "stop all jobs until you resume them, pause the resource instead."
     ),
     execute=by_name(Resource, later("limits.open_breaker"), _("its breaker is already open")),
-    done=ngettext_lazy(
+    done=lambda n: ngettext(
         "The breaker of %(count)s resource was opened.",
         "The breakers of %(count)s resources were opened.",
-        "number",
+        n,
     ),
     logged="breaker opened",
     named_by="name",
@@ -70,10 +70,10 @@ CLOSE_BREAKER = OperatorAction(
     question=_("Close the breakers of resources?"),
     explanation=_("Jobs that use these resources start again, as their limits allow."),
     execute=by_name(Resource, later("limits.close_breaker"), _("its breaker is closed")),
-    done=ngettext_lazy(
+    done=lambda n: ngettext(
         "The breaker of %(count)s resource was closed.",
         "The breakers of %(count)s resources were closed.",
-        "number",
+        n,
     ),
     logged="breaker closed",
     named_by="name",

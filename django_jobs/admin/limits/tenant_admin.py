@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext_lazy
+from django.utils.translation import ngettext
 
 from ...domain.concurrency import name_problem
 from ...domain.gates import Gates
@@ -32,16 +32,14 @@ PAUSE = pause_action(
         "No job of a paused tenant starts. Jobs that are ready or running are not stopped, and "
         "jobs can still be enqueued."
     ),
-    done=ngettext_lazy("%(count)s tenant was paused.", "%(count)s tenants were paused.", "number"),
+    done=lambda n: ngettext("%(count)s tenant was paused.", "%(count)s tenants were paused.", n),
 )
 RESUME = resume_action(
     Tenant,
     later("limits.resume_tenants"),
     question=_("Resume tenants?"),
     explanation=_("Jobs of these tenants start again, as their limits and shares allow."),
-    done=ngettext_lazy(
-        "%(count)s tenant was resumed.", "%(count)s tenants were resumed.", "number"
-    ),
+    done=lambda n: ngettext("%(count)s tenant was resumed.", "%(count)s tenants were resumed.", n),
 )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
-from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
@@ -65,10 +65,8 @@ STOP = OperatorAction(
         "can be continued later."
     ),
     execute=_permitted(later("bulk.stop"), _("it has ended, or is being stopped")),
-    done=ngettext_lazy(
-        "%(count)s operation was asked to stop.",
-        "%(count)s operations were asked to stop.",
-        "number",
+    done=lambda n: ngettext(
+        "%(count)s operation was asked to stop.", "%(count)s operations were asked to stop.", n
     ),
     logged="asked to stop",
     named_by="action terms progress",
@@ -85,9 +83,7 @@ CONTINUE = OperatorAction(
         "its first wave again."
     ),
     execute=_permitted(later("bulk.resume"), _("it was not stopped")),
-    done=ngettext_lazy(
-        "%(count)s operation continues.", "%(count)s operations continue.", "number"
-    ),
+    done=lambda n: ngettext("%(count)s operation continues.", "%(count)s operations continue.", n),
     logged="continued",
     named_by="action terms progress",
     applies=lambda operation: operation.status in (BulkState.STOPPED, BulkState.FAILED),

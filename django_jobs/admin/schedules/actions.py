@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
@@ -67,8 +67,8 @@ PAUSE = pause_action(
         "The schedules fire no jobs until they are resumed. Existing jobs still run. Due times "
         "during the pause are skipped."
     ),
-    done=ngettext_lazy(
-        "%(count)s schedule was paused.", "%(count)s schedules were paused.", "number"
+    done=lambda n: ngettext(
+        "%(count)s schedule was paused.", "%(count)s schedules were paused.", n
     ),
 )
 RESUME = resume_action(
@@ -79,8 +79,8 @@ RESUME = resume_action(
         "The schedules fire again from now on, including those with an error. Due times during the "
         "pause are skipped; a backfill makes their jobs."
     ),
-    done=ngettext_lazy(
-        "%(count)s schedule was resumed.", "%(count)s schedules were resumed.", "number"
+    done=lambda n: ngettext(
+        "%(count)s schedule was resumed.", "%(count)s schedules were resumed.", n
     ),
 )
 RUN_NOW = OperatorAction(
@@ -93,8 +93,8 @@ RUN_NOW = OperatorAction(
         "Its next due time does not change."
     ),
     execute=_run,
-    done=ngettext_lazy(
-        "%(count)s schedule made a job.", "%(count)s schedules made a job each.", "number"
+    done=lambda n: ngettext(
+        "%(count)s schedule made a job.", "%(count)s schedules made a job each.", n
     ),
     logged="run now",
     named_by="name",
@@ -112,8 +112,8 @@ CANCEL_BACKFILL = OperatorAction(
         "asked to stop. Jobs that have ended are not changed."
     ),
     execute=by_id(_cancel_backfills, _("it is already cancelled")),
-    done=ngettext_lazy(
-        "%(count)s backfill was cancelled.", "%(count)s backfills were cancelled.", "number"
+    done=lambda n: ngettext(
+        "%(count)s backfill was cancelled.", "%(count)s backfills were cancelled.", n
     ),
     logged="cancelled",
     named_by="schedule",
