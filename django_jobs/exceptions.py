@@ -30,7 +30,6 @@ from __future__ import annotations
 from typing import Any
 
 from .domain.durations import Duration, as_seconds
-from .domain.errors import cut, text_of
 from .domain.numbers import is_priority, is_whole
 from .domain.payload import a_kind
 from .domain.workflows import Skipped
@@ -232,11 +231,15 @@ class Cancelled(BaseException):
 
 
 def _text_of(reason: Any) -> str:
+    from .domain.errors import text_of
+
     return "" if reason is None else text_of(reason)
 
 
 def _with_note(reason: str, value: Any, expected: str) -> str:
     """``reason`` with a note that ``value`` is not what was ``expected``."""
-    shown = cut(text_of(value), 20) if isinstance(value, int) else a_kind(value)
+    from .domain.errors import cut
+
+    shown = cut(_text_of(value), 20) if isinstance(value, int) else a_kind(value)
     note = f"{shown} is not {expected}"
     return f"{reason} ({note})" if reason else note

@@ -86,7 +86,11 @@ NEVER = "checks. http worker.context croniter"
 @pytest.mark.parametrize(
     "apps, most, unused",
     [
-        ((), 73, f"{NEVER} admin api.steps contrib. domain.graph lifecycle.backlog metrics"),
+        (
+            (),
+            69,
+            f"{NEVER} admin api.steps contrib. domain.cron domain.graph lifecycle.backlog metrics",
+        ),
         (
             CONSOLE,
             153,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from ..domain.errors import ErrorReport
 from ..domain.payload import a_kind
 from ..exceptions import PayloadError
 
@@ -18,6 +17,8 @@ class UpgradeRaised(PayloadError):
     """An upgrade raised ``error``. ``brief`` is without its message, which may quote values."""
 
     def __init__(self, step: int, error: Exception) -> None:
+        from ..domain.errors import ErrorReport
+
         report = ErrorReport.of(error)
         self.brief = f"the upgrade from version {step} raised {report.type}"
         super().__init__(f"the upgrade from version {step} raised {report.summary}")

@@ -19,7 +19,8 @@ from ..domain.changes import Change
 from ..domain.cron import DST_POLICIES
 from ..domain.errors import ErrorReport
 from ..domain.payload import encode, is_same
-from ..domain.schedules import CatchUp, Overlap, check_every, in_utc
+from ..domain.policies import CatchUp, Overlap, in_utc
+from ..domain.schedules import check_every
 from ..exceptions import HookError, JobsError, PayloadError, QueueFull
 from ..lifecycle.backlog import demand_room, demand_room_at_gates
 from ..lifecycle.job_columns import NewJobs

@@ -13,19 +13,8 @@ from typing import NamedTuple
 
 from .changes import Occurrence
 from .cron import LocalTimes, check_timezone, local_times
-from .schedules import (
-    DAY,
-    EPOCH,
-    INSTANT,
-    MOST_AT_ONCE,
-    MOST_MOVED,
-    ON_TIME_SECONDS,
-    SECOND,
-    CatchUp,
-    Rule,
-    in_utc,
-    next_interval,
-)
+from .policies import EPOCH, MOST_AT_ONCE, MOST_MOVED, ON_TIME_SECONDS, CatchUp, in_utc
+from .schedules import DAY, INSTANT, SECOND, Rule, next_interval
 
 MINUTE = timedelta(minutes=1)
 

@@ -28,7 +28,8 @@ from ..domain.changes import Occurrence
 from ..domain.due_times import first_due, plan
 from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
-from ..domain.schedules import Admission, Overlap, TickState, admit
+from ..domain.policies import Overlap, TickState
+from ..domain.schedules import Admission, admit
 from ..exceptions import HookError, QueueFull
 from ..lifecycle.bulk_insert import RowsDropped
 from ..lifecycle.history import WAIT_A_MOMENT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..domain.schedules import ON_TIME_SECONDS
+from ..domain.policies import ON_TIME_SECONDS
 from ..lifecycle.backlog import MOST_COUNTED
 from ..models.database import fetch, fetch_named
 from ..models.querysets import ScheduleState

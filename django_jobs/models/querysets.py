@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from ..domain.schedules import ON_TIME_SECONDS
+from ..domain.policies import ON_TIME_SECONDS
 from ..domain.states import LIVE, JobState
 
 if TYPE_CHECKING:

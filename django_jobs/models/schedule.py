@@ -8,21 +8,23 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, tzinfo
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models, router, transaction
 from django.utils.translation import gettext_lazy as _
 
-from ..domain.changes import Change
-from ..domain.cron import UnknownTimezone, ZonePrefix, check_timezone
 from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from ..domain.schedules import LIMITS, CatchUp, Overlap, Rule, TooManyDates, in_utc
+from ..domain.policies import LIMITS, CatchUp, Overlap, in_utc
 from .fields import FloatField, TimestampField, check, count_or_none, index
 from .named_row import Pausable
 from .querysets import ARMED, ScheduleQuerySet, ScheduleState, state_at
 from .queue import QUEUE_NAME
+
+if TYPE_CHECKING:
+    from ..domain.changes import Change
+    from ..domain.schedules import Rule
 
 
 class DatesField(models.Field):  # type: ignore[type-arg]
@@ -301,6 +303,9 @@ class Schedule(Pausable):
             raise ValidationError({"every": "an interval is a number of seconds, not bool"})
 
     def clean(self) -> None:
+        from ..domain.cron import UnknownTimezone
+        from ..domain.schedules import TooManyDates
+
         try:
             self.rule.check()
         except ValueError as error:
@@ -352,6 +357,8 @@ class Schedule(Pausable):
     @property
     def rule(self) -> Rule:
         """The rule of its due times, with the exceptions if they were read."""
+        from ..domain.schedules import Rule
+
         return Rule(
             name=self.name,
             cron=self.cron,
@@ -367,6 +374,8 @@ class Schedule(Pausable):
     @property
     def zone(self) -> tzinfo:
         """The zone of its clock; UTC if no zone has that name any more."""
+        from ..domain.cron import UnknownTimezone, check_timezone
+
         try:
             return check_timezone(self.timezone)
         except UnknownTimezone:
@@ -390,6 +399,8 @@ class Schedule(Pausable):
 
 def _changes_of(text: str) -> tuple[Change, ...]:
     """Leaves out those with a time that Python cannot represent."""
+    from ..domain.changes import Change
+
     changes = []
     for row in json.loads(text):
         with suppress(ValueError):
@@ -401,6 +412,8 @@ def _changes_of(text: str) -> tuple[Change, ...]:
 
 def rule_problem(error: Exception) -> str:
     """Why a rule is refused, for a person with the form of its schedule."""
+    from ..domain.cron import ZonePrefix
+
     if isinstance(error, ZonePrefix):
         return error.said("choose {} in the field Time zone")
     return str(error)

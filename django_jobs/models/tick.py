@@ -10,7 +10,7 @@ from django.db.models import F, OuterRef, Q, Subquery, Value
 from django.db.models.functions import Cast, Coalesce, Greatest, Least, Now
 from django.utils.translation import gettext_lazy as _
 
-from ..domain.schedules import EPOCH, MOST_MOVED, TickState
+from ..domain.policies import EPOCH, MOST_MOVED, TickState
 from .fields import FloatField, TimestampField, check, index, unique
 from .job import Job
 from .schedule import Schedule

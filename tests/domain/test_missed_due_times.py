@@ -20,7 +20,8 @@ from django_jobs.domain.due_times import (
     plan,
     stretches,
 )
-from django_jobs.domain.schedules import MOST_AT_ONCE, Rule
+from django_jobs.domain.policies import MOST_AT_ONCE
+from django_jobs.domain.schedules import Rule
 from tests.calls import calls_of
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

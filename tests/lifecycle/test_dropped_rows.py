@@ -16,7 +16,7 @@ from django_jobs import EnqueueError, chain, enqueue_many, group
 from django_jobs.api import sql_defaults
 from django_jobs.api.schedules import request_of
 from django_jobs.domain.outcomes import Succeeded
-from django_jobs.domain.schedules import TickState
+from django_jobs.domain.policies import TickState
 from django_jobs.lifecycle import backlog
 from django_jobs.lifecycle.bulk_insert import RowsDropped
 from django_jobs.lifecycle.operations import schedules as operations

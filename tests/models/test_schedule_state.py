@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from django_jobs.domain.schedules import ON_TIME_SECONDS
+from django_jobs.domain.policies import ON_TIME_SECONDS
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Schedule
 from django_jobs.models.querysets import CONDITIONS, ScheduleState

@@ -25,7 +25,6 @@ from ... import registry
 from ...domain.changes import Change, Occurrence
 from ...domain.cron import check_timezone, clock_change
 from ...domain.cron_text import MONTHS, WEEKDAYS, describe, needs_both_elsewhere
-from ...domain.due_times import due_between
 from ...domain.durations import exactly
 from ...domain.schedules import DAY, INSTANT, Rule
 from ...models import Schedule
@@ -105,6 +104,8 @@ def preview(rule: Rule, now: datetime, jobs_left: int | None = None) -> Preview:
 
 def _left_out(rule: Rule, now: datetime, zone: tzinfo) -> str:
     """The coming dates on which it would be due if they were not excluded."""
+    from ...domain.due_times import due_between
+
     today = now.astimezone(zone).date()
     every_day = replace(rule, excluded_dates=frozenset())
     dates = []
@@ -125,6 +126,8 @@ def _left_out(rule: Rule, now: datetime, zone: tzinfo) -> str:
 
 def _left(rule: Rule, now: datetime, jobs_left: int | None) -> str:
     """How often it is due until it ends; empty if it does not end, or out of reach."""
+    from ...domain.due_times import due_between
+
     if rule.ends_at is None and jobs_left is None:
         return ""
     try:

@@ -26,7 +26,8 @@ from django.utils.translation import gettext_lazy
 from ... import registry
 from ...conf import conf
 from ...domain.changes import zone_text
-from ...domain.schedules import INSTANT, in_utc
+from ...domain.policies import in_utc
+from ...domain.schedules import INSTANT
 from ...exceptions import JobsError
 from ...models import Backfill, Schedule, ScheduleException, Tick, Worker
 from ...models.database import database_time

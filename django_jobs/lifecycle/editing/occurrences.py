@@ -15,7 +15,8 @@ from django.utils.translation import gettext_noop
 from ...conf import conf
 from ...domain.changes import Change, zone_text
 from ...domain.durations import LONGEST_AGE
-from ...domain.schedules import EPOCH, INSTANT, TickState, in_utc
+from ...domain.policies import EPOCH, TickState, in_utc
+from ...domain.schedules import INSTANT
 from ...exceptions import OperationRefused
 from ...models import Schedule, ScheduleException, Tick
 from ..operations.jobs import Actor, demand, name_of

@@ -14,7 +14,8 @@ from django.utils.translation import gettext_noop
 
 from ...conf import conf
 from ...domain.due_times import MOST_MOVED_OF_TICKS, made_of
-from ...domain.schedules import EPOCH, INSTANT, TickState, in_utc
+from ...domain.policies import EPOCH, TickState, in_utc
+from ...domain.schedules import INSTANT
 from ...exceptions import OperationRefused
 from ...models import Backfill, Schedule, Tick
 from ...models.database import database_time, fetch

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from ...domain.gates import Gates
-from ...domain.schedules import TickState
+from ...domain.policies import TickState
 from ...models.database import execute, fetch
 from ..backlog import drop_above_limits, drops_lowest
 from ..bulk_insert import insert, rows_dropped

@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from django_jobs.api.schedules import request_of
-from django_jobs.domain.schedules import TickState
+from django_jobs.domain.policies import TickState
 from django_jobs.lifecycle.schedules.firing import NewTick, advance, write_ticks
 from django_jobs.models import Job, Schedule, Tick
 from tests.app.jobs import tell_due_time

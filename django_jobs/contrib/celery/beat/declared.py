@@ -13,7 +13,7 @@ from django.conf import settings
 from .... import registry
 from ....api.schedules import columns_of
 from ....conf import conf
-from ....domain.schedules import Overlap
+from ....domain.policies import Overlap
 from ..messages.arguments import scheduled_payload_of
 from ..messages.options import DEFAULT_QUEUE, priority_of, routed_to
 from ..running.job_types import expires_of, job_type_of

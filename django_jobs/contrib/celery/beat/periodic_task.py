@@ -17,7 +17,8 @@ from .... import registry
 from ....api.job_type import JobType
 from ....api.schedules import request_of
 from ....domain.numbers import HIGHEST_PRIORITY
-from ....domain.schedules import EPOCH, LONGEST_INTERVAL, Overlap
+from ....domain.policies import EPOCH, Overlap
+from ....domain.schedules import LONGEST_INTERVAL
 from ....exceptions import JobsError, QueueFull
 from ....models import Schedule
 from .crontabs import cron_of
