@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -33,35 +32,30 @@ BEATS_OF_A_LEASE = 4
 """Heartbeats while a lease lasts, if HEARTBEAT_SECONDS does not say how often one is sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conf:
+class Conf(NamedTuple):
     """The values of the setting, with defaults. Times are in seconds."""
 
     database: str = "default"
-    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
-    resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    tenants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    queues: Mapping[str, Mapping[str, Any]] = {"default": {}}
+    resources: Mapping[str, Mapping[str, Any]] = {}
+    tenants: Mapping[str, Mapping[str, Any]] = {}
     lease_seconds: float = 24.0
     heartbeat_seconds: float | None = None
     poll_seconds: float = 1.0
     sweep_seconds: float = 5.0
     max_payload_bytes: int = 1_048_576
     max_result_bytes: int = 1_048_576
-    retention: Mapping[str, Any] = field(
-        default_factory=lambda: {
-            "succeeded": "7d",
-            "cancelled": "7d",
-            "dead": None,
-            "runs": None,
-            "workflows": "7d",
-        }
-    )
-    history: Mapping[str, str] = field(default_factory=lambda: {"partition": "day"})
+    retention: Mapping[str, Any] = {
+        "succeeded": "7d",
+        "cancelled": "7d",
+        "dead": None,
+        "runs": None,
+        "workflows": "7d",
+    }
+    history: Mapping[str, str] = {"partition": "day"}
     redact_keys: tuple[str, ...] = DEFAULT_REDACT_KEYS
     cancel_grace_seconds: float = 5.0
-    quarantine: Mapping[str, float | None] = field(
-        default_factory=lambda: {"crashes": 10, "seconds": 600}
-    )
+    quarantine: Mapping[str, float | None] = {"crashes": 10, "seconds": 600}
     code_version: str = ""
     schedules: bool = True
     totals: bool = True
@@ -74,8 +68,8 @@ class Conf:
     count_queries: bool = False
     run_logs: Mapping[str, Any] | None = None
     metrics_token: str = ""
-    alerts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    http: Mapping[str, Any] = field(default_factory=dict)
+    alerts: Mapping[str, Mapping[str, Any]] = {}
+    http: Mapping[str, Any] = {}
     admin_statement_timeout: float | None = 3.0
     issue_url: str = ""
     links: Any = ()
@@ -87,7 +81,7 @@ class Conf:
         return self.heartbeat_seconds or self.lease_seconds / BEATS_OF_A_LEASE
 
 
-KEYS = frozenset(option.name.upper() for option in fields(Conf))
+KEYS = frozenset(map(str.upper, Conf._fields))
 
 
 def raw() -> Mapping[str, Any]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from django_jobs.conf import Conf
+from django_jobs.conf import KEYS as SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "comparison.md").read_text()
-SETTINGS = {field.name.upper() for field in fields(Conf)}
 COMMANDS = {path.stem for path in (ROOT / "django_jobs/management/commands").glob("job*.py")}
 
 WORDS = {

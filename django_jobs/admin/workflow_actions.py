@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -308,8 +307,7 @@ SIGNAL = OperatorAction(
     row_name=_name_of_step,
     unlogged=frozenset({"value"}),
 )
-APPROVE = replace(
-    SIGNAL,
+APPROVE = SIGNAL._replace(
     action="approve_steps",
     label=_("Approve"),
     question=_("Approve steps of workflows?"),
@@ -321,8 +319,7 @@ APPROVE = replace(
     form=DecisionForm,
     caution=_why_no_decision,
 )
-REJECT = replace(
-    APPROVE,
+REJECT = APPROVE._replace(
     action="reject_steps",
     label=_("Reject"),
     question=_("Reject steps of workflows?"),

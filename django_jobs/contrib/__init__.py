@@ -6,17 +6,15 @@ Here are the queues from which ``manage.py jobimport`` takes jobs or schedules o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 MODULES = {"celery": "celery.checking.source", "django-tasks-db": "django_tasks_db"}
 """The module of each source in this room, by the name of its subcommand. It is imported when the
 command runs, and defines ``SOURCE``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """One subcommand of ``jobimport``."""
 
     meaning: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from string import Formatter
-from typing import Any
+from typing import Any, NamedTuple
 
 from .gates import OnConflict
 from .hints import did_you_mean
@@ -22,8 +22,7 @@ HIGHEST_LIMIT = 2**31 - 1
 Arguments = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(NamedTuple):
     """A text with the names of arguments in braces: ``"account:{account_id}"``."""
 
     text: str

@@ -4,7 +4,6 @@ partitions that needs: days, weeks or months of UTC, without gaps or overlaps.""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -16,8 +15,7 @@ from .states import FINAL, JobState
 MOST_KEPT = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(NamedTuple):
     """What is kept of one status: jobs up to ``age`` seconds after their end, and only the newest
     ``number`` of them. None is no limit."""
 

@@ -19,8 +19,7 @@ MOST_TERMS = 20
 """Terms of a search besides ids. Each is a condition: 500 of them took six seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """An argument of the handler, or a value inside of one, that has one of ``values``."""
 
     path: tuple[str, ...]

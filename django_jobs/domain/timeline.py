@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
@@ -27,8 +26,7 @@ def gate_time_of(due: datetime, ready: datetime | None, earlier_end: datetime | 
     return timedelta() if ready is None else max(wait_of(due, ready, earlier_end), timedelta())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class Stretch(NamedTuple):
     """An attempt: when it was due, claimed and ended, in epoch seconds. None is not yet."""
 
     due: float

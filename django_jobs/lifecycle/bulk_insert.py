@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice, repeat
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..domain.gates import Gates
 from ..exceptions import EnqueueError
@@ -205,8 +204,7 @@ def nothing(rows: int) -> None:
     """There is nothing to do meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedSteps:
+class NumberedSteps(NamedTuple):
     """Jobs that are steps of ``run``, with the names ``resize[0]``, ``resize[1]`` and so on."""
 
     run: int

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -155,8 +154,7 @@ KEY_ATTEMPTS = 5
 """How often to try if the holder of a key ended between the insert and the lookup."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRule:
+class KeyRule(NamedTuple):
     """Who holds an idempotency key. ``insert`` writes a job for each item whose key is free, and
     returns its ``(id, key)``; ``holders`` returns ``(key, id)`` of the jobs that hold some of the
     keys. Jobs whose keys are free of live jobs may be written by COPY if the rule ``copies``."""

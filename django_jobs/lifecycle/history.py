@@ -8,7 +8,6 @@ is stored in the default one, so no write fails for want of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -74,8 +73,7 @@ ATTACH = "ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({start}) 
 HAND_OVER = "ALTER TABLE {name} OWNER TO {owner}"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionedTable:
+class PartitionedTable(NamedTuple):
     """A table with a partition for each period, and a default one, which is their pattern."""
 
     name: str
@@ -90,8 +88,7 @@ RUNS = PartitionedTable("django_jobs_run", "django_jobs_run_default", "django_jo
 TABLES = JOBS, RUNS
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(NamedTuple):
     """One partition: the rows of ``table`` that ended from ``start`` up to ``end``."""
 
     table: PartitionedTable

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Q
@@ -31,8 +30,7 @@ other one."""
 Operation = TypeVar("Operation", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """Names of queues and of job types, of which ``billing.*`` are several; None is all."""
 
     queues: tuple[str, ...] | None = None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -44,8 +43,7 @@ PREVIEWED = 10
 Link = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorAction:
+class OperatorAction(NamedTuple):
     """An action of an operator on rows: its confirmation, its operation and its messages."""
 
     action: str
@@ -67,7 +65,7 @@ class OperatorAction:
     named_by: str = "job_type"  # the columns of which the name of a row is made
     asked: Callable[[int], str] | None = None
     """The message about rows that were only asked to change; ``done`` is then about the others."""
-    among: Q = Q()  # noqa: RUF009 — nobody changes it
+    among: Q = Q()
     """The rows that it can change at all, of those that match."""
     leads_to: Callable[[ModelAdmin, HttpRequest, Sequence[int]], Sequence[Link]] = (
         lambda page, request, done: ()
@@ -86,8 +84,7 @@ class OperatorAction:
     """The button that confirms, like ``done``; by default the label."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(NamedTuple):
     """The rows of an action. ``max_id`` excludes rows added after the confirmation page; ``missed``
     were counted there and do not match any more."""
 
@@ -99,8 +96,7 @@ class Choice:
     max_id: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(NamedTuple):
     """Another way to do an action, as a button on its confirmation page."""
 
     name: str

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Rows of which a list with a filter reads the newest. ``name`` says which they are."""
 
     rows: Q

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Case, F, Model, TextField, Value, When
 from django.db.models.functions import Cast, Length
@@ -26,8 +25,7 @@ DEEPEST = 100
 MASK = run_log.MASK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(NamedTuple):
     """A JSON column ready for display: ``text``, or a ``note`` why there is none."""
 
     label: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib.admin.sites import AdminSite
 from django.utils.translation import gettext as _
@@ -18,8 +17,7 @@ MOST = 100
 """Jobs that the page shows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobInHand:
+class JobInHand(NamedTuple):
     """A line of the table."""
 
     job: str

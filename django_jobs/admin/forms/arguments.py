@@ -8,8 +8,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -28,15 +27,14 @@ MORE = "more_arguments"
 BLANK = ("", None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
+class Argument(NamedTuple):
     """One parameter: its form field, and the conversion between typed text and payload."""
 
     name: str
     field: forms.Field
-    has_default: bool = False
     read: Callable[[Any], Any]
     show: Callable[[Any], Any]
+    has_default: bool = False
 
     @property
     def key(self) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.views.main import ORDER_VAR, SEARCH_VAR, ChangeList
@@ -19,8 +18,7 @@ MOST_SORTED = 1_000
 """Rows of a list that a column may sort."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterField:
+class FilterField(NamedTuple):
     """One filter, as a field of the form above the list."""
 
     name: str

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.admin import SimpleListFilter
 from django.db.models import Q, QuerySet, Subquery
@@ -23,8 +22,7 @@ NEWEST = 100_000
 """Rows of a part that a list reads without an index: 20 ms if they are small and cached."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
+class Searched(NamedTuple):
     """The rows of which a list searches the newest, by ``column``, as an index has them."""
 
     rows: Q

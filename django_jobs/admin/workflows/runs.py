@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -196,17 +195,17 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
             return []
         allowed = jobs.get_actions(request)
         refused = refused_steps(run.pk)
-        skip = replace(
-            SKIP_STEP, applies=lambda step: SKIP_STEP.applies(step) and not refused(step.pk)
+        skip = SKIP_STEP._replace(
+            applies=lambda step: SKIP_STEP.applies(step) and not refused(step.pk)
         )
         has_ended = run.status != WorkflowState.RUNNING
-        dismiss = replace(
-            DISMISS, applies=lambda step: has_ended and step.status == JobState.DEAD
+        dismiss = DISMISS._replace(
+            applies=lambda step: has_ended and step.status == JobState.DEAD
         )  # one look at the run for all of its steps
         asked = cache(partial(approvals, workflow_run=run))
-        signal = replace(SIGNAL, applies=lambda step: is_awaiting(step) and step.pk not in asked())
+        signal = SIGNAL._replace(applies=lambda step: is_awaiting(step) and step.pk not in asked())
         approve, reject = (
-            replace(action, applies=lambda step: is_awaiting(step) and step.pk in asked())
+            action._replace(applies=lambda step: is_awaiting(step) and step.pk in asked())
             for action in (APPROVE, REJECT)
         )
         actions = (approve, reject, signal, skip, dismiss)
