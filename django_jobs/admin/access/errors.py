@@ -16,7 +16,6 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from ...conf import conf
-from ...domain.run_log import without_assigned
 from ..base.json_display import object_of
 from ..base.search import ERROR_CLASS, SEE_ERRORS
 
@@ -32,6 +31,8 @@ def hidden_error() -> str:
 
 def without_secrets(text: str) -> str:
     """The text with the values masked that stand after secret names, such as ``password=...``."""
+    from ...domain.run_log import without_assigned
+
     return without_assigned(text, conf().redact_keys)
 
 

@@ -12,7 +12,6 @@ from django.utils.translation import gettext as _
 
 from ... import registry
 from ...conf import conf
-from ...domain import run_log
 from ...domain.payload import Coding
 from ...separators import number_text
 
@@ -22,7 +21,6 @@ LONGEST = 100_000
 """Characters to show."""
 DEEPEST = 100
 """Levels to show. Enqueue allows 64: a row with more was written by SQL."""
-MASK = run_log.MASK
 
 
 class Document(NamedTuple):
@@ -100,6 +98,8 @@ def hidden(label: str) -> Document:
 
 def masked(value: Any) -> Any:
     """``value`` with the values under secret names replaced, and what is nested too deep."""
+    from ...domain import run_log
+
     too_deep = _("not shown: nested deeper than %(levels)s levels") % {"levels": DEEPEST}
     return run_log.masked(value, conf().redact_keys, DEEPEST, too_deep)
 

@@ -17,10 +17,10 @@ from django.utils.translation import gettext_lazy as _
 from ...api.job_type import JobType
 from ...domain.durations import LONGEST_AGE
 from ...domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ...domain.run_log import MASK
 from ...lifecycle.scope import Scope
 from ...models import Queue
 from ...separators import number_text
-from ..base.json_display import MASK
 from ..forms.arguments import (
     MORE,
     arguments_of,

@@ -19,12 +19,13 @@ from ...api.generations import parent_in
 from ...conf import conf
 from ...domain.links import PAYLOAD, filled, is_safe
 from ...domain.payload import KEY_SEPARATOR, key_parts
+from ...domain.run_log import MASK
 from ...domain.search_terms import term
 from ...lifecycle.scope import scope_of
 from ...models import Backfill, Job, JobStatus, Schedule, Tick, WorkflowRun
 from ..access.visible import Visible
 from ..base.formatting import badge, list_link, moment_in_zone
-from ..base.json_display import MASK, coding_of, masked, object_of
+from ..base.json_display import coding_of, masked, object_of
 from ..failures.group_rows import failure_url
 
 KEY = re.compile(r"schedule/(\d{1,18})/")

@@ -14,7 +14,6 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...conf import conf
-from ...domain.errors import cut
 from ...domain.search_terms import term
 from ...models import JobStatus, Schedule, Worker, WorkflowRun
 from ...models.querysets import ScheduleQuerySet, ScheduleState
@@ -50,6 +49,8 @@ class ListFilter(admin.SimpleListFilter):
         value = self.value()
         if value is None or self.knows(value):
             return ""
+        from ...domain.errors import cut
+
         return self.no_such % {"filter": self.title, "value": cut(value, LONGEST_NAMED)}
 
     @property
@@ -179,6 +180,8 @@ class SinceFilter(ListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         span = self.span
         if span is None and (value := self.value()):
+            from ...domain.errors import cut
+
             text = _("“%(value)s” is not a time that can be chosen, so it narrows nothing.")
             self.note = text % {"value": cut(value, LONGEST_NAMED)}
         return (

@@ -21,7 +21,6 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...domain.changes import zone_text
 from ...domain.states import LIVE
 from ...exceptions import JobsError
 from ...models import Backfill, JobStatus, Schedule, Tick
@@ -209,6 +208,7 @@ def _make(
     page: ModelAdmin, request: HttpRequest, schedule: Schedule, begin: datetime, end: datetime
 ) -> HttpResponse:
     from ...api.schedules import request_of
+    from ...domain.changes import zone_text
     from ...lifecycle.operations.schedules import backfill
 
     row = backfill(schedule, begin, end, request_of, actor=request.user)

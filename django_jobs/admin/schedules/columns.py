@@ -37,6 +37,7 @@ OUTCOMES = {**dict(TickOutcome.choices), TickOutcome.SKIPPED_OVERLAP: _("skipped
 PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
 """The class of an error. The list omits it."""
 
+OCCURRENCE, RUN_WITH = "django_jobs_schedule_occurrence", "django_jobs_schedule_run"
 OF_SCHEDULE = frozenset({"schedule", "schedule__exact", "schedule__id__exact"})
 
 

@@ -22,11 +22,8 @@ from django.utils.translation import (
 from django.utils.translation import gettext as _
 
 from ... import registry
-from ...domain.changes import Change, Occurrence
-from ...domain.cron import check_timezone, clock_change
 from ...domain.cron_text import MONTHS, WEEKDAYS, describe, needs_both_elsewhere
 from ...domain.durations import exactly
-from ...domain.schedules import DAY, INSTANT, Rule
 from ...models import Schedule
 from ...models.schedule import rule_problem
 from ...separators import localized, number_text
@@ -34,6 +31,9 @@ from ..base.formatting import NOTHING, ago, badge, due_text, moment_in_zone
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
+
+    from ...domain.changes import Change, Occurrence
+    from ...domain.schedules import Rule
 
 PREVIEWED = 5
 YEAR = timedelta(days=365)
@@ -74,6 +74,8 @@ class Preview:
 def preview(rule: Rule, now: datetime, jobs_left: int | None = None) -> Preview:
     """The next due times of ``rule`` after ``now``, of a schedule that may make ``jobs_left``
     jobs."""
+    from ...domain.cron import check_timezone
+
     try:
         rule.check()
         due = list(islice(rule.due_times(now), min(PREVIEWED, jobs_left or PREVIEWED)))
@@ -105,6 +107,7 @@ def preview(rule: Rule, now: datetime, jobs_left: int | None = None) -> Preview:
 def _left_out(rule: Rule, now: datetime, zone: tzinfo) -> str:
     """The coming dates on which it would be due if they were not excluded."""
     from ...domain.due_times import due_between
+    from ...domain.schedules import DAY
 
     today = now.astimezone(zone).date()
     every_day = replace(rule, excluded_dates=frozenset())
@@ -127,6 +130,7 @@ def _left_out(rule: Rule, now: datetime, zone: tzinfo) -> str:
 def _left(rule: Rule, now: datetime, jobs_left: int | None) -> str:
     """How often it is due until it ends; empty if it does not end, or out of reach."""
     from ...domain.due_times import due_between
+    from ...domain.schedules import INSTANT
 
     if rule.ends_at is None and jobs_left is None:
         return ""
@@ -280,6 +284,8 @@ def what_it_does(change: Change, zone: tzinfo, *, there: bool = False) -> str:
 
 
 def _due_time(one: Occurrence, zone: tzinfo, name: str) -> DueTime:
+    from ...domain.cron import clock_change
+
     change: Any = CHANGES.get(clock_change(one.at, name), "")
     return DueTime(
         local=due_text(one.at, zone),

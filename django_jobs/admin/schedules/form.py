@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from zoneinfo import available_timezones
 
 from django import forms
@@ -17,8 +17,6 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
-from ...domain.cron import UnknownTimezone, check_timezone
-from ...domain.schedules import Rule
 from ...exceptions import JobsError, PayloadError, QueueFull
 from ...models import Queue, Schedule, ScheduleException
 from ..forms.arguments import (
@@ -33,6 +31,9 @@ from ..forms.arguments import (
 )
 from ..forms.edit_form import EditForm
 from ..forms.fields import MomentField, site_zone
+
+if TYPE_CHECKING:
+    from ...domain.schedules import Rule
 
 Choices = list[tuple[Any, Any]]
 HIDDEN = _("Hidden. Leave empty to keep the current value.")
@@ -54,6 +55,8 @@ def zones() -> Choices:
 
 
 def _is_zone(name: str) -> bool:
+    from ...domain.cron import UnknownTimezone, check_timezone
+
     try:
         check_timezone(name)
     except UnknownTimezone:
@@ -246,6 +249,8 @@ class RuleForm(forms.Form):
 
     def rule(self) -> Rule:
         """The rule. Raises ``ValueError`` for a field without a valid value."""
+        from ...domain.schedules import Rule
+
         if not self.is_valid():
             name, problems = next(iter(self.errors.items()))
             raise ValueError(f"{name}: {problems[0]}")

@@ -27,19 +27,10 @@ from ..forms.fields import MomentField
 from ..layout.console_page import console_path, is_unconfirmed
 from ..lists.filters import DeclaredFilter, JobTypeFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .actions import PAUSE, RESUME, RUN_NOW
-from .columns import ScheduleColumns, readonly_reason
+from .columns import OCCURRENCE, RUN_WITH, ScheduleColumns, readonly_reason
 from .display import in_words, why_not
 from .form import ScheduleForm, form_for, upgraded_payload
 from .ticks import deletion_summary
-from .views import (
-    OCCURRENCE,
-    RUN_WITH,
-    choose_job_type,
-    list_notes,
-    occurrence_view,
-    page_context,
-    preview_view,
-)
 
 CALENDAR = "django_jobs_schedule_calendar"
 WHEN = (
@@ -124,7 +115,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
                 self.has_view_permission,
             ),
             console_path(
-                self, "preview/", preview_view, preview, self._may_preview, is_unconfirmed
+                *(self, "preview/", "schedules.views.preview_view", preview, self._may_preview),
+                is_unconfirmed,
             ),
             console_path(
                 self,
@@ -135,7 +127,11 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
                 is_unconfirmed,
             ),
             console_path(
-                *(self, "<int:pk>/occurrence/", occurrence_view, OCCURRENCE, self._may_move),
+                self,
+                "<int:pk>/occurrence/",
+                "schedules.views.occurrence_view",
+                OCCURRENCE,
+                self._may_move,
                 is_unconfirmed,
             ),
             console_path(
@@ -166,6 +162,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        from .views import list_notes
+
         calendar_url = reverse(f"admin:{CALENDAR}", current_app=self.admin_site.name)
         context = {"notes": list_notes(), "calendar_url": calendar_url}
         return super().changelist_view(request, {**(extra_context or {}), **context})
@@ -176,11 +174,15 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied
         if self._chosen(request) is None:
+            from .views import choose_job_type
+
             return choose_job_type(self, request)
         # Keep the job type that the address names.
         return super().add_view(request, request.get_full_path(), extra_context)
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        from .views import page_context
+
         return {**super().page_context(request, obj), **page_context(self, request, obj)}
 
     # The form

@@ -49,14 +49,13 @@ from ..base.json_display import masked
 from ..forms.fields import MomentField
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
-from .columns import readonly_reason
+from .columns import OCCURRENCE, RUN_WITH, readonly_reason
 from .display import preview, reason_of, what_it_does
 from .form import Choices, RuleForm, upgraded_payload
 from .ticks import last_ticks
 
 UNSEEN = timedelta(seconds=60)
 """If no worker has looked at the schedules for this long, the list warns."""
-OCCURRENCE, RUN_WITH = "django_jobs_schedule_occurrence", "django_jobs_schedule_run"
 COMING = 20
 """Due times that the form of exceptions offers, besides those that have one."""
 SHOWN = 20

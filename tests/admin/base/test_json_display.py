@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.admin.base.json_display import DEEPEST, MASK, masked
+from django_jobs.admin.base.json_display import DEEPEST, masked
 from django_jobs.domain.payload import MAX_DEPTH
+from django_jobs.domain.run_log import MASK
 from django_jobs.models import DeadLetter, Job
 from tests.admin.walking import Page, change_url
 from tests.app.jobs import add

@@ -15,9 +15,9 @@ from django.test import Client
 from django.urls import reverse
 
 from django_jobs import chain
-from django_jobs.admin.base.json_display import MASK
 from django_jobs.admin.editing.form import JobForm
 from django_jobs.api.editing import edit_job
+from django_jobs.domain.run_log import MASK
 from django_jobs.models import Job
 from tests.admin.walking import Live, Page, change_url, message_of
 from tests.app.flow_jobs import send_parcel

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from django_jobs.admin.base.json_display import MASK
 from django_jobs.api.editing import edit_job
+from django_jobs.domain.run_log import MASK
 from django_jobs.models import Job
 from tests.admin.walking import Live, Page, change_url
 from tests.app.jobs import add

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.admin.base.json_display import MASK
 from django_jobs.admin.jobs import first_arguments
+from django_jobs.domain.run_log import MASK
 from django_jobs.models import DeadLetter, Job
 from tests.admin.walking import Live, Page, list_url
 from tests.app.jobs import add, noop
