@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from operator import attrgetter, methodcaller
 from pathlib import Path
@@ -79,16 +80,15 @@ class UtcLoader(TimestamptzLoader):
         return super().load(data).astimezone(UTC)
 
 
-def jobs_cursor(*, is_planned: bool = False) -> Any:
+def jobs_cursor() -> Any:
     """A cursor of :func:`jobs_connection` that reads numbers as ``float``, and times in UTC, also
     if ``DATABASES`` has another zone for the alias. A time in a repeated hour of such a zone equals
     none in UTC, and its distance to others of the same zone may be an hour off (PEP 495)."""
-    connection = jobs_connection()
-    cursor: Any = connection.cursor()
-    if is_planned:
-        bind: Any = ServerBindingCursor
-        cursor = connection.make_cursor(bind(connection.connection))
-    if connection.timezone is not UTC:
+    return _adapted(jobs_connection().cursor())
+
+
+def _adapted(cursor: Any) -> Any:
+    if jobs_connection().timezone is not UTC:
         cursor.adapters.register_loader("timestamptz", UtcLoader)
     read_floats(cursor)
     return cursor
@@ -151,28 +151,45 @@ def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     return rows
 
 
-def fetch_planned(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-    """As :func:`fetch`. On a session with a ``prepare_threshold``, as workers claim and settle on,
-    the server keeps the plan for the next statement of the same text. It plans anew after a slow
-    one, and keeps none after a migration has changed the type of a result."""
+def fetch_planned(sql: str, parameters: Parameters, *, before: str = "") -> list[tuple[Any, ...]]:
+    """As :func:`fetch`, or :func:`fetch_last` with a statement ``before`` it. On a session with a
+    ``prepare_threshold``, as workers claim and settle on, the server keeps the plans for the next
+    statements of the same text. It plans anew after a slow one, and keeps none after a migration
+    has changed the type of a result."""
+    statements = [before, sql] if before else [sql]
     connection = jobs_connection()
     connection.ensure_connection()
     raw: Any = connection.connection
     if raw.prepare_threshold is None:
-        return fetch(sql, parameters)
+        return fetch_last(statements, parameters) if before else fetch(sql, parameters)
+    run = _run_planned if connection.in_atomic_block else _run_planned_again
     began = time.monotonic()
     try:
-        rows: list[tuple[Any, ...]] = _run(
-            sql, parameters, methodcaller("fetchall"), is_planned=True
-        )
+        rows = run(statements, parameters)
     except NotSupportedError as error:
         raw.prepare_threshold = None
         if connection.in_atomic_block:
             raise ChangedMeanwhile(str(error)) from error
-        return fetch(sql, parameters)
+        return fetch_planned(sql, parameters, before=before)
     if time.monotonic() - began > SLOW_SECONDS + SLOW_ROW_SECONDS * len(rows):
         execute("DISCARD PLANS", None)
     return rows
+
+
+def _run_planned(statements: Sequence[str], parameters: Parameters) -> list[tuple[Any, ...]]:
+    connection = jobs_connection()
+    raw: Any = connection.connection
+    bind: Any = ServerBindingCursor
+    # In a pipeline they are one round trip and, in autocommit, one transaction.
+    with connection.wrap_database_errors, raw.pipeline() if statements[1:] else nullcontext():
+        for statement in statements:
+            cursor = _adapted(connection.make_cursor(bind(raw)))
+            cursor.execute(statement, parameters)
+    rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+_run_planned_again = repeat_conflicts(_run_planned)
 
 
 def as_text(sql: str, parameters: Mapping[str, Any]) -> str:
@@ -182,7 +199,7 @@ def as_text(sql: str, parameters: Mapping[str, Any]) -> str:
     return str(operations.compose_sql(sql, parameters))
 
 
-def fetch_last(statements: Sequence[str], parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def fetch_last(statements: Sequence[str], parameters: Parameters) -> list[tuple[Any, ...]]:
     """Run statements in one transaction and one round trip, and return the rows of the last. Each
     sees what was committed before it began. Repeated like :func:`fetch`.
 
@@ -194,9 +211,7 @@ def fetch_last(statements: Sequence[str], parameters: Mapping[str, Any]) -> list
     return rows
 
 
-def _fetch_one_by_one(
-    statements: Sequence[str], parameters: Mapping[str, Any]
-) -> list[tuple[Any, ...]]:
+def _fetch_one_by_one(statements: Sequence[str], parameters: Parameters) -> list[tuple[Any, ...]]:
     with transaction.atomic(using=jobs_connection().alias):
         return [fetch(statement, parameters) for statement in statements][-1]
 
@@ -234,10 +249,8 @@ def execute(sql: str, parameters: Parameters) -> int:
     return int(_run(sql, parameters, attrgetter("rowcount")))
 
 
-def _run_once(
-    sql: str, parameters: Parameters, read: Callable[[Any], Any], *, is_planned: bool = False
-) -> Any:
-    with jobs_cursor(is_planned=is_planned) as cursor:
+def _run_once(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> Any:
+    with jobs_cursor() as cursor:
         cursor.execute(sql, parameters)
         return read(cursor)
 
@@ -245,11 +258,9 @@ def _run_once(
 _run_again = repeat_conflicts(_run_once)
 
 
-def _run(
-    sql: str, parameters: Parameters, read: Callable[[Any], Any], *, is_planned: bool = False
-) -> Any:
+def _run(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> Any:
     run = _run_once if jobs_connection().in_atomic_block else _run_again
-    return run(sql, parameters, read, is_planned=is_planned)
+    return run(sql, parameters, read)
 
 
 def database_time() -> datetime:

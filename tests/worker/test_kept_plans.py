@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from django_jobs.domain.gates import LoneGate
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import claiming, promoting, settling
-from django_jobs.models import Job, database
+from django_jobs.lifecycle.gates.arrivals import admit_arrivals
+from django_jobs.models import Job, Resource, database
 from django_jobs.worker.connections import drop_connection, own_connection
+from tests.app.gate_jobs import charge_account, refund_payment
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker, run_sql
 
@@ -68,14 +71,44 @@ def test_polls_claims_and_settles_are_planned_once(worker: int) -> None:
     assert set(Job.objects.values_list("status", flat=True)) == {"succeeded"}
 
 
+ENQUEUE: dict[LoneGate, Callable[[], object]] = {
+    LoneGate.KEY: lambda: charge_account.enqueue(1),
+    LoneGate.RESOURCE: lambda: refund_payment.enqueue(1),
+    LoneGate.TENANT: lambda: noop.using(tenant="acme").enqueue(),
+}
+
+
+@pytest.mark.parametrize("gate", ENQUEUE)
+def test_what_admits_an_arrival_is_planned_once(worker: int, gate: LoneGate) -> None:
+    Resource.objects.create(name="stripe", max_concurrency=1)
+
+    def work() -> list[tuple[str, int]]:
+        for _ in range(ROUNDS):
+            admit_one(gate, worker)
+        return [(str(text).split()[0], custom) for _, text, _, custom in database.fetch(KEPT, {})]
+
+    kept = in_own_session(work)
+    assert ("SELECT", 0) in kept  # the turn, which has no parameter
+    assert [custom for _, custom in kept if custom > CUSTOM] == []
+
+
+def admit_one(gate: LoneGate, worker: int) -> None:
+    ENQUEUE[gate]()
+    assert admit_arrivals(gate, {"default": 5}).queues == {"default"}
+    end(worker)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 30])
 def test_a_plan_of_a_small_table_reads_by_an_index(worker: int, rows: int) -> None:
     """Kept, it has to do for a table that has grown by a million rows since."""
     noop.using(queue="index").enqueue_many([{}] * rows)
+    Resource.objects.create(name="stripe", max_concurrency=1)
     run_sql("ANALYZE django_jobs_job_live")
 
     def work() -> Iterator[str]:
         work_through(worker)
+        for gate in ENQUEUE:
+            admit_one(gate, worker)
         run_sql("SET plan_cache_mode = force_generic_plan")
         for name, _, parameters in database.fetch(
             "SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements", {}
@@ -86,9 +119,9 @@ def test_a_plan_of_a_small_table_reads_by_an_index(worker: int, rows: int) -> No
             )
 
     plans = in_own_session(lambda: list(work()))
-    assert len(plans) == 3
+    assert len(plans) == 3 + 1 + len(ENQUEUE)
     for plan in plans:
-        assert "Index" in plan, plan
+        assert "Index" in plan or "django_jobs_job" not in plan, plan
         assert "Seq Scan on django_jobs_job" not in plan, plan
         assert "Sort Key: django_jobs_job_live" not in plan, plan
         assert "JIT" not in plan

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ...domain.admission import MOST_AT_ONCE
 from ...domain.gates import ALONE, LoneGate
-from ...models.database import fetch_last
+from ...models.database import fetch_planned
 from ...models.resource import LIMITS_MORE_THAN_SLOTS
 from ..job_columns import ADMITTED, IN_LINE
 from ..known_types import own_parameters
@@ -146,7 +146,7 @@ def admit_arrivals(gate: LoneGate, room: Mapping[str, int]) -> Arrivals:
         "room": list(room.values()),
         **own_parameters(),
     }
-    rows = fetch_last([TURN, ADMIT_ARRIVALS[gate]], parameters)
+    rows = fetch_planned(ADMIT_ARRIVALS[gate], parameters, before=TURN)
     admitted = Counter(queue for queue, _ in rows if queue is not None)
     rest = any(rest for _, rest in rows)
     if gate is LoneGate.TENANT:  # of a line that filled the room more may wait
