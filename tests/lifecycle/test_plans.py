@@ -799,7 +799,10 @@ def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
     assert not whole_tables(plan)
     totals = [node for node in plan if node.get("Relation Name") == "django_jobs_runtotal"]
     by_minute = [node for node in totals if rows_of(node) > 1_000]
-    assert sorted(map(rows_of, by_minute)) == [60 * overview.BOUNDS["types"], 60 * 50]
+    read = sorted(map(rows_of, by_minute))
+    minutes = read[1] // 50
+    assert read == [minutes * overview.BOUNDS["types"], minutes * 50]
+    assert minutes in (59, 60)  # one more may have ended since they were filled
     others = [node for node in plan if "django_jobs_job" in node.get("Relation Name", "")]
     assert most_rows(others) <= 600
     one = {**bounds, "seconds": RATE_SECONDS + 30, "queues": ["bulk"], "async_types": []}

@@ -366,6 +366,7 @@ def test_workflows_that_run_or_failed(page: Page) -> None:
     assert {name: row["State"].split()[1] for name, row in rows.items()} == states
 
 
+@pytest.mark.usefixtures("fresh_tables")  # of a table of 100 pages not all are looked at
 def test_the_longest_lines_of_keys(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Longest lines of a key" not in overview(page)
     bill_tenant.enqueue(1)  # of no key
