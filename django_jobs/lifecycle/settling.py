@@ -35,11 +35,13 @@ from .pruning import runs_go_with_jobs
 from .resource_outcomes import Seen, down_of, record, seen_breakers
 from .settling_statements import (
     EXPLAIN_REFUSAL,
+    FEW,
     GIVE_BACK,
     REASONS,
     SETTLE,
     SETTLE_AND_DELETE,
     SETTLE_AND_HAND_OVER,
+    SETTLE_FEW,
     SETTLE_ONE,
     SIGNALLED_ALREADY,
     cost_columns,
@@ -325,10 +327,11 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
         ):
             return _write_and_hand_over(decided, hand_over)
         hand_over.freed |= any(one.ending.job.gates is not None for one in decided)
-        if len(decided) == 1:
-            one = {**parameters(decided), "id": decided[0].ending.job.id}
-            return {id_ for (id_,) in fetch_planned(SETTLE_ONE, one)}
-        return {id_ for (id_,) in fetch(SETTLE, parameters(decided))}
+        ids = [one.ending.job.id for one in decided]
+        given = {**parameters(decided), "id": ids[0], "few": as_array(ids)}
+        if len(ids) > FEW:
+            return {id_ for (id_,) in fetch(SETTLE, given)}
+        return {id_ for (id_,) in fetch_planned(SETTLE_FEW if ids[1:] else SETTLE_ONE, given)}
     kept = [one for one in decided if _is_kept(one)]
     written = _write(kept, hand_over) if kept else set()
     hand_over.freed |= any(one.ending.job.gates is not None for one in unkept)

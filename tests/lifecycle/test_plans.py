@@ -271,7 +271,7 @@ def test_crashes_are_found_by_their_own_index() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("count", [1, 20, 200])
+@pytest.mark.parametrize("count", [1, 20, settling.FEW, 200])
 @pytest.mark.parametrize("outcome", [Succeeded(), Succeeded(result="1")])
 def test_a_settle_locks_its_jobs_by_primary_key_in_order(
     worker: int, count: int, outcome: Succeeded
@@ -279,7 +279,9 @@ def test_a_settle_locks_its_jobs_by_primary_key_in_order(
     held = claiming.claimed_by(worker)[:count]
     endings = [Ending(job, outcome, started=time.monotonic()) for job in held]
     decided = [Settled(ending, _decide(ending, None)) for ending in endings]
-    plan = explain(settling.SETTLE, settling.parameters(decided))
+    few = {"few": [job.id for job in held]}
+    statement = settling.SETTLE_FEW if count <= settling.FEW else settling.SETTLE
+    plan = explain(statement, settling.parameters(decided) | few)
     used = indexes(plan)
     assert "django_jobs_job_pkey" in used
     assert "django_jobs_running" not in used

@@ -32,6 +32,7 @@ from django_jobs.lifecycle.settling import (
     SETTLE,
     SETTLE_AND_DELETE,
     SETTLE_AND_HAND_OVER,
+    SETTLE_FEW,
     Ending,
     Settled,
     parameters,
@@ -340,8 +341,9 @@ def test_a_batch_is_locked_in_the_order_of_its_ids(live: int, analyzed: bool) ->
     endings = [Ending(job, Succeeded(), started=0.0) for job in held]
     decided = [Settled(ending, PLAIN_SUCCESS) for ending in endings]
     given = parameters(decided) | {**own_parameters(), "compared": [], "with_runs": True}
-    for statement in (SETTLE, SETTLE_AND_HAND_OVER, SETTLE_AND_DELETE):
-        plan = explain(statement, given)
+    few = {"few": [job.id for job in held]}
+    for statement in (SETTLE, SETTLE_FEW, SETTLE_AND_HAND_OVER, SETTLE_AND_DELETE):
+        plan = explain(statement, given | few)
         names = [[str(one.get("Alias")) for one in node.get("Plans", ())] for node in plan]
         assert ["s", "job"] in [[name.partition("_")[0] for name in both] for both in names]
         assert live < 300 or "django_jobs_job_pkey" in {one.get("Index Name") for one in plan}

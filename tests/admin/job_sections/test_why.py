@@ -69,7 +69,7 @@ def test_the_page_of_a_ready_job_says_why_it_does_not_run(page: Page) -> None:
     job = add.using(queue="bulk").enqueue(1)
     job_operations.pause(["bulk"], reason="it floods the provider")
     assert re.fullmatch(
-        r"Queue bulk is paused since [\d:]+ \([^()]+\): it floods the provider\. "
+        r"Queue bulk is paused since [\d:]+ UTC \([^()]+\): it floods the provider\. "
         r"Also: no worker is alive\.",
         hint(),
     )
@@ -135,7 +135,7 @@ def test_without_the_permission_to_view_jobs_no_other_job_and_no_type_is_named()
     text = "; ".join(gate.text for gate in section.gates)
     assert "1 of 1 slots: a job (" in text
     assert "1 of 1 busy on 1 worker: 1 jobs (a job for " in text
-    assert str(holder.id) not in re.sub("<[^>]+>|worker.*", "", text)
+    assert f"#{holder.id}" not in text  # without its sign it may be a number of milliseconds
     assert "app.add" not in text
 
 
@@ -148,7 +148,9 @@ def test_payloads_are_never_in_the_section(page: Page) -> None:
 def test_a_quarantine_shows_since_when_by_whom_and_why(page: Page) -> None:
     job = quarantined_job(reason="eats memory", by="ada")
     text = page.read(change_url(Job, job.pk))
-    wanted = r"Blocked: its job type is quarantined since [\d:]+ \([^()]+\) by ada: eats memory\."
+    wanted = (
+        r"Blocked: its job type is quarantined since [\d:]+ UTC \([^()]+\) by ada: eats memory\."
+    )
     assert re.match(wanted, sentence_of(text))
     row = Quarantine.objects.get()
     assert f'<a href="{change_url(Quarantine, row.pk)}">quarantined</a>' in section_of(text)
