@@ -62,7 +62,7 @@ BUDGETS = {
     "maintenance": 1_590,
     "management": 3_687,
     "metrics": 3_212,
-    "models": 3_502,
+    "models": 3_494,
     "templatetags": 33,
     "testing": 1_655,
     "why": 1_808,

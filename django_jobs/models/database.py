@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -57,9 +56,6 @@ WHERE tgrelid = to_regclass('{table}') AND tgtype & 7 = 7 AND tgenabled <> 'D'
 
 TRIES = 5
 """How often to try. A job moves once, so a second conflict is of other jobs."""
-
-SLOW_SECONDS, SLOW_ROW_SECONDS = 0.02, 0.0005
-"""A statement that took longer, by its rows, may have a plan from when the tables were small."""
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 P = ParamSpec("P")
@@ -154,8 +150,8 @@ def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
 def fetch_planned(sql: str, parameters: Parameters, *, before: str = "") -> list[tuple[Any, ...]]:
     """As :func:`fetch`, or :func:`fetch_last` with a statement ``before`` it. On a session with a
     ``prepare_threshold``, as workers claim and settle on, the server keeps the plans for the next
-    statements of the same text. It plans anew after a slow one, and keeps none after a migration
-    has changed the type of a result."""
+    statements of the same text. It keeps none after a migration has changed the type of a
+    result."""
     statements = [before, sql] if before else [sql]
     connection = jobs_connection()
     connection.ensure_connection()
@@ -163,17 +159,13 @@ def fetch_planned(sql: str, parameters: Parameters, *, before: str = "") -> list
     if raw.prepare_threshold is None:
         return fetch_last(statements, parameters) if before else fetch(sql, parameters)
     run = _run_planned if connection.in_atomic_block else _run_planned_again
-    began = time.monotonic()
     try:
-        rows = run(statements, parameters)
+        return run(statements, parameters)
     except NotSupportedError as error:
         raw.prepare_threshold = None
         if connection.in_atomic_block:
             raise ChangedMeanwhile(str(error)) from error
         return fetch_planned(sql, parameters, before=before)
-    if time.monotonic() - began > SLOW_SECONDS + SLOW_ROW_SECONDS * len(rows):
-        execute("DISCARD PLANS", None)
-    return rows
 
 
 def _run_planned(statements: Sequence[str], parameters: Parameters) -> list[tuple[Any, ...]]:

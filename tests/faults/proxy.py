@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -15,6 +16,10 @@ from tests.patience import PATIENCE
 
 READY = b"Z\x00\x00\x00\x05"
 """How a server's message begins that ends its answer (ReadyForQuery)."""
+
+PARSE = re.compile(rb"P....(_pg3_\d+)\0([^\0]*)\0", re.DOTALL)
+BIND = re.compile(rb"B....\0(_pg3_\d+)\0", re.DOTALL)
+"""A statement that psycopg prepares is sent once; what executes it has its name."""
 
 
 class Proxy:
@@ -102,14 +107,17 @@ class Proxy:
 
     def _ask(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
         said = b""
+        prepared: dict[bytes, bytes] = {}
         with contextlib.suppress(OSError):
             while data := client.recv(65_536):
                 self._flows.wait()
                 time.sleep(self.delay)
-                said = (said + data)[-1_000_000:]
+                prepared |= PARSE.findall(data)
+                heard = BIND.sub(partial(_text, prepared), PARSE.sub(b"", data))
+                said = (said + heard)[-1_000_000:]
                 if (
                     self._cut_at
-                    and self._cut_at in said[-len(data) - 100 :]
+                    and self._cut_at in said[-len(heard) - 100 :]
                     and self._after in said
                 ):
                     self._cut_at = b""
@@ -129,6 +137,10 @@ class Proxy:
         _shut(client)
         client.close()
         server.close()
+
+
+def _text(prepared: Mapping[bytes, bytes], bind: re.Match[bytes]) -> bytes:
+    return prepared[bind[1]]
 
 
 def address_of(settings: Mapping[str, Any]) -> Any:
