@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_655,
     "why": 1_808,
-    "worker": 11_342,
+    "worker": 11_344,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

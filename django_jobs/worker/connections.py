@@ -94,10 +94,12 @@ def own_connection(
     level, :func:`retry_while_disconnected` repeats a statement that failed to serialize. ``note``
     is called with False before the connection is opened, and with True when it is open. With
     ``keeps_plans``, and no pooler between, :func:`~django_jobs.models.database.fetch_planned` has
-    each statement planned once.
+    each statement planned once; not with ``server_side_binding``, where psycopg would prepare all
+    others too.
     """
     alias = alias or conf().database
     wrapper: Any = unpooled(connections[alias])
+    keeps_plans &= not wrapper.settings_dict["OPTIONS"].get("server_side_binding")
     wrapper.get_new_connection = partial(_open, wrapper.get_new_connection, note, keeps_plans)
     wrapper.queries_log = deque(maxlen=1)  # with DEBUG on it would keep 9,000 statements
     wrapper.settings_dict["OPTIONS"] = {

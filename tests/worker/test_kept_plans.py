@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.backends.postgresql.base import ServerBindingCursor
 
 from django_jobs.domain.gates import LoneGate
 from django_jobs.domain.outcomes import Succeeded
@@ -162,6 +163,19 @@ SELECT character_maximum_length FROM information_schema.columns
 WHERE table_name = 'django_jobs_job' AND column_name = 'idempotency_key'
 """
 RESIZE = "ALTER TABLE django_jobs_job ALTER COLUMN idempotency_key TYPE varchar({})"
+
+
+def test_where_the_server_binds_all_statements_no_plan_is_kept(
+    worker: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
+
+    def work() -> list[Any]:
+        assert isinstance(connection.cursor().cursor, ServerBindingCursor)
+        work_through(worker)
+        return database.fetch(KEPT, {})
+
+    assert in_own_session(work) == []
 
 
 def test_other_connections_keep_no_plan(worker: int) -> None:
