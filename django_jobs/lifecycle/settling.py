@@ -319,6 +319,8 @@ def _give_back(fences: dict[str, Any]) -> list[int]:
 
 
 def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
+    if not decided:
+        return set()
     unkept = [one for one in decided if not _is_kept(one)]
     if not unkept:
         if not hand_over.compares and any(

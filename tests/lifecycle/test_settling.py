@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import transaction
+from pytest_django import DjangoAssertNumQueries
 
 from django_jobs import enqueue_many
 from django_jobs.domain.backoff import Backoff
@@ -323,6 +324,14 @@ def test_a_rolled_back_settle_leaves_the_job_running() -> None:
     assert Job.objects.get().status == "running"
     assert not Run.objects.exists()
     assert noop.name == held.job_type
+
+
+@pytest.mark.django_db
+def test_a_settle_of_nothing_sends_nothing(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    with django_assert_num_queries(0):
+        assert settle([]) == []
 
 
 @pytest.mark.django_db
