@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import threading
 import time
@@ -17,9 +16,38 @@ from tests.patience import PATIENCE
 READY = b"Z\x00\x00\x00\x05"
 """How a server's message begins that ends its answer (ReadyForQuery)."""
 
-PARSE = re.compile(rb"P....(_pg3_\d+)\0([^\0]*)\0", re.DOTALL)
-BIND = re.compile(rb"B....\0(_pg3_\d+)\0", re.DOTALL)
-"""A statement that psycopg prepares is sent once; what executes it has its name."""
+ENCRYPTION = {number.to_bytes(4) for number in (80_877_103, 80_877_104)}
+"""What a client may ask for before it begins: SSLRequest and GSSENCRequest."""
+
+
+class Heard:
+    """Reads from what a client sends, in pieces, which statements it executes. The text of one that
+    psycopg prepares is sent once; what executes it has its name."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._has_begun = False  # what it begins with has no byte for its kind
+        self._prepared: dict[bytes, bytes] = {}
+
+    def read(self, data: bytes) -> bytes:
+        """The texts of the messages that are whole now."""
+        self._rest += data
+        said = b""
+        while (end := self._end()) <= len(self._rest):
+            message, self._rest = self._rest[:end], self._rest[end:]
+            kind, body = (message[:1], message[5:]) if self._has_begun else (b"", message[4:])
+            self._has_begun = self._has_begun or body not in ENCRYPTION
+            if kind == b"P":
+                name, text, _ = body.split(b"\0", 2)
+                self._prepared[name] = text
+            else:
+                said += self._prepared[body.split(b"\0", 2)[1]] if kind == b"B" else body
+        return said
+
+    def _end(self) -> int:
+        begin = 1 if self._has_begun else 0
+        length = self._rest[begin : begin + 4]
+        return begin + int.from_bytes(length) if len(length) == 4 else len(self._rest) + 1
 
 
 class Proxy:
@@ -107,19 +135,14 @@ class Proxy:
 
     def _ask(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
         said = b""
-        prepared: dict[bytes, bytes] = {}
+        heard = Heard()
         with contextlib.suppress(OSError):
             while data := client.recv(65_536):
                 self._flows.wait()
                 time.sleep(self.delay)
-                prepared |= PARSE.findall(data)
-                heard = BIND.sub(partial(_text, prepared), PARSE.sub(b"", data))
-                said = (said + heard)[-1_000_000:]
-                if (
-                    self._cut_at
-                    and self._cut_at in said[-len(heard) - 100 :]
-                    and self._after in said
-                ):
+                new = heard.read(data)
+                said = (said + new)[-1_000_000:]
+                if self._cut_at and self._cut_at in new and self._after in said:
                     self._cut_at = b""
                     lost.set()
                 server.sendall(data)
@@ -137,10 +160,6 @@ class Proxy:
         _shut(client)
         client.close()
         server.close()
-
-
-def _text(prepared: Mapping[bytes, bytes], bind: re.Match[bytes]) -> bytes:
-    return prepared[bind[1]]
 
 
 def address_of(settings: Mapping[str, Any]) -> Any:
