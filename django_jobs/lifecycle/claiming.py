@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import transaction
 from psycopg.adapt import PyFormat, Transformer
+from psycopg.types.numeric import Int8
 
 from ..conf import conf
 from ..exceptions import LeaseLost
@@ -162,10 +163,10 @@ def claim(
     parameters: dict[str, Any] = {
         "queue": queue,
         "rank": after[0],
-        "id": after[1],
+        "id": Int8(after[1]),
         **_known(tuple(job_types.items())),
-        "worker": worker,
-        "limit": limit,
+        "worker": Int8(worker),
+        "limit": Int8(limit),
         "within_limit": limited,
         "bytes": most_bytes,
         "largest": largest,
@@ -188,7 +189,7 @@ def _claim_within_limit(statement: str, parameters: dict[str, Any]) -> list[tupl
             limit = min(limit, rows[0][0] - running)
         if limit <= 0:
             return []
-        return fetch_planned(statement, {**parameters, "limit": limit})
+        return fetch_planned(statement, {**parameters, "limit": Int8(limit)})
 
 
 def claimed_by(

@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Any
 
 from django.db import transaction
+from psycopg.types.numeric import Int8
 
 from ..domain.breaker import is_failure, says_something
 from ..domain.decisions import Decision, Facts, decide, passed_over
@@ -330,7 +331,7 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
             return _write_and_hand_over(decided, hand_over)
         hand_over.freed |= any(one.ending.job.gates is not None for one in decided)
         ids = [one.ending.job.id for one in decided]
-        given = {**parameters(decided), "id": ids[0], "few": as_array(ids)}
+        given = {**parameters(decided), "id": Int8(ids[0]), "few": as_array(ids)}
         if len(ids) > FEW:
             return {id_ for (id_,) in fetch(SETTLE, given)}
         return {id_ for (id_,) in fetch_planned(SETTLE_FEW if ids[1:] else SETTLE_ONE, given)}

@@ -48,16 +48,19 @@ PATIENCE = 5.0
 UNUSUAL_WAIT, LOOK = 1.0, 0.25
 """Seconds after which who waits for a session of a pooler asks others for theirs, and how often."""
 
-FIRST = "SELECT length(repeat(' ', 1000000)) > 0 AND pg_backend_pid() = {pid}"
-"""Whether this is the session that the connection was given, so that no pooler is between them.
-
-Takes and frees a megabyte at once. After that, glibc keeps up to two megabytes of what a session
+KEEP_MEMORY = "SELECT length(repeat(' ', 1000000))"
+"""Takes and frees a megabyte at once. After that, glibc keeps up to two megabytes of what a session
 frees. By default it keeps 128 KiB, so that most sessions got 150 to 250 pages anew for each claim
 and settle; which of them, a catalog query before decided. A pickup took a sixth longer then."""
 
-INDEXES_ALONE = b"SET enable_seqscan = off; SET jit = off"
-"""For a session that keeps its plans. One that was made while the live table had a page would read
-it from end to end, and a million rows later too."""
+INDEXES_ALONE = """SELECT CASE WHEN pg_backend_pid() = {pid}
+THEN set_config('enable_seqscan', 'off', false) || set_config('jit', 'off', false) END"""
+"""For a session that keeps its plans, and is the one that the connection was given: no pooler is
+between. A plan that was made while the live table had a page would read it from end to end, and a
+million rows later too."""
+
+PREPARED_AFTER = 5
+"""Executions after which a statement is prepared, which is a round trip: psycopg's default."""
 
 
 def close_everything() -> None:
@@ -256,12 +259,11 @@ def _open(
     note(False)
     try:
         opened = connect(parameters)
-        first = FIRST.format(pid=opened.info.backend_pid).encode()
-        is_direct = with_session(opened, first, meanwhile=_make_room) == b"t"
-        opened.prepare_threshold = None
-        if keeps_plans and is_direct:
-            with_session(opened, INDEXES_ALONE)
-            opened.prepare_threshold = 0
+        first = KEEP_MEMORY
+        if keeps_plans:
+            first += "; " + INDEXES_ALONE.format(pid=opened.info.backend_pid)
+        is_direct = with_session(opened, first.encode(), meanwhile=_make_room) is not None
+        opened.prepare_threshold = PREPARED_AFTER if keeps_plans and is_direct else None
     except PsycopgError as error:
         if is_out_of_connections(error):
             _make_room(str(error))
