@@ -57,10 +57,11 @@ def test_a_server_without_a_connection_left_costs_no_lease_and_no_job(
     with ExitStack() as taken:
         take_all_but_the_heartbeat_s(stage.cluster.url, taken)
         until(lambda: "too many clients" in worker.text(), what="the worker is refused")
+        waiting = jobs.write_effect.enqueue("waited")
         later = boot.heartbeat_at + timedelta(seconds=2 * lease)
         until(Worker.objects.filter(heartbeat_at__gt=later).exists, what="leases are renewed")
-        assert Worker.objects.get().claim_failures > 0
-        waiting = jobs.write_effect.enqueue("waited")
+        # No count of failed claims: a claimer whose settler is refused first does not try any.
+        assert Job.objects.get(pk=waiting.pk).status == "ready"
         assert Job.objects.get(pk=held.pk).status == "running"
     until_status(waiting, "succeeded")
     let_go(path)

@@ -90,6 +90,7 @@ def test_a_lock_on_the_row_of_a_limited_queue_does_not_end_the_process(
         with ThreadPoolExecutor(1) as elsewhere:
             job = elsewhere.submit(enqueue_elsewhere).result()
         until(lambda: "event=claim_blocked" in worker.text())
+        until(Worker.objects.filter(claim_failures__gt=0).exists, what="the heartbeat writes it")
     assert until_status(job, "succeeded").attempt == 1
     assert list(Worker.objects.values_list("pk", flat=True)) == [boot.pk]
 
