@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_622,
     "domain": 5_301,
     "http": 383,
-    "lifecycle": 13_401,
+    "lifecycle": 13_418,
     "logs": 459,
     "maintenance": 1_590,
     "management": 3_687,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_655,
     "why": 1_808,
-    "worker": 11_346,
+    "worker": 11_348,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

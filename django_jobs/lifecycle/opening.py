@@ -27,6 +27,7 @@ from ..models.database import (
     execute,
     fetch,
     fetch_last,
+    fetch_planned,
     jobs_connection,
 )
 from ..signals import worker_event, workflow_finished
@@ -340,7 +341,7 @@ def _count_down_met(
     if fates != {Fate.SUCCEEDED}:
         return COUNT_DOWN_ASKED if Fate.SUCCEEDED in fates else COUNT_DOWN
     runs = {step.id: step.run for step in level}
-    ((met, asks, ready, blocked, away, runs_of_these, last),) = fetch(
+    ((met, asks, ready, blocked, away, runs_of_these, last),) = fetch_planned(
         COUNT_DOWN_MET, {"ids": as_array(runs)}
     )
     if not met:

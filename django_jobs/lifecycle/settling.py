@@ -43,6 +43,7 @@ from .settling_statements import (
     SETTLE_AND_DELETE,
     SETTLE_AND_HAND_OVER,
     SETTLE_FEW,
+    SETTLE_FEW_AND_HAND_OVER,
     SETTLE_ONE,
     SIGNALLED_ALREADY,
     cost_columns,
@@ -330,11 +331,9 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
         ):
             return _write_and_hand_over(decided, hand_over)
         hand_over.freed |= any(one.ending.job.gates is not None for one in decided)
-        ids = [one.ending.job.id for one in decided]
-        given = {**parameters(decided), "id": Int8(ids[0]), "few": as_array(ids)}
-        if len(ids) > FEW:
-            return {id_ for (id_,) in fetch(SETTLE, given)}
-        return {id_ for (id_,) in fetch_planned(SETTLE_FEW if ids[1:] else SETTLE_ONE, given)}
+        few = SETTLE_FEW if decided[1:] else SETTLE_ONE
+        rows = _fetch(SETTLE, few, decided, {"id": Int8(decided[0].ending.job.id)})
+        return {id_ for (id_,) in rows}
     kept = [one for one in decided if _is_kept(one)]
     written = _write(kept, hand_over) if kept else set()
     hand_over.freed |= any(one.ending.job.gates is not None for one in unkept)
@@ -343,9 +342,20 @@ def _write(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
     return written | {id_ for (id_,) in fetch(SETTLE_AND_DELETE, parameters(unkept) | with_runs)}
 
 
+def _fetch(
+    many: str, few: str, decided: Sequence[Settled], given: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Run the statement for ``many`` jobs, or that for a ``few``, which is planned once."""
+    given = {**parameters(decided), **given}
+    if decided[FEW:]:
+        return fetch(many, given)
+    given["few"] = as_array([one.ending.job.id for one in decided])
+    return fetch_planned(few, given)
+
+
 def _write_and_hand_over(decided: Sequence[Settled], hand_over: HandOver) -> set[int]:
     given = {**own_parameters(), "compared": [*hand_over.compared]}
-    rows = fetch(SETTLE_AND_HAND_OVER, parameters(decided) | given)
+    rows = _fetch(SETTLE_AND_HAND_OVER, SETTLE_FEW_AND_HAND_OVER, decided, given)
     opened = [(queue, shared) for id_, queue, shared in rows if id_ is None]
     hand_over.queues.update(queue for queue, _ in opened)
     # A line of a key alone keeps its slots or has no use for them: the other lines of that key, if

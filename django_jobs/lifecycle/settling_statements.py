@@ -130,8 +130,9 @@ INSERT INTO {RUNS}"""
 # For a few, whose plan is kept: by their ids alone PostgreSQL has an index to read even where the
 # plan is made for a small table. Of hundreds each would be compared with each.
 FEW = 100
+UPDATED_FEW = UPDATE.format(only=" AND job.id = ANY(%(few)s::bigint[])")
 SETTLE_FEW = f"""
-{ENDINGS}{UPDATE.format(only=" AND job.id = ANY(%(few)s::bigint[])")}
+{ENDINGS}{UPDATED_FEW}
 INSERT INTO {RUNS}"""
 
 # The slot of an ended job passes to the best blocked one of its line, which counts nothing and
@@ -140,8 +141,7 @@ INSERT INTO {RUNS}"""
 # jobs than they should have, and not in a paused queue: there each job needs an admission. So it
 # does where the next job may be one too many (``on_conflict``), or where the ended one went to
 # another queue and its gates are those of another line.
-SETTLE_AND_HAND_OVER = f"""
-{ENDINGS}{UPDATED}, written AS (
+HAND_OVER = f""", written AS (
 INSERT INTO {RUNS}), freed AS MATERIALIZED (
     SELECT u.gates, u.resources, count(*) AS slots FROM updated AS u
     WHERE u.gates IS NOT NULL AND u.tenant IS NULL AND u.status <> 'ready' AND NOT u.moved
@@ -168,6 +168,10 @@ INSERT INTO {RUNS}), freed AS MATERIALIZED (
 )
 SELECT job_id, NULL, NULL FROM written UNION ALL SELECT NULL, queue, shared FROM opened
 """
+SETTLE_AND_HAND_OVER = f"""
+{ENDINGS}{UPDATED}{HAND_OVER}"""
+SETTLE_FEW_AND_HAND_OVER = f"""
+{ENDINGS}{UPDATED_FEW}{HAND_OVER}"""
 
 # Of the jobs of a batch that were to wait, those that may start at once.
 SIGNALLED_ALREADY = """

@@ -31,7 +31,8 @@ class ChaosConfig(AppConfig):
             from django_jobs.lifecycle import settling
             from django_jobs.lifecycle.settling_statements import ITS_OWN
 
-            for name in ("SETTLE", "SETTLE_ONE", "SETTLE_FEW", "SETTLE_AND_HAND_OVER"):
+            few = ("SETTLE_ONE", "SETTLE_FEW", "SETTLE_FEW_AND_HAND_OVER")
+            for name in ("SETTLE", "SETTLE_AND_HAND_OVER", *few):
                 statement = getattr(settling, name)
                 assert ITS_OWN in statement
                 unfenced = "WHERE job.id = s.id AND job.status = 'running'"

@@ -34,6 +34,7 @@ from django_jobs.lifecycle.settling import (
     SETTLE_AND_DELETE,
     SETTLE_AND_HAND_OVER,
     SETTLE_FEW,
+    SETTLE_FEW_AND_HAND_OVER,
     Ending,
     Settled,
     parameters,
@@ -351,7 +352,8 @@ def test_a_batch_is_locked_in_the_order_of_its_ids(live: int, analyzed: bool) ->
     decided = [Settled(ending, PLAIN_SUCCESS) for ending in endings]
     given = parameters(decided) | {**own_parameters(), "compared": [], "with_runs": True}
     few = {"few": [job.id for job in held]}
-    for statement in (SETTLE, SETTLE_FEW, SETTLE_AND_HAND_OVER, SETTLE_AND_DELETE):
+    many = (SETTLE, SETTLE_AND_HAND_OVER, SETTLE_AND_DELETE)
+    for statement in (*many, SETTLE_FEW, SETTLE_FEW_AND_HAND_OVER):
         plan = explain(statement, given | few)
         names = [[str(one.get("Alias")) for one in node.get("Plans", ())] for node in plan]
         assert ["s", "job"] in [[name.partition("_")[0] for name in both] for both in names]

@@ -11,9 +11,12 @@ import pytest
 from django.db import connection, transaction
 from django.db.backends.postgresql.base import ServerBindingCursor
 
+from django_jobs import chain
+from django_jobs.domain.admission import FairShares
 from django_jobs.domain.gates import LoneGate
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import claiming, promoting, settling
+from django_jobs.lifecycle.gates import admission
 from django_jobs.lifecycle.gates.arrivals import admit_arrivals
 from django_jobs.models import Job, Resource, database
 from django_jobs.worker.connections import PREPARED_AFTER, drop_connection, own_connection
@@ -101,12 +104,43 @@ def admit_one(gate: LoneGate, worker: int) -> None:
     end(worker)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 30])
+OF_A_LINE = {admission.LINES, admission.ADMIT}
+
+
+def admit_line(worker: int) -> None:
+    charge_account.enqueue(1)
+    assert admission.admit({"default": 5}, FairShares()).queues == {"default"}
+    end(worker)
+
+
+def step_through(worker: int) -> None:
+    run = chain(noop.step(), noop.step()).start()
+    end(worker)
+    end(worker)
+    run.refresh_from_db()
+    assert run.status == "succeeded"
+
+
+@pytest.mark.parametrize("many", [admit_line, step_through])
+def test_admissions_and_chains_are_planned_once(worker: int, many: Callable[[int], None]) -> None:
+    def work() -> list[int]:
+        for _ in range(ROUNDS):
+            many(worker)
+        return [custom for _, _, _, custom in database.fetch(KEPT, {})]
+
+    kept = in_own_session(work)
+    assert len(kept) >= 3
+    assert max(kept) <= CUSTOM
+
+
+@pytest.mark.parametrize("rows", [0, 1, 30, 100, 300, 3_000])
 def test_a_plan_of_a_small_table_reads_by_an_index(worker: int, rows: int) -> None:
     """Kept, it has to do for a table that has grown by a million rows since."""
     noop.using(queue="index").enqueue_many([{}] * rows)
     Resource.objects.create(name="stripe", max_concurrency=1)
-    run_sql("ANALYZE django_jobs_job_live")
+    for _ in range(min(rows, 30)):
+        chain(noop.using(queue="index").step(), noop.step()).start()
+    run_sql("ANALYZE django_jobs_job_live, django_jobs_dependency")
 
     def work() -> Iterator[str]:
         work_through(worker)
@@ -114,6 +148,9 @@ def test_a_plan_of_a_small_table_reads_by_an_index(worker: int, rows: int) -> No
         for gate in ENQUEUE:
             for _ in range(ROUNDS):
                 admit_one(gate, worker)
+        for _ in range(ROUNDS):
+            admit_line(worker)
+            step_through(worker)
         run_sql("SET plan_cache_mode = force_generic_plan")
         for name, _, parameters in database.fetch(
             "SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements", {}
@@ -124,10 +161,10 @@ def test_a_plan_of_a_small_table_reads_by_an_index(worker: int, rows: int) -> No
             )
 
     plans = in_own_session(lambda: list(work()))
-    assert len(plans) == 4 + 1 + len(ENQUEUE)
+    assert len(plans) == 5 + (1 + len(ENQUEUE)) + len(OF_A_LINE) + 1
     for plan in plans:
         assert "Index" in plan or "django_jobs_job" not in plan, plan
-        assert "Seq Scan on django_jobs_job" not in plan, plan
+        assert not re.search("Seq Scan on django_jobs_(job|run|workflowrun|dependency)", plan), plan
         assert "Sort Key: django_jobs_job_live" not in plan, plan
         assert "JIT" not in plan
         by_id = re.findall(r"using django_jobs_job_pkey.*\n *Index Cond: \(+id = ", plan)

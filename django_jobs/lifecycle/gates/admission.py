@@ -16,9 +16,9 @@ from django.db import transaction
 
 from ...domain.admission import MOST_AT_ONCE, FairShares, Line, Share, share_out
 from ...logs import log_event
-from ...models.database import fetch, jobs_connection, repeat_conflicts
+from ...models.database import fetch, fetch_planned, jobs_connection, repeat_conflicts
 from .. import known_types
-from ..job_columns import ADMITTED, IN_LINE
+from ..job_columns import ADMITTED, IN_LINE, as_array
 from ..pausing import SERVED
 from . import breakers
 from .conflicts import resolve
@@ -87,10 +87,11 @@ FROM turn LEFT JOIN (SELECT * FROM line LIMIT %(lines)s) AS line ON true
 ORDER BY line.gates
 """
 
+# The lengths of the arrays are hidden from the planner, so that its plan for all values is kept.
 ADMIT = f"""
 WITH picked AS MATERIALIZED (
     SELECT next.id
-    FROM unnest(%(lines)s::text[], %(counts)s::integer[]) AS line (gates, count)
+    FROM unnest((SELECT %(lines)s::text[]), (SELECT %(counts)s::integer[])) AS line (gates, count)
     CROSS JOIN LATERAL (
         SELECT job.id FROM django_jobs_job_live AS job
         WHERE {IN_LINE}
@@ -172,7 +173,7 @@ def _admit(
     alone = not connection.in_atomic_block
     with transaction.atomic(using=connection.alias):
         parameters = {"after": after, "lines": most, "alone": alone, "own": list(room)}
-        rows = fetch(LINES, parameters)
+        rows = fetch_planned(LINES, parameters)
         if not rows[0][0]:
             return Admission(ours=False), []
         rows = [row[1:] for row in rows if row[1] is not None]
@@ -333,7 +334,8 @@ def _admit_granted(
     budgeted = {text: count for text, count in grants.items() if text in within}
     rows: list[tuple[Any, ...]] = []
     if plain:
-        rows += fetch(ADMIT, {"lines": list(plain), "counts": list(plain.values()), **known})
+        given = {"lines": list(plain), "counts": as_array(plain.values()), **known}
+        rows += fetch_planned(ADMIT, given)
     if budgeted:
         rows += budgets.admit(within, budgeted, known)
     return rows

@@ -106,7 +106,7 @@ def test_a_settle_of_tenants_does_not_look_for_heirs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its statement is that of jobs without gates."""
-    monkeypatch.setattr(settling, "SETTLE_AND_HAND_OVER", "SELECT fails")
+    monkeypatch.setattr(settling, "SETTLE_FEW_AND_HAND_OVER", "SELECT fails")
     bill_tenant.enqueue("a")
     assert settled(Succeeded()).freed
 

@@ -231,9 +231,11 @@ def test_a_hand_over_reads_as_many_jobs_as_it_opens(worker: int, count: int) -> 
     endings = [Ending(job, Succeeded(), started=time.monotonic()) for job in held]
     decided = [Settled(ending, _decide(ending, None)) for ending in endings]
     parameters = settling.parameters(decided) | {"compared": ["another line"], **KNOWN}
-    plan = explain(settling.SETTLE_AND_HAND_OVER, parameters)
-    assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
-    assert read(plan) <= count
+    few = {"few": [job.id for job in held]}
+    for statement in (settling.SETTLE_AND_HAND_OVER, settling.SETTLE_FEW_AND_HAND_OVER):
+        plan = explain(statement, parameters | few)
+        assert indexes(plan) == {"django_jobs_gates", "django_jobs_job_pkey"}
+        assert read(plan) <= count
 
 
 @pytest.mark.django_db
