@@ -213,3 +213,42 @@ def test_the_page_has_the_goal_and_the_limit_of_each_bar() -> None:
         assert bar.goal in map(float, re.findall(r"\d+(?:\.\d+)?", row[3])), row
         assert row[4].split(" ")[0] == f"{bar.limit:g}", row
     assert len(shown) == len(BARS)
+
+
+ALLOWED = """
+import re, sys
+from importlib.metadata import distribution, packages_distributions
+
+seen, left = set(), [("django-jobs-postgres", "bench")]
+while left:
+    name, extra = left.pop()
+    seen.add(re.sub("[-_.]+", "-", name).lower())
+    try:
+        requires = distribution(name).requires or ()
+    except Exception:
+        continue
+    for line in requires:
+        needed, _, marker = line.partition(";")
+        if "extra ==" not in marker or f"extra == '{extra}'" in marker.replace('"', "'"):
+            needed, extras = re.match(r"([\\w.-]+)(?:\\[(.*?)\\])?", needed).groups()
+            if re.sub("[-_.]+", "-", needed).lower() not in seen:
+                left.append((needed, extras))
+
+owners = packages_distributions()
+
+class Gate:
+    def find_spec(self, name, *rest):
+        of = {re.sub("[-_.]+", "-", one).lower() for one in owners.get(name, ())}
+        if of and not of & seen:
+            raise ModuleNotFoundError(f"{name} is not in the extra bench")
+
+sys.meta_path.insert(0, Gate())
+import django
+django.setup()
+"""
+
+
+def test_its_extra_brings_what_the_jobs_of_the_tests_import() -> None:
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.benchmarks.settings"}
+    command = [sys.executable, "-c", ALLOWED]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=60)

@@ -21,23 +21,30 @@ from .measuring import Figure, percentile, repeat
 from .workers import running_worker
 
 
-def one_by_one(times: int, scale: float) -> list[Figure]:
+def one_by_one(count: int, enqueue: Callable[[], object] = noop.enqueue) -> float:
+    """Jobs a second, each its own transaction."""
+    empty()
+    begun = time.perf_counter()
+    for _ in range(count):
+        enqueue()
+    return count / (time.perf_counter() - begun)
+
+
+def in_transaction() -> None:
+    """As a view does it."""
+    with transaction.atomic():
+        noop.enqueue()
+
+
+def in_transactions(times: int, scale: float) -> list[Figure]:
     """One job a transaction, as a web request enqueues."""
     count = max(int(2_000 * scale), 10)
-
-    def ours() -> float:
-        empty()
-        begun = time.perf_counter()
-        for _ in range(count):
-            with transaction.atomic():
-                noop.enqueue()
-        return count / (time.perf_counter() - begun)
 
     def limit() -> float:
         empty()
         return raw.insert_and_commit(count)
 
-    values, raws = repeat(times, ours, limit)
+    values, raws = repeat(times, lambda: one_by_one(count, in_transaction), limit)
     name = f"enqueue of {count:,}, one transaction each"
     return [Figure(name, "jobs/s", values, raws, "INSERT + COMMIT")]
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from django.db import connection, transaction
+from django.db import connection
 from django.utils import timezone
 
 from django_jobs.models import Resource
@@ -16,6 +16,7 @@ from tests.app.jobs import noop
 from . import raw
 from .database import empty, fetch, pooled, until, until_all_done
 from .draining import raw_drain
+from .enqueueing import in_transaction
 from .measuring import Figure, percentile, repeat
 from .workers import running_worker
 
@@ -32,12 +33,6 @@ NUMBERS = itertools.count()
 
 FIRST = 5
 """Pickups that are not counted: connections are opened and statements planned in them."""
-
-
-def in_transaction() -> None:
-    """As a view does it."""
-    with transaction.atomic():
-        noop.enqueue()
 
 
 def in_request() -> None:

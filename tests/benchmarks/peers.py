@@ -8,10 +8,15 @@ import subprocess
 import sys
 from functools import partial
 from statistics import median
+from typing import Any
+
+from tests.app.jobs import noop
 
 from . import raw
 from .draining import drain, raw_drain
-from .measuring import Figure, progress, repeat
+from .enqueueing import one_by_one
+from .latency import LINGERS, pickups
+from .measuring import Figure, percentile, progress, repeat
 from .workers import environment, stop
 
 NEEDED = ("pgqueuer", "asyncpg", "uvloop")
@@ -20,7 +25,8 @@ BATCHES = (100, 200)
 
 
 def pgqueuer(times: int, scale: float) -> list[Figure]:
-    """A drain of no-op jobs by PgQueuer, async and in threads, and by us in threads, in turns."""
+    """A drain of no-op jobs by PgQueuer, async and in threads, and by us in threads, in turns; then
+    enqueues one by one and pickups, its handlers async."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         progress.emit(f"peers: skipped, not installed: {', '.join(missing)} (the extra 'bench')")
@@ -31,7 +37,7 @@ def pgqueuer(times: int, scale: float) -> list[Figure]:
         times,
         lambda: drain(count),
         lambda: raw_drain(count),
-        *(partial(_pgqueuer_drain, count, handlers, batch) for handlers, batch in tried),
+        *(partial(_measure, "drain", count, handlers, batch) for handlers, batch in tried),
     )
     rates = dict(zip(tried, theirs, strict=True))
     for (handlers, batch), values in rates.items():
@@ -49,14 +55,32 @@ def pgqueuer(times: int, scale: float) -> list[Figure]:
                limit),
         Figure(f"ours to {name}, handlers in threads", "jobs/s", ours, threads, "it"),
         Figure(f"ours to {name}, async handlers", "jobs/s", ours, tasks, "it"),
+        *_one_by_one(name, times, scale),
     ]  # fmt: skip
 
 
-def _pgqueuer_drain(count: int, handlers: str, batch: int) -> float:
-    """Jobs a second, by a process of its own, whose start is not measured."""
-    module = "tests.benchmarks.pgqueuer_drain"
+def _one_by_one(name: str, times: int, scale: float) -> list[Figure]:
+    count, few = max(int(2_000 * scale), 10), max(int(200 * scale), 20)
+    enqueued, theirs, waits, their_waits = repeat(
+        times,
+        lambda: one_by_one(count),
+        lambda: _measure("enqueue", count),
+        lambda: pickups(few, noop.enqueue)[0],
+        lambda: _measure("pickup", few, LINGERS),
+    )
+    figures = [Figure(f"ours to {name}, enqueue in autocommit", "jobs/s", enqueued, theirs, "it")]
+    for title, share in (("p50", 0.5), ("p99", 0.99)):
+        ours, its = (
+            [percentile(one, share) * 1_000 for one in found] for found in (waits, their_waits)
+        )
+        figures.append(Figure(f"ours to {name}, pickup, {title}", "ms", ours, its, "it", "less"))
+    return figures
+
+
+def _measure(what: str, *arguments: object) -> Any:
+    """What PgQueuer needs, in a process of its own, whose start is not measured."""
     process = subprocess.Popen(
-        [sys.executable, "-m", module, str(count), handlers, str(batch)],
+        [sys.executable, "-m", "tests.benchmarks.pgqueuer_peer", what, json.dumps(arguments)],
         env=environment("tests.benchmarks.settings"),
         stdout=subprocess.PIPE,
     )
@@ -65,5 +89,5 @@ def _pgqueuer_drain(count: int, handlers: str, batch: int) -> float:
     finally:
         stop(process)
     if process.returncode:
-        raise RuntimeError(f"PgQueuer's drain ended with {process.returncode}")
-    return float(json.loads(output)["rate"])
+        raise RuntimeError(f"PgQueuer's {what} ended with {process.returncode}")
+    return json.loads(output)

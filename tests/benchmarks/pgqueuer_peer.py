@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.pgqueuer_drain COUNT async|threads BATCH``: a drain by PgQueuer.
+"""``python -m tests.benchmarks.pgqueuer_peer MEASURE ARGUMENTS``: PgQueuer's part of ``peers``.
 
 Its best settings, as far as we found them: a pool of connections, so that a claim need not wait
 for a write (one connection was slower), uvloop, and asyncio's own thread pool (cores + 4; 2, 4 and
@@ -13,6 +13,9 @@ import asyncio
 import json
 import os
 import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import asyncpg
 import uvloop
@@ -22,6 +25,7 @@ from pgqueuer.types import QueueExecutionMode
 
 CONNECTIONS = 4
 ENQUEUE = 5_000
+FIRST = 5
 
 # On the database's clock, like ours: from the first claim to the last that was written as done.
 DRAINED = """
@@ -38,26 +42,75 @@ def nothing(job: Job) -> None:
     """A plain function."""
 
 
-async def main(count: int, handlers: str, batch: int) -> dict[str, float]:
-    """Install, fill, drain, uninstall."""
+async def measure(work: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """Install, work, uninstall. Returns what the work does."""
     # The URL as it stands, with what follows its question mark: an embedded server has a socket.
-    pool = await asyncpg.create_pool(
-        os.environ["DATABASE_URL"], min_size=CONNECTIONS, max_size=CONNECTIONS
-    )
+    pool = await _pool()
     async with pool:
         queries = Queries.from_asyncpg_pool(pool)
         if await queries.schema_is_installed():  # of a run that was killed
             await queries.uninstall()
         await queries.install()
         try:
-            await _fill(queries, pool, count)
-            await _drain(pool, handlers, batch)
-            row = await pool.fetchrow(DRAINED)
+            return await work(queries, pool, *arguments)
         finally:
             await queries.uninstall()
+
+
+def _pool() -> Any:
+    url = os.environ["DATABASE_URL"]
+    return asyncpg.create_pool(url, min_size=CONNECTIONS, max_size=CONNECTIONS)
+
+
+async def drain(queries: Queries, pool: asyncpg.Pool, count: int, handlers: str, batch: int) -> Any:
+    """Jobs a second, from the first claim to the last end."""
+    await _fill(queries, pool, count)
+    await _drain(pool, handlers, batch)
+    row = await pool.fetchrow(DRAINED)
     if (row["done"], row["jobs"], row["left"]) != (count, count, 0):
         raise RuntimeError(f"of {count} jobs: {dict(row)}")
-    return {"rate": count / row["seconds"], "seconds": row["seconds"]}
+    return count / row["seconds"]
+
+
+async def enqueue(queries: Queries, pool: asyncpg.Pool, count: int) -> float:
+    """Jobs a second, one after the other, each its own transaction."""
+    begun = time.perf_counter()
+    for _ in range(count):
+        await queries.enqueue("nothing", None)
+    return count / (time.perf_counter() - begun)
+
+
+async def pickup(queries: Queries, pool: asyncpg.Pool, count: int, pause: float) -> list[float]:
+    """Seconds from the return of each enqueue to the start of its handler, in another process that
+    has nothing else to do. The first few are left out."""
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", __spec__.name, "work"), stdout=asyncio.subprocess.PIPE
+    )
+    assert worker.stdout is not None
+    waits = []
+    try:
+        for _ in range(FIRST + count):
+            await queries.enqueue("nothing", None)
+            returned = time.time()
+            waits.append(float(await worker.stdout.readline()) - returned)
+            await asyncio.sleep(pause)
+    finally:
+        worker.terminate()
+        await worker.wait()
+    return waits[FIRST:]
+
+
+async def work() -> None:
+    """A worker whose handler prints when it started, until it is terminated."""
+    async with _pool() as pool:
+        app = PgQueuer.from_asyncpg_pool(pool)
+
+        @app.entrypoint("nothing")
+        async def run(job: Job) -> None:
+            sys.stdout.write(f"{time.time()}\n")
+            sys.stdout.flush()
+
+        await app.run()
 
 
 async def _fill(queries: Queries, pool: asyncpg.Pool, count: int) -> None:
@@ -86,7 +139,13 @@ async def _drain(pool: asyncpg.Pool, handlers: str, batch: int) -> None:
     await app.qm.run(batch_size=batch, mode=QueueExecutionMode.drain)
 
 
+MEASURES = {"drain": drain, "enqueue": enqueue, "pickup": pickup}
+
+
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        found = runner.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
-    sys.stdout.write(json.dumps(found))
+        if sys.argv[1:] == ["work"]:
+            runner.run(work())
+        else:
+            arguments = json.loads(sys.argv[2])
+            sys.stdout.write(json.dumps(runner.run(measure(MEASURES[sys.argv[1]], *arguments))))
