@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_622,
     "domain": 5_301,
     "http": 383,
-    "lifecycle": 13_418,
+    "lifecycle": 13_420,
     "logs": 459,
     "maintenance": 1_590,
     "management": 3_687,

@@ -26,7 +26,6 @@ from ..models.database import (
     ChangedMeanwhile,
     execute,
     fetch,
-    fetch_last,
     fetch_planned,
     jobs_connection,
 )
@@ -176,7 +175,8 @@ RETURNING job.id, job.workflow_run_id, job.skipped
 """
 
 LOCK_RUNS = """
-SELECT id FROM django_jobs_workflowrun WHERE id = ANY(%(runs)s::bigint[]) ORDER BY id
+SELECT id FROM django_jobs_workflowrun WHERE id = ANY((SELECT %(runs)s::bigint[])::bigint[])
+ORDER BY id
 FOR NO KEY UPDATE
 """
 
@@ -196,6 +196,8 @@ WHERE id = %(run)s AND on_failure = 'cancel' AND cancel_requested_at IS NULL
 # ``stuck`` finds it. Dead steps are in the partition of the live ones. Three are
 # named, failed compensations first: what these should have undone stays done. What a person cancels
 # is neither failed nor undone. One that was stopping has stopped: what undoes its steps may run.
+# With NOT EXISTS a plan that is kept from a small table reads all live jobs, and with the status of
+# the steps that are left, which is dead, all dead ones.
 # The ids are named three times, or the planner may read all runs.
 COUNT_ENDS = """
 WITH input AS MATERIALIZED (
@@ -210,9 +212,9 @@ WITH input AS MATERIALIZED (
         run.cancel_requested_at IS NOT NULL AND run.on_failure <> 'stopping' AS stopped,
         CASE WHEN %(undo)s THEN run.compensations END AS compensations,
         (run.compensations ->> 'begun')::bigint AS begun, run.ends_left < input.ends AS is_too_low,
-        run.status = 'running' AND (run.ends_left <= input.ends OR %(look)s) AND NOT EXISTS (
+        run.status = 'running' AND (run.ends_left <= input.ends OR %(look)s) AND (
             SELECT 1 FROM django_jobs_job_live AS job
-            WHERE job.workflow_run_id = run.id AND job.status <> 'dead') AS is_over
+            WHERE job.workflow_run_id = run.id AND job.status <> 'dead' LIMIT 1) IS NULL AS is_over
     FROM input JOIN django_jobs_workflowrun AS run USING (id)
     WHERE run.id = ANY(%(runs)s::bigint[])
 ), failed AS MATERIALIZED (
@@ -221,7 +223,7 @@ WITH input AS MATERIALIZED (
         || ' failed' || %(note)s AS reason
     FROM counted, LATERAL (SELECT ARRAY(
         SELECT job.step FROM django_jobs_job_live AS job
-        WHERE job.workflow_run_id = counted.id AND job.status = 'dead'
+        WHERE job.workflow_run_id = counted.id
         ORDER BY coalesce(job.id >= counted.begun, false) DESC, job.id
         LIMIT 4) AS steps OFFSET 0) AS dead
     WHERE counted.is_over AND NOT counted.stopped AND dead.steps <> '{}'
@@ -428,7 +430,7 @@ def count_ends(
         "undo": undo,
         "note": note,
     }
-    rows = fetch_last([LOCK_RUNS, COUNT_ENDS], parameters)
+    rows = fetch_planned(COUNT_ENDS, parameters, before=LOCK_RUNS)
     demand_absent(absent)
     not_undone: dict[str, list[int]] = {}
     for id_, name, status, reason, compensations, undoing, is_too_low in rows:
