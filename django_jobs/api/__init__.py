@@ -3,7 +3,6 @@
 shortcuts          job, enqueue, enqueue_many, cancel
 job_type           JobType: binds arguments, inserts jobs
 validation         validates the options of @job and using(), and which of them cannot act
-option_names       knows their names, and what is meant by others
 duplicates         what becomes of a request whose idempotency key is held
 closing            pause and resume of queues, schedules, resources, tenants, job types
 hooks              calls the hooks of the project around an enqueue

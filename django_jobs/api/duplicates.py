@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..domain.gates import Gates
 from ..domain.payload import KEY_SEPARATOR, LONGEST_KEY
@@ -14,9 +14,6 @@ from ..models import Job
 
 if TYPE_CHECKING:
     from .job_type import JobType
-
-OnDuplicate = Literal["return", "replace", "raise"]
-KeyScope = Literal["queue", "tenant"]
 
 
 def key_of(chosen: JobType[..., Any], gates: Gates | None) -> str | None:

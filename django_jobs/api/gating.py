@@ -109,22 +109,20 @@ def _check_constant(template: Template, option: str, longest: int, where: str) -
         raise ValueError(f"{where}: {option} {problem}")
 
 
-def of_one_request(
-    tenant: str | None, key: str | None, resources: Iterable[str] | str | None, where: str
-) -> dict[str, Any]:
-    """The gates that ``using()`` takes, as fields of a job type.
+def of_one_request(given: dict[str, Any], where: str) -> dict[str, Any]:
+    """The gates among the options of ``using()``, as fields of a job type.
 
     Raises :class:`EnqueueError` for a name that no gate can have.
     """
-    given = (("tenant", tenant, LONGEST_TENANT), ("concurrency_key", key, LONGEST_KEY))
-    for option, name, longest in given:
-        if name is not None and (problem := name_problem(name, longest)):
+    for option, longest in (("tenant", LONGEST_TENANT), ("concurrency_key", LONGEST_KEY)):
+        if option in given and (problem := name_problem(given[option], longest)):
             raise EnqueueError(f"{where}: {option} {problem}")
-    return {
-        "tenant": None if tenant is None else literal(tenant),
-        "concurrency_key": key,
-        "resources": None if resources is None else resource_names(resources, where),
-    }
+    gates: dict[str, Any] = {}
+    if "tenant" in given:
+        gates["tenant"] = literal(given["tenant"])
+    if "resources" in given:
+        gates["resources"] = resource_names(given["resources"], where)
+    return gates
 
 
 def check_resources(names: Iterable[str], where: str) -> None:

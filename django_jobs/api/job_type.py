@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -20,6 +20,16 @@ from ..domain.backoff import Backoff
 from ..domain.concurrency import Concurrency
 from ..domain.durations import without_decimal
 from ..domain.gates import Gates
+from ..domain.options import (
+    Delivery,
+    KeyScope,
+    OnCancel,
+    OnDuplicate,
+    RequestOptions,
+    Upgrade,
+    check_known,
+    no_attribute,
+)
 from ..domain.payload import NotStorable, Path, encode
 from ..domain.tags import as_text
 from ..exceptions import EnqueueError, PayloadError
@@ -31,9 +41,6 @@ from ..signals import job_enqueued
 from . import after_commit, duplicates, gating, generations, payload_versions
 from .annotations import check_annotations
 from .bulk_items import items_of
-from .duplicates import KeyScope, OnDuplicate
-from .option_names import check_known, no_attribute
-from .payload_versions import Upgrade
 from .validation import attempts_problem, check_options, given_arguments, known_queue, with_more
 
 if TYPE_CHECKING:
@@ -42,8 +49,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Delivery = Literal["at_least_once", "at_most_once", "exactly_once"]
 
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_MAX_CRASHES = 3
@@ -80,7 +85,7 @@ class JobType(Generic[P, R]):
     error_budgets: Mapping[type[BaseException], int] = field(default_factory=dict, hash=False)
     isolated: bool = False
     delivery: Delivery = "at_least_once"
-    on_cancel: Literal["raise", "ask"] = "raise"
+    on_cancel: OnCancel = "raise"
     schedulable: bool = False
     version: int = 1
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict, hash=False)
@@ -145,25 +150,7 @@ class JobType(Generic[P, R]):
         """Module and qualified name of the handler."""
         return f"{self.handler.__module__}.{self.handler.__qualname__}"
 
-    def using(
-        self,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        run_at: datetime | None = None,
-        delay: float | timedelta | None = None,
-        idempotency_key: str | None = None,
-        key_scope: KeyScope | None = None,
-        unique_for: float | timedelta | None = None,
-        on_duplicate: OnDuplicate | None = None,
-        max_attempts: int | None = None,
-        headers: Mapping[str, Any] | None = None,
-        tenant: str | None = None,
-        concurrency_key: str | None = None,
-        resources: Iterable[str] | str | None = None,
-        tags: Iterable[str] | str | None = None,
-        **unknown: Never,
-    ) -> JobType[P, R]:
+    def using(self, **options: Unpack[RequestOptions]) -> JobType[P, R]:
         """A copy of this job type with other options, for one request. None keeps the declared one.
 
         ``run_at`` (an aware datetime) or ``delay`` (seconds or a timedelta) postpones the job; give
@@ -178,21 +165,18 @@ class JobType(Generic[P, R]):
 
         Raises :class:`EnqueueError` for an invalid option, ``TypeError`` for an unknown one.
         """
-        options: dict[str, Any] = dict(locals())
-        check_known(unknown, self.name)
-        if run_at is not None and delay is not None:
-            raise EnqueueError(f"{self.name}: give run_at or delay, not both")
-        del options["self"], options["unknown"], options["delay"]
-        options["delay_seconds"] = delay
-        options |= gating.of_one_request(tenant, concurrency_key, resources, self.name)
-        if tags is not None:
-            options["tags"] = with_more(self.tags, tags, self.name)
-        changed = replace(
-            self if delay is None else replace(self, run_at=None),  # the later of the two holds
-            **{key: value for key, value in options.items() if value is not None},
-        )
+        check_known(options, self.name)
+        given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+        if "delay" in given:
+            if "run_at" in given:
+                raise EnqueueError(f"{self.name}: give run_at or delay, not both")
+            given |= {"delay_seconds": given.pop("delay"), "run_at": None}  # the later one holds
+        given |= gating.of_one_request(given, self.name)
+        if "tags" in given:
+            given["tags"] = with_more(self.tags, given["tags"], self.name)
+        changed = replace(self, **given)
         check_options(changed)
-        if max_attempts is not None and (problem := attempts_problem(changed)):
+        if "max_attempts" in given and (problem := attempts_problem(changed)):
             raise EnqueueError(f"{self.name}: {problem}")
         return changed
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from ..domain.options import Upgrade
 from ..domain.payload import a_kind
 from ..exceptions import PayloadError
-
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes a payload of one version and returns it in the next version."""
 
 
 class UpgradeRaised(PayloadError):

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from django.utils.translation import gettext_noop
 
 from .. import registry
-from ..domain.backoff import Backoff
-from ..domain.concurrency import Concurrency
+from ..domain.options import (
+    JOB_OPTIONS,
+    USING_OPTIONS,
+    JobOptions,
+    RequestOptions,
+    check_known,
+)
 from ..domain.payload import a_kind
 from ..exceptions import OperationRefused, PayloadError
 from ..models import Job, WorkflowRun
 from ..models.database import needing_tables
 from .gating import name_rule, resource_names
-from .job_type import DEFAULT_MAX_CRASHES, Delivery, JobType
-from .option_names import JOB_OPTIONS, USING_OPTIONS, check_known
-from .payload_versions import Upgrade, UpgradeRaised
+from .job_type import JobType
+from .payload_versions import UpgradeRaised
 from .validation import (
     MAPPINGS,
     check_declaration,
@@ -47,35 +50,7 @@ READ: dict[str, Callable[[Any, str, str], Any]] = {
 @overload
 def job(function: Callable[P, R], /) -> JobType[P, R]: ...
 @overload
-def job(
-    *,
-    name: str | None = None,
-    queue: str = "default",
-    priority: int = 0,
-    max_attempts: int | None = None,
-    max_crashes: int = DEFAULT_MAX_CRASHES,
-    backoff: Backoff | None = None,
-    timeout: float | None = None,
-    silence_timeout: float | None = None,
-    max_rss: int | None = None,
-    max_age: float | timedelta | None = None,
-    retry_for: float | timedelta | None = None,
-    retry_on: Iterable[type[BaseException]] | type[BaseException] = (),
-    discard_on: Iterable[type[BaseException]] | type[BaseException] = (),
-    error_budgets: Mapping[type[BaseException], int] | None = None,
-    isolated: bool = False,
-    delivery: Delivery = "at_least_once",
-    on_cancel: Literal["raise", "ask"] = "raise",
-    schedulable: bool = False,
-    version: int = 1,
-    upgrades: Mapping[int, Upgrade] | None = None,
-    aliases: Iterable[str] = (),
-    retention: Mapping[str, Any] | None = None,
-    resources: Iterable[str] | str = (),
-    concurrency: Concurrency | None = None,
-    tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
-    tags: Iterable[str] | str = (),
-) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
+def job(**options: Unpack[JobOptions]) -> Callable[[Callable[P, R]], JobType[P, R]]: ...
 def job(
     function: Callable[..., Any] | None = None,
     /,
@@ -148,7 +123,9 @@ def job(
 
 
 def enqueue(
-    job_type: str | JobType[..., Any], payload: Mapping[str, Any] | None = None, **options: Any
+    job_type: str | JobType[..., Any],
+    payload: Mapping[str, Any] | None = None,
+    **options: Unpack[RequestOptions],
 ) -> Job:
     """Enqueue by name, for code that cannot import the handler.
 
@@ -164,7 +141,7 @@ def enqueue_many(
     payloads: Iterable[Mapping[str, Any]],
     *,
     idempotency_keys: Iterable[str | None] | None = None,
-    **options: Any,
+    **options: Unpack[RequestOptions],
 ) -> list[int]:
     """:meth:`JobType.enqueue_many` by name."""
     configured = _chosen(job_type, options, "enqueue_many({}, [{}, ...])")
@@ -264,7 +241,7 @@ def payload_problem(
 
 
 def _chosen(
-    job_type: str | JobType[..., Any], options: Mapping[str, Any], call: str
+    job_type: str | JobType[..., Any], options: RequestOptions, call: str
 ) -> JobType[..., Any]:
     """The job type with these options.
 

@@ -18,13 +18,13 @@ from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from ..domain.hints import hint
 from ..domain.numbers import is_priority, is_whole
+from ..domain.options import HandlerSignature
 from ..domain.payload import KEY_SEPARATOR, key_problem
 from ..domain.tags import MOST_TAGS, combined, tag_problem
 from ..exceptions import Cancelled, EnqueueError, Fate, LeaseLost, TimeLimitExceeded, UnknownQueue
 from ..models.database import DATABASE_ERRORS
 from ..models.queue import A_QUEUE_NAME, Queue, is_queue_name
 from .gating import check_gates
-from .option_names import HandlerSignature
 
 if TYPE_CHECKING:
     from .job_type import JobType

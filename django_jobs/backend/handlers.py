@@ -12,12 +12,12 @@ from asgiref.sync import sync_to_async
 from ..api.job_type import JobType
 from ..api.shortcuts import job
 from ..conf import conf
+from ..domain.options import TASK_OPTIONS
 from ..domain.payload import encode
 from ..lifecycle.signalling import receive_ends_of
 from ..worker.context.run_context import RunContext, current_run
 from .declared import Arguments
 from .interface import Task, TaskContext, normalize_json, task_started
-from .job_task import OF_JOB_TYPES
 from .results import announce_end, announce_start, reads_result, result_of_run
 
 
@@ -28,7 +28,7 @@ def job_type_of(
 
     Raises what :func:`django_jobs.job` raises.
     """
-    own = {name: getattr(task, name, None) for name in OF_JOB_TYPES}
+    own = {name: getattr(task, name, None) for name in TASK_OPTIONS}
     given = {name: value for name, value in own.items() if value is not None}
     chosen = {"max_attempts": 1, **options, **given}
     handler = update_wrapper(_handler(task, arguments), task.func)

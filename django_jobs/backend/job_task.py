@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from ..domain.backoff import Backoff
 from ..domain.concurrency import Concurrency
+from ..domain.options import (
+    TASK_OPTIONS,
+    TASK_USING_OPTIONS,
+    Delivery,
+    KeyScope,
+    OnCancel,
+    OnDuplicate,
+    TaskOptions,
+    TaskRequestOptions,
+    Upgrade,
+)
 from .interface import Task, TaskContext, task_backends
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OF_THE_DECLARATION = (
-    *("max_crashes", "backoff", "timeout", "silence_timeout", "max_rss", "max_age", "retry_on"),
-    *("discard_on", "error_budgets", "isolated", "delivery", "schedulable", "version", "upgrades"),
-    *("aliases", "retention", "concurrency", "retry_for"),
-)
+OF_THE_DECLARATION = tuple(name for name in TASK_OPTIONS if name not in TASK_USING_OPTIONS)
 """Options of a Task that are those of its job type. ``using()`` does not change them."""
-OF_BOTH = ("max_attempts", "resources", "tenant", "tags")
-OF_A_REQUEST = (
-    *("idempotency_key", "key_scope", "unique_for", "on_duplicate", "headers", "concurrency_key"),
-)
-OF_JOB_TYPES = OF_THE_DECLARATION + OF_BOTH
-OF_REQUESTS = OF_BOTH + OF_A_REQUEST
+OF_A_REQUEST = tuple(name for name in TASK_USING_OPTIONS if name not in TASK_OPTIONS)
 
 if TYPE_CHECKING:
     GenericTask = Task
@@ -65,12 +67,11 @@ class JobTask(GenericTask[P, R]):
     )
     error_budgets: Mapping[type[BaseException], int] | None = field(default=None, hash=False)
     isolated: bool | None = None
-    delivery: Literal["at_least_once", "at_most_once", "exactly_once"] | None = None
+    delivery: Delivery | None = None
+    on_cancel: OnCancel | None = None
     schedulable: bool | None = None
     version: int | None = None
-    upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] | None = field(
-        default=None, hash=False
-    )
+    upgrades: Mapping[int, Upgrade] | None = field(default=None, hash=False)
     aliases: Iterable[str] | None = field(default=None, hash=False)
     retention: Mapping[str, Any] | None = field(default=None, hash=False)
     resources: Iterable[str] | str | None = field(default=None, hash=False)
@@ -78,9 +79,9 @@ class JobTask(GenericTask[P, R]):
     tenant: str | Callable[[dict[str, Any]], str | None] | None = None
     tags: Iterable[str] | str | None = field(default=None, hash=False)
     idempotency_key: str | None = None
-    key_scope: Literal["queue", "tenant"] | None = None
+    key_scope: KeyScope | None = None
     unique_for: float | timedelta | None = None
-    on_duplicate: Literal["return", "raise", "replace"] | None = None
+    on_duplicate: OnDuplicate | None = None
     headers: Mapping[str, Any] | None = field(default=None, hash=False)
     concurrency_key: str | None = None
 
@@ -100,29 +101,26 @@ class JobTask(GenericTask[P, R]):
         queue_name: str | None = None,
         run_after: datetime | None = None,
         backend: str | None = None,
-        max_attempts: int | None = None,
-        resources: Iterable[str] | str | None = None,
-        tenant: str | None = None,
-        tags: Iterable[str] | str | None = None,
-        idempotency_key: str | None = None,
-        key_scope: Literal["queue", "tenant"] | None = None,
-        unique_for: float | timedelta | None = None,
-        on_duplicate: Literal["return", "raise", "replace"] | None = None,
-        headers: Mapping[str, Any] | None = None,
-        concurrency_key: str | None = None,
+        **options: Unpack[TaskRequestOptions],
     ) -> JobTask[P, R]:
         """A copy of this Task with other options, for one request. None keeps the present one.
 
-        The last ten are those of :meth:`JobType.using`. A tenant that is given here is a name,
+        The others are those of :meth:`JobType.using`. A tenant that is given here is a name,
         not a template, and tags come in addition to the present ones.
         """
-        options = {name: value for name, value in locals().items() if value is not None}
-        del options["self"]
-        if isinstance(resources, Iterator):
-            options["resources"] = tuple(resources)
-        if tags is not None:
-            options["tags"] = (*_several(self.tags), *_several(tags))
-        return replace(self, **options)
+        options_of_django: dict[str, Any] = {
+            "priority": priority,
+            "queue_name": queue_name,
+            "run_after": run_after,
+            "backend": backend,
+        }
+        every = options_of_django | options
+        given: dict[str, Any] = {name: value for name, value in every.items() if value is not None}
+        if isinstance(resources := given.get("resources"), Iterator):
+            given["resources"] = tuple(resources)
+        if "tags" in given:
+            given["tags"] = (*_several(self.tags), *_several(options["tags"]))
+        return replace(self, **given)
 
 
 def _several(tags: Iterable[str] | str | None) -> Iterable[str]:
@@ -138,7 +136,7 @@ def task(
     priority: int = ...,
     queue_name: str = ...,
     backend: str = ...,
-    **options: Any,
+    **options: Unpack[TaskOptions],
 ) -> Callable[[Callable[Concatenate[TaskContext[..., Any], P], R]], JobTask[P, R]]: ...
 @overload
 def task(
@@ -147,28 +145,7 @@ def task(
     queue_name: str = "default",
     backend: str = "default",
     takes_context: Literal[False] = False,
-    max_attempts: int | None = None,
-    max_crashes: int | None = None,
-    backoff: Backoff | None = None,
-    timeout: float | None = None,
-    silence_timeout: float | None = None,
-    max_rss: int | None = None,
-    max_age: float | timedelta | None = None,
-    retry_on: Iterable[type[BaseException]] | type[BaseException] | None = None,
-    discard_on: Iterable[type[BaseException]] | type[BaseException] | None = None,
-    error_budgets: Mapping[type[BaseException], int] | None = None,
-    isolated: bool | None = None,
-    delivery: Literal["at_least_once", "at_most_once", "exactly_once"] | None = None,
-    schedulable: bool | None = None,
-    version: int | None = None,
-    upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] | None = None,
-    aliases: Iterable[str] | None = None,
-    retention: Mapping[str, Any] | None = None,
-    resources: Iterable[str] | str | None = None,
-    concurrency: Concurrency | None = None,
-    tenant: str | Callable[[dict[str, Any]], str | None] | None = None,
-    tags: Iterable[str] | str | None = None,
-    retry_for: float | timedelta | None = None,
+    **options: Unpack[TaskOptions],
 ) -> Callable[[Callable[P, R]], JobTask[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,

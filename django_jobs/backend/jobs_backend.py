@@ -17,9 +17,10 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from ..conf import conf
 from ..domain.hints import did_you_mean
+from ..domain.options import TASK_OPTIONS, TASK_USING_OPTIONS
 from .declared import POSITIONAL, Declared
 from .interface import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json
-from .job_task import OF_JOB_TYPES, OF_REQUESTS, JobTask
+from .job_task import JobTask
 from .registration import declare
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _changes(declared: Task[..., Any], task: Task[..., Any]) -> dict[str, Any]:
     """The options of ``task`` that differ from the declared ones, as ``using()`` takes them."""
     options = {
         name: value
-        for name in OF_REQUESTS
+        for name in TASK_USING_OPTIONS
         if (value := getattr(task, name, None)) is not None
         and value != getattr(declared, name, None)
     }
@@ -168,11 +169,11 @@ def problems(backend: JobsBackend) -> Iterator[CheckMessage]:
             id="django_jobs.E017",
         )
     for option in backend.options:
-        if option not in OF_JOB_TYPES:
-            similar = did_you_mean(option, OF_JOB_TYPES)
+        if option not in TASK_OPTIONS:
+            similar = did_you_mean(option, TASK_OPTIONS)
             yield Error(
                 f'{where}["OPTIONS"] has the unknown option {option!r}.',
-                hint=" ".join(filter(None, (similar, f"Known are: {', '.join(OF_JOB_TYPES)}."))),
+                hint=" ".join(filter(None, (similar, f"Known are: {', '.join(TASK_OPTIONS)}."))),
                 id="django_jobs.E018",
             )
     for queue in sorted(backend.queues - set(conf().queues)):

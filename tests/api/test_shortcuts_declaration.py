@@ -261,8 +261,8 @@ def test_a_call_in_the_style_of_celery_raises_with_a_hint(habit: str) -> None:
         "; write noop.enqueue(...); for a delay, noop.using(delay=5).enqueue(...)"
     )
     for other, hint in {
-        "s": "write noop.enqueue(...); there are no signatures",
-        "si": "write noop.enqueue(...); there are no signatures",
+        "s": "write noop.step(...), for a chain() or a group()",
+        "si": "write noop.step(...), for a chain() or a group()",
         "retry": "raise Retry(after=5) in the handler",
         "update_state": "current_run().progress(0.5)",
         "AsyncResult": "Job.objects.get(pk=...)",

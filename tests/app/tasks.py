@@ -52,7 +52,7 @@ def cancel_itself() -> None:
     raise Cancel("nothing to do")
 
 
-@task(timeout=60, resources=("tasks",), queue_name="bulk")
+@task(timeout=60, resources=("tasks",), queue_name="bulk", on_cancel="ask")
 def limited() -> None: ...
 
 

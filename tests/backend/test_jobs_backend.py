@@ -159,7 +159,7 @@ def test_a_task_shows_the_options_that_it_was_given() -> None:
     shown = repr(tasks.limited.using(priority=3))
     assert shown == (
         "<JobTask tests.app.tasks.limited priority=3 queue_name='bulk' timeout=60 "
-        "resources=('tasks',)>"
+        "on_cancel='ask' resources=('tasks',)>"
     )
 
 

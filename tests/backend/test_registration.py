@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,15 @@ from django.test import override_settings
 from django_jobs import Backoff, registry
 from django_jobs.backend import JobsBackend, JobTask, declared, task
 from django_jobs.backend.interface import InvalidTask, Task, task_backends
+from django_jobs.domain.options import TASK_OPTIONS, TASK_USING_OPTIONS
 from django_jobs.models import Job
 from django_jobs.testing import run_jobs
 from tests.app import tasks
+
+
+def test_a_task_takes_each_option_of_a_job_type_and_of_a_request() -> None:
+    assert {one.name for one in fields(JobTask)} >= {*TASK_OPTIONS, *TASK_USING_OPTIONS}
+    assert registry.get("tests.app.tasks.limited").on_cancel == "ask"
 
 
 def early() -> None: ...

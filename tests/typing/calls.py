@@ -2,7 +2,7 @@
 
 from typing import assert_type
 
-from django_jobs import JobType, current_run, job
+from django_jobs import JobType, current_run, enqueue, job
 from django_jobs.models import Job
 
 
@@ -31,6 +31,8 @@ send_receipt.using(queue="emails").enqueue(7)
 send_receipt.using(queue="emails").enqueue("x")  # E
 send_receipt.using(queue=7)  # E
 send_receipt.using(priorty=7)  # E
+enqueue("app.send_receipt", {"order_id": 7}, queue="emails")
+enqueue("app.send_receipt", {"order_id": 7}, queue=7)  # E
 assert_type(send_receipt.enqueue_many([{"order_id": 7}]), list[int])
 
 fetch.enqueue("https://example.com", times=1)
@@ -57,3 +59,7 @@ if (run := current_run()) is not None:
 
 @job(max_attempts="5")  # E
 def wrong_option() -> None: ...
+
+
+@job(max_attemps=5)  # E
+def wrong_name() -> None: ...

@@ -15,3 +15,11 @@ send_invoice.enqueue("x")  # E
 send_invoice.enqueue(7, nte="x")  # E
 send_invoice.using(max_attempts=2, priority=5).enqueue(7)
 send_invoice.using(max_attemps=2)  # E
+
+
+@task(max_attempts="3")  # E
+def wrong_value() -> None: ...
+
+
+@task(max_attemps=3)  # E
+def wrong_name() -> None: ...

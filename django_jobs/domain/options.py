@@ -1,27 +1,91 @@
-"""The names of options: those that exist, and what is meant by others."""
+"""The options of a job type and of one request: those that exist, and what is meant by others."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Never
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict
 
-from ..domain.hints import hint
+from .hints import hint
 
 if TYPE_CHECKING:
-    from .job_type import JobType
+    from .backoff import Backoff
+    from .concurrency import Concurrency
 
-JOB_OPTIONS = (
-    *("name", "queue", "priority", "max_attempts", "max_crashes", "backoff", "timeout", "max_age"),
-    *("retry_for", "silence_timeout", "max_rss", "retry_on", "discard_on", "error_budgets"),
-    *("isolated", "delivery", "on_cancel", "schedulable", "version", "upgrades", "aliases"),
-    *("retention", "resources", "concurrency", "tenant", "tags"),
-)
-USING_OPTIONS = (
-    *("queue", "priority", "run_at", "delay", "idempotency_key", "key_scope", "unique_for"),
-    *("on_duplicate", "max_attempts", "headers"),
-    *("tenant", "concurrency_key", "resources", "tags"),
-)
+Delivery = Literal["at_least_once", "at_most_once", "exactly_once"]
+OnCancel = Literal["raise", "ask"]
+OnDuplicate = Literal["return", "replace", "raise"]
+KeyScope = Literal["queue", "tenant"]
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+"""Takes a payload of one version and returns it in the next version."""
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a Task takes of the options of :func:`django_jobs.job`, which says what they mean."""
+
+    max_attempts: int | None
+    max_crashes: int
+    backoff: Backoff | None
+    timeout: float | None
+    silence_timeout: float | None
+    max_rss: int | None
+    max_age: float | timedelta | None
+    retry_for: float | timedelta | None
+    retry_on: Iterable[type[BaseException]] | type[BaseException]
+    discard_on: Iterable[type[BaseException]] | type[BaseException]
+    error_budgets: Mapping[type[BaseException], int] | None
+    isolated: bool
+    delivery: Delivery
+    on_cancel: OnCancel
+    schedulable: bool
+    version: int
+    upgrades: Mapping[int, Upgrade] | None
+    aliases: Iterable[str]
+    retention: Mapping[str, Any] | None
+    resources: Iterable[str] | str
+    concurrency: Concurrency | None
+    tenant: str | Callable[[dict[str, Any]], str | None] | None
+    tags: Iterable[str] | str
+
+
+class JobOptions(TaskOptions, total=False):
+    """The options of :func:`django_jobs.job`."""
+
+    name: str | None
+    queue: str
+    priority: int
+
+
+class TaskRequestOptions(TypedDict, total=False):
+    """What ``using()`` of a Task takes of the options of :meth:`JobType.using`, which says what
+    they mean."""
+
+    idempotency_key: str | None
+    key_scope: KeyScope | None
+    unique_for: float | timedelta | None
+    on_duplicate: OnDuplicate | None
+    max_attempts: int | None
+    headers: Mapping[str, Any] | None
+    tenant: str | None
+    concurrency_key: str | None
+    resources: Iterable[str] | str | None
+    tags: Iterable[str] | str | None
+
+
+class RequestOptions(TaskRequestOptions, total=False):
+    """The options of :meth:`JobType.using`."""
+
+    queue: str | None
+    priority: int | None
+    run_at: datetime | None
+    delay: float | timedelta | None
+
+
+TASK_OPTIONS = tuple(TaskOptions.__annotations__)
+JOB_OPTIONS = ("name", "queue", "priority", *TASK_OPTIONS)
+TASK_USING_OPTIONS = tuple(TaskRequestOptions.__annotations__)
+USING_OPTIONS = ("queue", "priority", "run_at", "delay", *TASK_USING_OPTIONS)
 FOREIGN_OPTIONS = {
     **dict.fromkeys(("max_retries", "retries", "retry"), "max_attempts"),
     **dict.fromkeys(("time_limit", "soft_time_limit", "job_timeout"), "timeout"),
@@ -71,7 +135,7 @@ INSTEAD_OF_ATTRIBUTES = {
     ),
     **dict.fromkeys(
         ("s", "si", "signature", "subtask"),
-        "write {call}.enqueue(...); there are no signatures and no chains",
+        "write {call}.step(...), for a chain() or a group()",
     ),
     "retry": "raise Retry(after=5) in the handler",
     "update_state": "write current_run().progress(0.5) in the handler",
@@ -115,7 +179,7 @@ def check_known(
         raise TypeError(f"{where}: there is no option {option!r}{end}")
 
 
-def no_attribute(job_type: JobType[..., Any], name: str) -> AttributeError:
+def no_attribute(job_type: Any, name: str) -> AttributeError:
     """The error for a missing attribute.
 
     For an attribute that a Celery task has, its message includes what to write instead.
