@@ -6,7 +6,7 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["gauge", "counter", "histogram"]
+BUCKETS = tuple(("_bucket", bound) for bound in (*map(str, BOUNDS), "+Inf"))
+OF_HISTOGRAM = (*BUCKETS, ("_count", ""), ("_sum", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,11 @@ class Family:
     value: str
     help: str
     kind: Kind
+
+    @property
+    def samples(self) -> tuple[tuple[str, str], ...]:
+        """Of a row: the end of the name of each, and the bound of a bucket."""
+        return OF_HISTOGRAM if self.kind == "histogram" else (("", ""),)
 
 
 def _family(row: str) -> Family:
@@ -192,36 +199,51 @@ class JobsCollector:
     """The metrics of the jobs' database, as a collector of ``prometheus_client``. Register it in a
     registry of your own to serve it with your other metrics."""
 
-    def __init__(self, gauges: Gauges | None = None) -> None:
-        """With ``gauges`` it has these numbers, and reads none."""
-        self._given = gauges
-
     def describe(self) -> Iterable[Metric]:
         """The families without samples, so that registering it reads nothing."""
-        return [_metric(family) for family in FAMILIES]
+        return [_metric(family, {}) for family in FAMILIES]
 
     def collect(self) -> Iterator[Metric]:
         """Read the stored numbers once, and yield all families. If the database does not answer,
         they have no samples: the other metrics of the registry are served nevertheless."""
         try:
-            gauges = read_gauges() if self._given is None else self._given
+            gauges = read_gauges()
         except (NoMetrics, *DATABASE_ERRORS) as error:
             text = " ".join(str(error).split())
             log_event("database_error", logging.WARNING, {"what": "read metrics", "error": text})
             gauges = {}
-        return (_with_samples(family, gauges) for family in FAMILIES)
+        return (_metric(family, gauges) for family in FAMILIES)
 
 
 def render(accept: str = "") -> tuple[str, bytes]:
     """The content type and the text of all metrics, in the format that the header ``Accept`` asks
     for. Raises :class:`NoMetrics`, :class:`ImproperlyConfigured` without prometheus_client, and the
     errors of the database."""
-    client = prometheus_client()
-    registry = client.CollectorRegistry()
-    registry.register(JobsCollector(read_gauges()))
-    encode: Callable[[Any], bytes]
-    encode, content_type = client.exposition.choose_encoder(accept)
-    return content_type, encode(registry)
+    _, content_type = prometheus_client().exposition.choose_encoder(accept)
+    is_open = content_type.startswith("application/openmetrics-text")
+    return content_type, "".join(_lines(read_gauges(), is_open)).encode()
+
+
+def _lines(gauges: Gauges, is_open: bool) -> Iterator[str]:
+    for family in FAMILIES:
+        name = family.name.removesuffix("_total") if is_open else family.name
+        yield f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n"
+        # One template for all samples of a row. A NUL is in no text that PostgreSQL stores.
+        row = "".join(
+            family.name + end + "{\0" + (bound and f',le="{bound}"') + "} %s\n"
+            for end, bound in family.samples
+        )
+        if not family.labels:
+            row = row.replace("{\0}", "")
+        for labels, values in _rows(family, gauges):
+            text = ",".join([f'{label}="{_escaped(value)}"' for label, value in labels.items()])
+            yield (row % tuple(map(float, values))).replace("\0", text)
+    if is_open:
+        yield "# EOF\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def prometheus_client() -> Any:
@@ -236,34 +258,27 @@ def prometheus_client() -> Any:
     return prometheus_client
 
 
-def _metric(family: Family) -> Metric:
+def _metric(family: Family, gauges: Gauges) -> Metric:
     name = family.name.removesuffix("_total")
     metric: Metric = prometheus_client().Metric(name, family.help, family.kind)
+    for labels, values in _rows(family, gauges):
+        for (end, bound), value in zip(family.samples, values, strict=True):
+            own = {**labels, "le": bound} if bound else labels
+            metric.add_sample(f"{family.name}{end}", own, value)
     return metric
 
 
-def _with_samples(family: Family, gauges: Gauges) -> Metric:
-    metric = _metric(family)
+def _rows(family: Family, gauges: Gauges) -> Iterator[tuple[dict[str, str], tuple[float, ...]]]:
+    """The labels of each row, and the values of its samples."""
     for row in gauges.get(family.part, ()):
         value = row.get(family.value)
         if value is None:  # or older code stored the numbers without it
             continue
-        labels = {label: str(row[label]) for label in family.labels}
+        values = (value,)
         if family.kind == "histogram":
-            _add_histogram(metric, labels, *value)
-        else:
-            metric.add_sample(family.name, labels, value)
-    return metric
-
-
-def _add_histogram(
-    metric: Metric, labels: dict[str, str], counts: list[int], seconds: float
-) -> None:
-    bounds = (*map(str, BOUNDS), "+Inf")
-    for bound, count in zip(bounds, accumulate(counts), strict=True):
-        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound}, count)
-    metric.add_sample(f"{metric.name}_count", labels, sum(counts))
-    metric.add_sample(f"{metric.name}_sum", labels, seconds)
+            counts, seconds = value
+            values = (*accumulate(counts), sum(counts), seconds)
+        yield {label: str(row[label]) for label in family.labels}, values
 
 
 @never_cache

@@ -19,6 +19,7 @@ from django_jobs.lifecycle.backlog import MOST_COUNTED
 from django_jobs.lifecycle.backlog_samples import ready_jobs
 from django_jobs.lifecycle.history import RUNS as RUN_TABLE
 from django_jobs.lifecycle.workers import WorkerInfo, register
+from django_jobs.metrics.exposition import render
 from django_jobs.metrics.forecast import take_forecast
 from django_jobs.metrics.gauges import read_gauges
 from django_jobs.models import Queue
@@ -89,16 +90,18 @@ def examinations(times: int, scale: float) -> list[Figure]:
     _fill(scale)
     _scrape()  # its first statement makes the row of the stored numbers
     ready = {f"queue-{number}": 2_000 for number in range(QUEUES)} | {"queue-0": MOST_COUNTED}
-    taken, stored, forecast, sample = repeat(
+    taken, stored, text, forecast, sample = repeat(
         times,
         _scrape,
         partial(_timed, read_gauges),
+        partial(_timed, render, "application/openmetrics-text; version=1.0.0"),
         partial(_timed, take_forecast, ready),
         partial(_timed, ready_jobs, 0.0),
     )
     figures = [
         Figure("scrape that takes the numbers", "ms", taken, better="less", bar="< 50"),
         Figure("scrape of stored numbers", "ms", stored, better="less"),
+        Figure("scrape of stored numbers, with its text", "ms", text, better="less"),
         Figure("forecast", "ms", forecast, better="less", bar="< 50"),
         Figure("sample of all backlogs, once a minute", "ms", sample, better="less"),
     ]

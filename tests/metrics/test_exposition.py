@@ -12,14 +12,18 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_open
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
 from pytest_django import Settings
 
+from django_jobs.domain.outcomes import Succeeded
+from django_jobs.metrics import exposition
 from django_jobs.metrics.exposition import FAMILIES, JobsCollector, render
-from django_jobs.models import Queue
+from django_jobs.metrics.gauges import read_gauges
+from django_jobs.models import Queue, Tenant
 from tests.app.jobs import noop
-from tests.factories import run_sql
+from tests.factories import enqueue_and_claim, fold_runs, run_sql, settle_one
 from tests.patience import PATIENCE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
@@ -69,6 +73,28 @@ def test_openmetrics_is_sent_to_those_who_accept_it() -> None:
     assert text.endswith(b"# EOF\n")
     names = {family.name for family in parse_open(text.decode())}
     assert names == {family.name.removesuffix("_total") for family in FAMILIES}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("accept", "generate", "read"),
+    [("", generate_latest, parse), ("application/openmetrics-text", generate_open, parse_open)],
+)
+def test_the_page_has_what_prometheus_client_writes_of_the_collector(
+    accept: str, generate: Any, read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Tenant.objects.create(name='a "b"\\\n{%s}', weight=0.5, max_concurrency=20_000_000)
+    settle_one(enqueue_and_claim(noop), Succeeded())
+    fold_runs()
+    gauges = read_gauges()
+    monkeypatch.setattr(exposition, "read_gauges", lambda: gauges)
+    registry = CollectorRegistry()
+    registry.register(JobsCollector())
+    families = list(read(render(accept)[1].decode()))
+    assert families == list(read(generate(registry).decode()))
+    assert len(families) == len(FAMILIES)
+    kinds = {family.type for family in families if family.samples}
+    assert kinds == {"gauge", "counter", "histogram"}
 
 
 @pytest.mark.django_db
