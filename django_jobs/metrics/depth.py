@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..models.job import QUARANTINED
 from ..models.queue import slo_began
 
-KIND = "queue, job_type, status, sign(priority), tenant"
+KIND = "queue, job_type, status, sign(priority) AS priority, tenant"
 
 # What waits is a step, waits for a signal, or for the last job of its schedule. What is blocked has
 # gates or is quarantined.
@@ -22,7 +22,7 @@ INDEXED = {
 
 FIRST = "UNION ALL".join(
     f"""
-    (SELECT {KIND} FROM django_jobs_job_live WHERE {which}
+    (SELECT {KIND}, true FROM django_jobs_job_live WHERE {which}
      ORDER BY {order} LIMIT (SELECT most FROM share))
     """
     for which, order in INDEXED.items()
@@ -52,10 +52,33 @@ WITH share AS MATERIALIZED (
         SELECT job_type, payload_version, priority, tenant, available_at, ready_at
         FROM django_jobs_job_live WHERE status = 'ready' AND queue = line.name
         ORDER BY rank, id LIMIT (SELECT front FROM share)) AS job
-), sampled AS MATERIALIZED (
-    SELECT queue, job_type, status, sign(priority) AS priority, tenant, count(*) AS jobs
-    FROM django_jobs_job_live TABLESAMPLE SYSTEM (100 * (SELECT read FROM share)) REPEATABLE (0)
-    GROUP BY 1, 2, 3, 4, 5
+), going AS MATERIALIZED (
+    SELECT id FROM django_jobs_workflowrun WHERE status = 'running'
+    ORDER BY id LIMIT (SELECT most FROM share)
+), kind AS MATERIALIZED (
+    SELECT queue, job_type, status, priority, tenant,
+        (count(*) FILTER (WHERE in_head))::float8 AS counted,
+        count(*) FILTER (WHERE NOT in_head) / (SELECT read FROM share) AS estimate
+    FROM (
+        SELECT {KIND}, false AS in_head FROM django_jobs_job_live
+            TABLESAMPLE SYSTEM (100 * (SELECT read FROM share)) REPEATABLE (0)
+        UNION ALL
+        SELECT queue, job_type, 'ready', sign(priority), tenant, true
+        FROM front WHERE (SELECT read FROM share) < 1
+        UNION ALL
+        SELECT job.* FROM django_jobs_queue AS line CROSS JOIN LATERAL (
+            SELECT {KIND}, true
+            FROM django_jobs_job_live WHERE status = 'dead' AND queue = line.name
+            ORDER BY finished_at, id
+            LIMIT (SELECT CASE WHEN read < 1 THEN each ELSE 0 END FROM share)) AS job
+        UNION ALL
+        {FIRST}UNION ALL
+        (SELECT step.* FROM going CROSS JOIN LATERAL (
+            SELECT {KIND}, true FROM django_jobs_job_live
+            WHERE workflow_run_id = going.id AND status = 'waiting'
+            LIMIT (SELECT most FROM share)) AS step
+         LIMIT (SELECT most FROM share))
+    ) AS one GROUP BY 1, 2, 3, 4, 5
 ), late AS MATERIALIZED (
     SELECT job.queue, count(*) / (SELECT read FROM share) AS jobs
     FROM django_jobs_job_live AS job
@@ -65,39 +88,12 @@ WITH share AS MATERIALIZED (
       AND {slo_began("job.available_at", "job.ready_at")}
         < now() - make_interval(secs => line.slo_seconds)
     GROUP BY 1
-), going AS MATERIALIZED (
-    SELECT id FROM django_jobs_workflowrun WHERE status = 'running'
-    ORDER BY id LIMIT (SELECT most FROM share)
-), head AS MATERIALIZED (
-    SELECT queue, job_type, 'ready' AS status, sign(priority) AS priority, tenant
-    FROM front WHERE (SELECT read FROM share) < 1
-    UNION ALL
-    SELECT job.* FROM django_jobs_queue AS line CROSS JOIN LATERAL (
-        SELECT queue, job_type, status, sign(priority), tenant
-        FROM django_jobs_job_live WHERE status = 'dead' AND queue = line.name
-        ORDER BY finished_at, id
-        LIMIT (SELECT CASE WHEN read < 1 THEN each ELSE 0 END FROM share)) AS job
-    UNION ALL
-    {FIRST}UNION ALL
-    (SELECT step.* FROM going CROSS JOIN LATERAL (
-        SELECT {KIND} FROM django_jobs_job_live
-        WHERE workflow_run_id = going.id AND status = 'waiting'
-        LIMIT (SELECT most FROM share)) AS step
-     LIMIT (SELECT most FROM share))
-), counted AS MATERIALIZED (
-    SELECT queue, job_type, status, priority, tenant, count(*) AS jobs
-    FROM head GROUP BY 1, 2, 3, 4, 5
-), found AS MATERIALIZED (
-    SELECT *, true AS in_head FROM counted
-    UNION ALL
-    SELECT queue, job_type, status, priority, tenant, jobs / read, false FROM sampled, share
 ), each_state AS MATERIALIZED (
-    SELECT queue, status, coalesce(sum(jobs) FILTER (WHERE in_head), 0) AS counted,
-        coalesce(sum(jobs) FILTER (WHERE NOT in_head), 0) AS estimate
+    SELECT queue, status, sum(counted) AS counted, sum(estimate) AS estimate
     FROM (
-        SELECT queue, status, jobs, in_head FROM found
+        SELECT queue, status, counted, estimate FROM kind
         UNION ALL
-        SELECT name, state, 0, true FROM django_jobs_queue CROSS JOIN unnest(ARRAY[
+        SELECT name, state, 0, 0 FROM django_jobs_queue CROSS JOIN unnest(ARRAY[
             'waiting', 'scheduled', 'blocked', 'ready', 'running', 'dead']) AS state
     ) AS one GROUP BY 1, 2
 ), known AS MATERIALIZED (
@@ -115,7 +111,9 @@ WITH share AS MATERIALIZED (
         CASE WHEN exact AND read < 1 THEN counted ELSE greatest(counted, estimate) END AS jobs
     FROM share, known
 ), job AS MATERIALIZED (
-    SELECT found.* FROM found JOIN depth USING (queue, status, in_head)
+    SELECT kind.*, CASE WHEN in_head THEN kind.counted ELSE estimate END AS jobs
+    FROM kind JOIN depth USING (queue, status)
+    WHERE CASE WHEN in_head THEN kind.counted ELSE estimate END > 0
 ), busiest_queue AS MATERIALIZED (
     SELECT queue AS name FROM depth GROUP BY 1 ORDER BY sum(jobs) DESC, 1 LIMIT %(series)s
 )

@@ -21,7 +21,7 @@ Rows = dict[tuple[str, str], tuple[int, int | None]]
 @pytest.fixture
 def _few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scrape finds the table large, and of its sample no page."""
-    few = {"whole": 0, "pages": 0, "most": 200, "head": 200}
+    few = {"whole": 0, "pages": 1e-9, "most": 200, "head": 200}
     monkeypatch.setattr(gauges, "BOUNDS", {**gauges.BOUNDS, **few})
 
 
