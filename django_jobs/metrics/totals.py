@@ -7,25 +7,20 @@ from ..domain.states import RunState
 from ..lifecycle.run_totals import ALL_TIMES
 
 
-def _list(*values: str) -> str:
-    return f"translate(ARRAY[{', '.join(values)}]::text, '{{}}', '[]')::json"
-
-
 def _runs(outcome: RunState) -> str:
     return f"'{outcome}', coalesce(sum(runs) FILTER (WHERE outcome = '{outcome}'), 0)"
 
 
 def _histogram(time: str) -> str:
-    # The sum of bigints is a numeric, which takes twice as long. Floats are exact up to 9e15.
-    places = (f"sum({time}_buckets[{place}]::float8)" for place in range(1, BUCKETS + 1))
-    made = f"json_build_array({_list(*places)}, sum({time}_seconds))"
+    # The sum of bigints is a numeric, which takes twice as long. Floats are exact up to 9e15. As a
+    # text the list is made in half of the time of an array that becomes JSON.
+    places = ", ".join(f"sum({time}_buckets[{place}]::float8)" for place in range(1, BUCKETS + 1))
+    made = f"json_build_array(('[' || concat_ws(',', {places}) || ']')::json, sum({time}_seconds))"
     if time == "gate":  # most types have none, and no samples of it
         made = f"CASE WHEN sum(gate_seconds) > 0 THEN {made} END"
     return f"{made} AS {time}"
 
 
-# Lists in JSON, which Python reads faster than arrays. PostgreSQL makes them faster by way of the
-# text of an array: 7 instead of 9 ms for 200 pairs.
 SUMS = f"""
 SELECT queue, job_type, json_build_object({", ".join(map(_runs, RunState))}) AS outcomes,
     sum(slo_runs)::bigint AS slo_runs, sum(slo_met)::bigint AS slo_met,
