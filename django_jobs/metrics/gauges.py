@@ -43,11 +43,12 @@ and what it returns: rows of a part, and tenants."""
 ALL_TIME = {"period": SINCE_THE_BEGINNING}
 """Which totals of runs are read: a counter counts from the beginning."""
 
-BUSIEST_TYPES = """
-SELECT queue, job_type, count(*) OVER () AS pairs
-FROM django_jobs_runtotal WHERE period = %(period)s
-GROUP BY 1, 2 ORDER BY sum(runs) DESC, 1, 2 LIMIT %(series)s
-"""
+BUSIEST_TYPES = """pair AS MATERIALIZED (
+    SELECT queue, job_type, sum(runs) AS runs, sum(slo_runs) AS slo_runs, sum(slo_met) AS slo_met
+    FROM django_jobs_runtotal WHERE period = %(period)s GROUP BY 1, 2
+), busiest_type AS MATERIALIZED (
+    SELECT queue, job_type FROM pair ORDER BY runs DESC, 1, 2 LIMIT %(series)s
+)"""
 
 ENDED_BY = f"""CASE WHEN status = 'lost' THEN CASE stop_reason
         WHEN '{OUT_OF_LEASE}' THEN 'lease_over'
@@ -206,7 +207,7 @@ PARTS = {
             SELECT status FROM django_jobs_workflowrun
             WHERE finished_at >= statement_timestamp() - interval '1 hour'
             ORDER BY finished_at LIMIT %(most)s) AS ended GROUP BY 1""",
-    "pairs": "SELECT coalesce(max(pairs), 0) AS pairs FROM busiest_type",
+    "pairs": "SELECT count(*) AS pairs FROM pair",
     "times": f"""
         {SUMS} FROM django_jobs_runtotal JOIN busiest_type USING (queue, job_type)
         WHERE period = %(period)s GROUP BY 1, 2 ORDER BY 1, 2""",
@@ -219,9 +220,8 @@ PARTS = {
             GROUP BY 1 ORDER BY sum(runs) DESC, 1 LIMIT %(tenants)s)
         GROUP BY 1 ORDER BY 1""",
     "slo": """
-        SELECT queue, sum(runs) AS runs, sum(met) AS met FROM (
-            SELECT queue, slo_runs AS runs, slo_met AS met FROM django_jobs_runtotal
-            WHERE period = %(period)s AND slo_runs > 0
+        SELECT queue, sum(slo_runs) AS runs, sum(slo_met) AS met FROM (
+            SELECT queue, slo_runs, slo_met FROM pair WHERE slo_runs > 0
             UNION ALL SELECT name, 0, 0 FROM django_jobs_queue WHERE slo_seconds IS NOT NULL
         ) AS counted GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(series)s""",
     "watermark": """
@@ -258,9 +258,7 @@ PARTS = {
                 sum(pg_stat_get_blocks_fetched(indexrelid)) AS fetched
             FROM pg_index WHERE indrelid = relation) AS of""",
 }
-REFRESH = statement(
-    f"{DEPTH}, {BUSIEST_RESOURCES}, busiest_type AS MATERIALIZED ({BUSIEST_TYPES})", PARTS | DEPTHS
-)
+REFRESH = statement(f"{DEPTH}, {BUSIEST_RESOURCES}, {BUSIEST_TYPES}", PARTS | DEPTHS)
 
 
 def read_gauges() -> Gauges:
