@@ -10,7 +10,6 @@ from datetime import timedelta
 from django.utils import timezone
 
 from .. import registry
-from ..domain.histograms import BUCKETS
 from ..domain.workflows import WAIT
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import PAST, RATE_SECONDS, Past
@@ -23,6 +22,7 @@ from ..models.worker import IS_ALIVE
 from .forecast import JOB_OF_RUN, SLOTS
 from .slo import MOST_LATE, OBJECTIVES
 from .stored import SHOWN, Parts, read_stored, statement, with_parts
+from .totals import histogram
 
 MINUTES = 60
 """What the page covers. The last one is not over."""
@@ -53,11 +53,6 @@ job of the lines of the ``keys`` that are found there."""
 
 def _of(outcomes: str, columns: str = "runs") -> str:
     return f"coalesce(sum({columns}) FILTER (WHERE outcome {outcomes}), 0)"
-
-
-def _buckets(time: str) -> str:
-    sums = (f"sum({time}_buckets[{place}])" for place in range(1, BUCKETS + 1))
-    return f"jsonb_build_array({', '.join(sums)}) AS {time}, sum({time}_seconds) AS {time}_seconds"
 
 
 ENDED = f"""{_of("= 'succeeded'")} AS succeeded, {_of(f"IN {FAILED}")} AS failed,
@@ -122,7 +117,7 @@ PARTS = {
         WHERE queue = ANY(%(queues)s::text[]) GROUP BY 1""",
     "types": f"""
         SELECT job_type, sum(runs) AS runs, {_of(f"IN {FAILED}")} AS failed,
-            {", ".join(map(_buckets, TIMES))}
+            {", ".join(map(histogram, TIMES))}
         FROM django_jobs_runtotal
         WHERE period = {MINUTE}
           AND began_at > {LAST_HOUR}

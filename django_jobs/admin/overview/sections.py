@@ -137,7 +137,7 @@ def job_types(numbers: Numbers, visible: Visible) -> Table:
     """The job types with the most attempts in the last hour, and how long they wait and run."""
     rows, few = [], False
     for row in numbers.own["types"]:
-        times = [Histogram(tuple(row[time]), float(row[f"{time}_seconds"])) for time in TIMES]
+        times = [Histogram(*row[time]) for time in TIMES]
         few = few or any(histogram.count * (1 - SHARES[-1]) < 1 for histogram in times)
         rows.append(
             [
