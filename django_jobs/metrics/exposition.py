@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["gauge", "counter", "histogram"]
-BUCKETS = tuple(("_bucket", bound) for bound in (*map(str, BOUNDS), "+Inf"))
-OF_HISTOGRAM = (*BUCKETS, ("_count", ""), ("_sum", ""))
+# Of a row: the end of the name of each sample, and the bound of a bucket.
+BUCKETS = [("_bucket", bound) for bound in (*map(str, BOUNDS), "+Inf")]
+ONE = [("", "")]
+SAMPLES = {"gauge": ONE, "counter": ONE, "histogram": [*BUCKETS, ("_count", ""), ("_sum", "")]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,6 @@ class Family:
     value: str
     help: str
     kind: Kind
-
-    @property
-    def samples(self) -> tuple[tuple[str, str], ...]:
-        """Of a row: the end of the name of each, and the bound of a bucket."""
-        return OF_HISTOGRAM if self.kind == "histogram" else (("", ""),)
 
 
 def _family(row: str) -> Family:
@@ -231,7 +228,7 @@ def _lines(gauges: Gauges, is_open: bool) -> Iterator[str]:
         # One template for all samples of a row. A NUL is in no text that PostgreSQL stores.
         row = "".join(
             family.name + end + "{\0" + (bound and f',le="{bound}"') + "} %s\n"
-            for end, bound in family.samples
+            for end, bound in SAMPLES[family.kind]
         )
         if not family.labels:
             row = row.replace("{\0}", "")
@@ -262,7 +259,7 @@ def _metric(family: Family, gauges: Gauges) -> Metric:
     name = family.name.removesuffix("_total")
     metric: Metric = prometheus_client().Metric(name, family.help, family.kind)
     for labels, values in _rows(family, gauges):
-        for (end, bound), value in zip(family.samples, values, strict=True):
+        for (end, bound), value in zip(SAMPLES[family.kind], values, strict=True):
             own = {**labels, "le": bound} if bound else labels
             metric.add_sample(f"{family.name}{end}", own, value)
     return metric

@@ -188,12 +188,10 @@ PARTS = {
             WHEN retry_budget IS NOT NULL THEN 0 END AS retry_budget_used, taken, waiting
         FROM busiest_resource CROSS JOIN LATERAL (
             SELECT coalesce(recent_starts * {FADED}, 0) AS starts,
-                coalesce(recent_retries * {FADED}, 0) AS retries) AS recent
-        ORDER BY name""",
+                coalesce(recent_retries * {FADED}, 0) AS retries) AS recent""",
     "breakers": """
         SELECT name AS resource, state, (breaker_state = state)::int AS is_in
-        FROM busiest_resource CROSS JOIN unnest(ARRAY['closed', 'open', 'half_open']) AS state
-        ORDER BY name""",
+        FROM busiest_resource CROSS JOIN unnest(ARRAY['closed', 'open', 'half_open']) AS state""",
     "tenant_rows": """
         SELECT name AS tenant, weight, max_concurrency, max_waiting,
             (paused_at IS NOT NULL)::int AS paused

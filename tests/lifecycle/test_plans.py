@@ -677,6 +677,20 @@ def test_a_scrape_reads_the_errors_of_the_last_hour_by_their_key() -> None:
 
 
 @pytest.mark.django_db
+def test_a_scrape_reads_the_totals_of_all_time_twice_by_their_key() -> None:
+    fill_totals()
+    run_sql(
+        "INSERT INTO django_jobs_runtotal SELECT 0, '-infinity', queue, job_type, outcome, runs,"
+        " waiting_buckets, waiting_seconds, start_lag_buckets, start_lag_seconds, runtime_buckets,"
+        " runtime_seconds, gate_buckets, gate_seconds, slo_runs, slo_met FROM django_jobs_runtotal"
+        " WHERE period = 60 AND began_at = date_bin('1 minute', now(), 'epoch')"
+    )
+    read = [node for node in scrape_plan() if node.get("Relation Name") == "django_jobs_runtotal"]
+    assert [rows_of(node) * node["Actual Loops"] for node in read] == [50, 50]
+    assert not [node for node in read if "Seq" in node["Node Type"]]
+
+
+@pytest.mark.django_db
 def test_a_snapshot_steps_from_queue_to_queue_of_blocked_jobs() -> None:
     run_sql(
         """UPDATE django_jobs_job SET gates = format('["default",[],null,null,%s,"wait"]', id % 400)
