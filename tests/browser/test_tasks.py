@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+from pytest_django import Settings
+
 from django_jobs.models import Job, Queue
+from tests.receivers import webhook
 
 from .visitor import Visitor, index
 
@@ -90,3 +93,16 @@ def test_when_a_queue_will_be_empty_is_one_click_away(visitor: Visitor) -> None:
     assert re.fullmatch(r"\d+\s(s|min|h)( \d+\s(s|min))?|growing", cells["emails"])
     assert re.fullmatch(r"\d+\s(s|min|h)( \d+\s(s|min))?", cells["media"])
     assert visitor.clicks == 1
+
+
+def test_a_test_of_an_alert_is_three_clicks_away(visitor: Visitor, settings: Settings) -> None:
+    with webhook() as receiver:
+        url = f"http://127.0.0.1:{receiver.port}/secret"
+        settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ALERTS": {"ops": {"to": url}}}
+        begin(visitor, "worker")
+        visitor.click(visitor.page.get_by_role("link", name="Doctor"))
+        visitor.click(visitor.page.get_by_role("button", name="Send a test of ops"))
+        told = visitor.page.locator(".messagelist .success").inner_text()
+    assert told == "A test of “ops” was sent."
+    assert receiver.received == [{"rule": "ops", "test": True, "situations": []}]
+    assert visitor.clicks == 3
