@@ -3,17 +3,19 @@ cut without them, the walk through all pages sees."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from django.contrib import admin
 from django.db.models.functions import Now
 from django.urls import reverse
+from pytest_django import Settings
 
 from django_jobs import registry
-from django_jobs.models import Job, Queue, Resource, Schedule
+from django_jobs.models import Job, Queue, Resource, Schedule, Worker
 
-from .visitor import NARROW, WIDE, Visitor
+from .visitor import NARROW, WIDE, WIDER, Visitor
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -97,3 +99,31 @@ def test_rows_are_low_and_show_their_status_on_a_telephone(visitor: Visitor) -> 
     assert heights == {}
     assert len(ends) > 8
     assert {path: end for path, end in ends.items() if end > NARROW[0]} == {}
+
+
+TYPE = "accounting_of_the_group.reconciliation.close_the_month_of_a_subsidiary"
+MISSING = "(one) => one.scrollWidth - one.clientWidth"
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_duration_and_stop_of_what_runs_now_are_in_sight(
+    visitor: Visitor, settings: Settings, language: str
+) -> None:
+    settings.LANGUAGE_CODE = language
+    running = Job.objects.filter(status="running", worker__name="web-1")
+    newest = running.latest("pk").pk
+    running.filter(pk=newest).update(
+        job_type=TYPE, tags=["the-customer-of-the-year"], cancel_requested_at=Now()
+    )
+    started = [[pk, 47_580.0, None] for pk in running.values_list("pk", flat=True)]
+    Worker.objects.filter(name="web-1").update(started_jobs=started)
+    visitor.visit(f"{reverse('admin:django_jobs_job_changelist')}?status=running")
+    row = visitor.page.locator(f"#result_list tr:has(input[value='{newest}'])")
+    for size in (WIDE, WIDER, NARROW):
+        with visitor.at(size) as page:
+            assert page.evaluate("document.documentElement.scrollWidth") == size[0]
+            assert page.evaluate(CUT) == 0, size
+            assert re.match(r"13\sh\s1\d\smin", row.locator(".field-runs_for").inner_text())
+            assert row.get_by_role("button").is_visible()
+            for part in ("runs_for", "stop_button", *(["job_name"] if size == NARROW else [])):
+                assert row.locator(f".field-{part}").evaluate(MISSING) == 0, (size, part)
