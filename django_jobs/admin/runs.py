@@ -32,7 +32,7 @@ from .base.formatting import (
 from .base.history_list import HistoryAdmin, Part, PartitionFilter
 from .base.json_display import hidden
 from .base.model_admin import section
-from .base.search import KINDS_OF_RUNS, run_search, search_runs, show
+from .base.search import OF_RUNS, run_search, search_runs, show
 from .cost import cost_path, cost_url
 from .lists.filters import FinishedSinceFilter, IdFilter, OutcomeFilter
 
@@ -128,7 +128,7 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
         return search_runs(queryset, search), False
 
     def parts(self, chosen: Mapping[str, str | None], text: str) -> Sequence[Part]:
-        terms = parsed(text, KINDS_OF_RUNS)
+        terms = parsed(text, OF_RUNS)
         narrowed = terms.kinds or chosen.keys() - {FinishedSinceFilter.parameter_name}
         if terms.numbers or PartitionFilter.parameter_name in chosen or not narrowed:
             return ()

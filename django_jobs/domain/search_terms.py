@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
+
+from .hints import nearest
 
 TERM = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*"?)+')
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -97,6 +100,24 @@ def means(value: str, name: str) -> bool:
     """Whether ``value`` asks for this name: exactly, or by its begin if it ends in a point or an
     asterisk, as ``billing.`` and ``billing.*``."""
     return name == value or (value.endswith((".", "*")) and name.startswith(value.rstrip("*")))
+
+
+def near_terms(text: str, known: Mapping[str, Collection[str]]) -> list[str]:
+    """The terms that may be meant by a word of ``text``, which found nothing, the closest first:
+    those of a ``known`` kind, or with one of the names of their kind. The empty kind has the names
+    that are found without one."""
+    for word in islice(filter(lambda one: one.value, words(text)), 5):  # compared with all names
+        if word.kind not in known:
+            found = [term(kind, word.value) for kind in nearest(word.kind, known)]
+            found = found or nearest(word.value, known.get("", ()))
+        elif any(means(word.value, name) for name in known[word.kind]):
+            continue
+        else:
+            near = nearest(word.value.rstrip(".*"), known[word.kind])
+            found = [term(word.kind, name) if word.kind else name for name in near]
+        if found:
+            return found
+    return []
 
 
 def term(kind: str, value: str) -> str:

@@ -56,3 +56,5 @@ def test_each_search_takes_few_queries(page: Page) -> None:
     jobs = reverse(f"admin:django_jobs_{Job._meta.model_name}_changelist")
     searches = ("customer_id:42", "error:TimeoutError", "type:media.transcode", "key:x", "tag:x")
     assert too_many(page, (f"{jobs}?q={search}" for search in (*searches, "parent:1"))) == {}
+    schedules = reverse("admin:django_jobs_schedule_changelist")
+    assert too_many(page, iter([f"{schedules}?q=type:zebra"])) == {}

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from django_jobs.domain.search_terms import MOST_TERMS, Argument, Terms, parsed, term
+from django_jobs.domain.search_terms import (
+    MOST_TERMS,
+    Argument,
+    Terms,
+    near_terms,
+    parsed,
+    term,
+)
 
 KINDS = ("type", "tag", "error")
 
@@ -92,3 +99,21 @@ def test_an_argument_is_secret_if_a_name_of_its_path_is(path: tuple[str, ...]) -
 @pytest.mark.parametrize("value", ["vip", "two words", 'say "hi"', "back\\slash", "a:b", " ", "é"])
 def test_a_term_is_read_as_it_was_written(value: str) -> None:
     assert parsed(term("tag", value), KINDS).of("tag") == [value]
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("type:app.nop", ["type:app.noop"]),
+        ("type:app. tga:vip", ["tag:vip"]),
+        ('tga:"two words"', ['tag:"two words"']),
+        ("other:app.noop", ["app.noop"]),
+        ("app.nop", ["app.noop"]),
+        ("tag:vop", []),
+        ("type:app. app.noop", []),
+        ("typ: :app zebra", []),
+        ("z z z z z app.nop", []),
+    ],
+)
+def test_terms_that_may_be_meant_are_of_a_known_kind_or_name(text: str, near: list[str]) -> None:
+    assert near_terms(text, {"type": ["app.noop"], "tag": [], "": ["app.noop"]}) == near

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import Any
 
 from django.contrib import messages
@@ -16,7 +16,7 @@ from ... import registry
 from ...conf import conf
 from ...domain.hints import nearest
 from ...domain.payload import KEY_SEPARATOR
-from ...domain.search_terms import FINGERPRINT, MOST_TERMS, Terms, parsed, term, words
+from ...domain.search_terms import FINGERPRINT, MOST_TERMS, Terms, near_terms, parsed, term, words
 from ...domain.states import LIVE, JobState
 from ...lifecycle.history import JOBS, ends_of_newest
 from ...lifecycle.job_columns import LIVE_TABLE
@@ -25,13 +25,14 @@ from ...models import Job, Queue
 from ...models.database import fetch
 from ...models.run import by_last_run
 from ...separators import number_text
-from ..lists.choices import types_of
+from ..lists.choices import near_types, types_of, with_meant
 from ..lists.newest_list import NEWEST
 from .history_list import all_of, older, searched
 
 LARGEST_ID = 2**63 - 1
-KINDS = ("type", "key", "tag", "parent", "code", "error")
-KINDS_OF_RUNS = ("code", "error")
+OF_RUNS = {"code": "503", "error": "Timeout"}
+OF_JOBS = {"type": "shop.send_receipt", "key": "order-7", "tag": "vip", "parent": "71", **OF_RUNS}
+"""The kinds of terms, each with an example."""
 FILTERS = {"status", "state", "queue", "worker", "tenant", "schedule", "workflow"}
 """What the list of jobs is filtered by, and operators type instead; ``state`` for the status."""
 CLOSE = 0.7
@@ -123,22 +124,24 @@ class Search:
 
 def unchecked(text: str) -> Search:
     """What ``text`` asks for on a list of jobs, if its user may search it."""
-    return Search(parsed(text, KINDS, arguments=True), None)
+    return Search(parsed(text, OF_JOBS, arguments=True), None)
 
 
 def job_search(text: str, user: Any) -> Search:
     """What ``text`` asks for on a list of jobs."""
     search = Search(unchecked(text).terms, user)
-    search.problems += _unknown(search.terms, _("arguments of the handler such as customer_id:42"))
+    arguments = _("arguments of the handler such as customer_id:42")
+    search.problems += _unknown(search.terms, text, OF_JOBS, arguments)
     if scope_of(user) is None:
         unknown = {one for one in search.terms.of("type") if not types_of(one)}
         search.unknown += map(_unknown_type, sorted(unknown))
         if user.has_perm(SEE_PAYLOADS):
             _suggest(search, text)
     if search.terms.arguments and not user.has_perm(SEE_PAYLOADS):
-        search.problems.append(
-            _("To search in payloads you need the permission to see payloads and results in full.")
+        problem = _(
+            "To search in payloads you need the permission to see payloads and results in full."
         )
+        search.problems.append(with_meant(problem, near_terms(text, dict.fromkeys(OF_JOBS, ()))))
     for argument in search.terms.arguments:
         if argument.is_secret(conf().redact_keys):
             name = ".".join(argument.path)
@@ -161,31 +164,29 @@ def _suggest(search: Search, text: str) -> None:
             if name in FILTERS:
                 note += " " + _("Use the filter of the list instead.")
             rest, value = argument.path[1:], argument.values[-1]
-            found = nearest(name, names, cutoff=CLOSE)
+            found = nearest(name, names.union(OF_JOBS), cutoff=CLOSE)
             near = [term(".".join([one, *rest]), value) for one in found]
-            search.unknown.append(_meant(note, near))
-    bare = [word for word in words(text) if not word.kind]
-    for word, value in pairwise(bare):
+            search.unknown.append(with_meant(note, near))
+    near = []
+    for word, value in pairwise(word for word in words(text) if not word.kind):
         if word.text in search.terms.unknown and word.text.isidentifier():
             longer = sorted(name for name in names if f"{name}_".startswith(f"{word.text}_"))
-            near = [term(one, value.value) for one in longer[:1] or nearest(word.text, names)]
-            search.problems[-1] = _meant(search.problems[-1], near)
+            near += [term(one, value.value) for one in longer[:1] or nearest(word.text, names)]
+    for bare in search.terms.unknown[:5]:
+        near += near_types(bare)
+    if near:
+        search.problems[-1] = with_meant(search.problems[-1], near)
 
 
 def _unknown_type(name: str) -> str:
-    longer = [f"{name}."] if len(types_of(f"{name}.")) > 1 else types_of(f"{name}*")[:1]
-    near = [term("type", one) for one in longer or nearest(name, registry.names())]
-    return _meant(_("This process knows no job type %(name)s.") % {"name": name}, near)
-
-
-def _meant(text: str, near: list[str]) -> str:
-    return f"{text} {_('Did you mean %(term)s?') % {'term': near[0]}}" if near else text
+    text = _("This process knows no job type %(name)s.") % {"name": name}
+    return with_meant(text, near_types(name))
 
 
 def run_search(text: str, user: Any) -> Search:
     """What ``text`` asks for on the list of runs."""
-    search = Search(parsed(text, KINDS_OF_RUNS), user)
-    search.problems += _unknown(search.terms)
+    search = Search(parsed(text, OF_RUNS), user)
+    search.problems += _unknown(search.terms, text, OF_RUNS)
     if search.errors and not user.has_perm(SEE_ERRORS):
         search.notes.append(_only_classes())
     return search
@@ -213,17 +214,15 @@ def _too_many(terms: Terms) -> Iterator[str]:
         yield _("A search has at most %(number)s terms besides ids.") % {"number": MOST_TERMS}
 
 
-def _unknown(terms: Terms, *others: str) -> Iterator[str]:
+def _unknown(terms: Terms, text: str, kinds: dict[str, str], *others: str) -> Iterator[str]:
     yield from _too_many(terms)
     if not terms.unknown:
         return
-    kinds: tuple[str, ...] = ("code:503", "error:Timeout")
-    if others:
-        kinds = ("type:shop.send_receipt", "key:order-7", "tag:vip", "parent:71", *kinds)
-    yield _("Not understood: %(terms)s. A search has ids of jobs, %(kinds)s.") % {
+    problem = _("Not understood: %(terms)s. A search has ids of jobs, %(kinds)s.") % {
         "terms": ", ".join(terms.unknown[:5]),
-        "kinds": ", ".join((*kinds, *others)),
+        "kinds": ", ".join((*starmap(term, kinds.items()), *others)),
     }
+    yield with_meant(problem, near_terms(text, dict.fromkeys(kinds, ())))
 
 
 def show(page: Any, request: Any, search: Search) -> None:

@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -19,8 +18,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
-from ...domain.hints import nearest
-from ...domain.search_terms import means, term, words
+from ...domain.search_terms import near_terms, words
 from ...metrics.failures import FailureGroup, take_failures
 from ...models import Job, JobStatus, Queue
 from ..access.errors import may_see_errors
@@ -28,6 +26,7 @@ from ..base.actions import ModelAdmin
 from ..base.model_admin import REFRESH_SECONDS, unlimited
 from ..layout.console_page import console_page
 from ..layout.tables import Column, Sorting
+from ..lists.choices import with_meant
 from ..lists.filters import MOST_CHOICES
 from .group_rows import SPANS, Code, Narrowing, code_of, groups_url, number, rows, shown
 
@@ -74,8 +73,8 @@ OF_CODE = "since", "at"
 KINDS = {"", "type", "error", *OF_CODE}
 
 
-def _meant(text: str, groups: Iterable[FailureGroup], code: Iterable[Code]) -> str:
-    """A term that may be meant by one of a search that finds nothing; empty without one."""
+def _none_found(text: str, groups: Iterable[FailureGroup], code: Iterable[Code]) -> str:
+    """What to say of a search that finds nothing, with a term that may be meant."""
     names = [(one.job_type, one.error.partition(":")[0]) for one in groups]
     known: dict[str, set[str]] = {
         "type": {part for one, _error in names for part in (one, *one.split("."))},
@@ -84,17 +83,7 @@ def _meant(text: str, groups: Iterable[FailureGroup], code: Iterable[Code]) -> s
         "at": {part for one in code for part in (one.place, *re.split(r"[ /]", one.place))},
     }
     known[""] = known["type"] | known["error"]
-    for word in islice(words(text), 5):  # each is compared with all names
-        if word.kind not in known:
-            found = [term(one, word.value) for one in nearest(word.kind, known) if word.value]
-        elif any(means(word.value, one) for one in known[word.kind]):
-            continue
-        else:
-            near = nearest(word.value.rstrip(".*"), known[word.kind])
-            found = [term(word.kind, one) if word.kind else one for one in near]
-        if found:
-            return gettext("Did you mean %(term)s?") % {"term": found[0]}
-    return ""
+    return with_meant(gettext("No failure matches the search."), near_terms(text, known))
 
 
 MEDIA = Media(css={"all": ("django_jobs/failures.css",)})
@@ -161,7 +150,7 @@ def groups_view(page: ModelAdmin, request: HttpRequest) -> HttpResponseBase:
         failures=failures,
         found=len(found),
         not_understood=" ".join(search.unknown),
-        meant="" if found else _meant(text, failures.groups, code.values()),
+        none_found="" if found else _none_found(text, failures.groups, code.values()),
         rows=rows(
             pages,
             code or code_of(list(pages), with_places),

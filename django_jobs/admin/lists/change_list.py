@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +12,10 @@ from django.db.models import QuerySet
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
+from ...domain.search_terms import near_terms
 from ...lifecycle.scope import scope_of
 from ...separators import number_text
+from .choices import with_meant
 
 MOST_SORTED = 1_000
 """Rows of a list that a column may sort."""
@@ -43,17 +46,17 @@ class ConsoleList(ChangeList):
         self.filter_fields = [
             _field(one) for one in self.filter_specs if isinstance(one, SimpleListFilter)
         ]
+        search: Any = getattr(request, "search", None)
         notes = [*self.left_out, *(getattr(one, "note", "") for one in self.filter_specs)]
         if not self.result_count and scope_of(request.user) is None:
             notes += [getattr(one, "unknown", "") for one in self.filter_specs]
-            notes += getattr(getattr(request, "search", None), "unknown", [])
+            notes += [self._meant()] if search is None else search.unknown
         self.filter_notes = list(filter(None, notes))
         request.filter_notes = self.filter_notes  # for the question of an action
         request.console_list = self
         self.folded_fields = [one for one in self.filter_fields if one.folded]
         self.folded_in_use = sum(bool(one.value) for one in self.folded_fields)
         names = {SEARCH_VAR, *(one.name for one in self.filter_fields)}
-        search: Any = getattr(request, "search", None)
         self.is_cut = (
             self.paginator.capped or bool(self.left_out) or (search is not None and search.is_cut)
         )
@@ -102,6 +105,18 @@ class ConsoleList(ChangeList):
         columns = dict(enumerate(map(str, self.list_display)))
         column = columns.get(int(number)) if number.isascii() and number.isdigit() else None
         return keys.get(column), first.startswith("-")
+
+    def _meant(self) -> str:
+        """What a search of names may mean that has found none."""
+        if not (self.query and self.search_fields):
+            return ""
+        rows = self.root_queryset.order_by().values(*self.search_fields)[:MOST_SORTED]
+        known: dict[str, set[str]] = defaultdict(set)
+        for row in rows:
+            for column, name in row.items():
+                for kind in ("", "type") if column == "job_type" else ("",):
+                    known[kind] |= {name, *name.split(".")}
+        return with_meant("", near_terms(self.query, known))
 
     @property
     def count_text(self) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 from django.http import HttpRequest
+from django.utils.translation import gettext
 
 from ... import registry
-from ...domain.search_terms import means
+from ...domain.hints import nearest
+from ...domain.search_terms import means, term
 from ...lifecycle.scope import Scope, scope_of
 from ...models.database import fetch
 
@@ -56,6 +58,18 @@ UNION ALL (SELECT 'job_type', seen.job_type FROM (
 def types_of(value: str) -> list[str]:
     """The known job types that a search for ``type:value`` means."""
     return [one for one in registry.names() if means(value, one)]
+
+
+def near_types(name: str) -> list[str]:
+    """The terms of those that may be meant by a name that is none."""
+    longer = [f"{name}."] if len(types_of(f"{name}.")) > 1 else types_of(f"{name}*")[:1]
+    return [term("type", one) for one in longer or nearest(name, registry.names())]
+
+
+def with_meant(text: str, near: list[str]) -> str:
+    """The text, and the first of the terms that may be meant."""
+    meant = gettext("Did you mean %(term)s?") % {"term": near[0]} if near else ""
+    return " ".join(filter(None, (text, meant)))
 
 
 def choices_of(request: HttpRequest, kind: str) -> list[tuple[str, str]]:

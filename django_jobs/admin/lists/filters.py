@@ -14,12 +14,13 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...conf import conf
+from ...domain.hints import nearest
 from ...domain.search_terms import term
 from ...models import JobStatus, Schedule, Worker, WorkflowRun
 from ...models.querysets import ScheduleQuerySet, ScheduleState
 from ...models.worker import NOT_ENDED
 from ...separators import number_text
-from .choices import choices_of
+from .choices import choices_of, with_meant
 
 MOST_CHOICES = 200
 """In a list of choices. With more, the filter is a text field that suggests them."""
@@ -51,7 +52,9 @@ class ListFilter(admin.SimpleListFilter):
             return ""
         from ...domain.errors import cut
 
-        return self.no_such % {"filter": self.title, "value": cut(value, LONGEST_NAMED)}
+        text = self.no_such % {"filter": self.title, "value": cut(value, LONGEST_NAMED)}
+        names = (str(key) for key, _label in self.lookup_choices)
+        return with_meant(text, nearest(value, names))
 
     @property
     def typed(self) -> bool:

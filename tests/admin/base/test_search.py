@@ -172,6 +172,7 @@ def test_what_is_not_understood_is_named_with_what_is(page: Page, text: str) -> 
     assert shown == (
         "Not understood: type:app.noop. A search has ids of jobs, code:503, error:Timeout."
     )
+    assert "error:Timeout. Did you mean code:503?" in answer(page, "cod:503", Run)[1]
 
 
 def test_payloads_are_searched_only_by_those_who_may_see_them(
@@ -356,6 +357,7 @@ def test_a_point_or_an_asterisk_finds_all_job_types_that_begin_so(page: Page) ->
         ("orders.id:7", " Did you mean order.id:7?"),
         ("zzzz:1", ""),
         ("orbiter:1", ""),
+        ("tpye:app.noop", " Did you mean type:app.noop?"),
         ("status:dead", " Use the filter of the list instead."),
     ],
 )
@@ -375,11 +377,15 @@ def test_an_argument_that_no_job_type_has_is_named_with_the_nearest(
         ("customer 42", "Did you mean customer_id:42?"),
         ("customer_id 42", "Did you mean customer_id:42?"),
         ("custmer_id x", "Did you mean customer_id:x?"),
+        ("app.nop", "Did you mean type:app.noop?"),
+        ("app.orders", "Did you mean type:app.orders?"),
         ("zzzz 42", ""),
         ("customer", ""),
     ],
 )
-def test_words_without_a_colon_suggest_the_argument(page: Page, typed: str, meant: str) -> None:
+def test_words_without_a_colon_suggest_an_argument_or_a_type(
+    page: Page, typed: str, meant: str
+) -> None:
     text = page.read(f"{list_url(Job)}?q={typed.replace(' ', '+')}")
     assert "Not understood: " in text
     assert meant in text
@@ -395,6 +401,7 @@ def test_arguments_are_named_only_to_those_who_may_search_them(
         text = olga.read(f"{list_url(Job)}?q={typed}")
         assert "Did you mean" not in text
         assert "declares an argument" not in text
+    assert "Did you mean key:order-7?" in olga.read(f"{list_url(Job)}?q=keys:order-7")
 
 
 def test_jobs_are_found_by_their_parent(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,6 +236,30 @@ def test_a_filter_that_names_nothing_says_so(page: Page, query: str, note: str) 
     assert note in page.read(f"{list_url(Job)}?{query}")
 
 
+def test_what_may_be_meant_by_a_name_that_finds_nothing_is_said(page: Page) -> None:
+    register_worker("web-1")
+    due_schedule(name="nightly")
+    Resource.objects.create(name="stripe")
+    for model, query, meant in (
+        (Job, "queue=defualt", "default"),
+        (Job, "job_type=app.nop", "app.noop"),
+        (Job, "worker=web1", "web-1"),
+        (Job, "schedule=nighly", "nightly"),
+        (Schedule, "q=nighly", "nightly"),
+        (Schedule, "q=type:ap.noop", "type:app.noop"),
+        (Schedule, "q=typ:app.noop", "type:app.noop"),
+        (Schedule, "q=name:nightly", "nightly"),
+        (Resource, "q=strpe", "stripe"),
+    ):
+        text = page.read(f"{list_url(model)}?{query}")
+        assert f"Did you mean {meant}?" in text, query
+    for model, query in (
+        *((Schedule, "q=zebra"), (Resource, "q=stri"), (Job, "queue=zebra")),
+        (Worker, "status=lost&q=web1"),  # has no search
+    ):
+        assert "Did you mean" not in page.read(f"{list_url(model)}?{query}"), query
+
+
 def test_a_filter_that_names_something_is_silent_although_the_list_is_empty(page: Page) -> None:
     worker = register_worker("w")
     schedule = due_schedule()
