@@ -25,6 +25,19 @@ CUT_TABLES = """() => [...document.querySelectorAll(".results, .jobs-scroll")]
     .filter((one) => one.scrollWidth > one.clientWidth)
     .map((one) => `${one.querySelector("table")?.className} lacks `
         + `${one.scrollWidth - one.clientWidth} px`)"""
+NEAR_NUMBERS = """() => [...document.querySelectorAll("#main td + td, #main th + td")]
+    .filter((one) => {
+        const before = one.previousElementSibling;
+        const [left, right] = [before, one].map((cell) => {
+            const text = document.createRange();
+            text.selectNodeContents(cell);
+            return text.getBoundingClientRect();
+        });
+        return left.width && right.width && right.left - left.right < 11
+            && getComputedStyle(before).textAlign === "end"
+            && !["end", "center"].includes(getComputedStyle(one).textAlign);
+    }).map((one) => `${one.previousElementSibling.textContent}, ${one.textContent}`).slice(0, 3)"""
+"""Numbers stand right, and what follows begins left: both read as one value."""
 
 TABS_OUT_OF_SIGHT = """() => [...document.querySelectorAll(".jobs-tabs a")]
     .filter((one) => {
@@ -121,6 +134,7 @@ def test_german_pages_fit_although_their_words_are_longer(visitor: Visitor, sett
         visitor.visit(path)
         with visitor.at(WIDE) as page:
             findings += [f"{path}: {one}" for one in page.evaluate(CUT_TABLES)]
+            findings += [f"{path}: {one}" for one in page.evaluate(NEAR_NUMBERS)]
         with visitor.at(NARROW) as page:
             width = page.evaluate("document.documentElement.scrollWidth")
             if width > NARROW[0]:
