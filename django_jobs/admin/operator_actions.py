@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from django import forms
 from django.db.models import Q
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -16,13 +16,14 @@ from ..api import replay_problem
 from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..lifecycle.operations import later
+from ..lifecycle.scope import scope_of
 from ..models import BulkAction, Job, Queue, Resource, Schedule, Tenant, Worker
 from ..separators import number_text
-from .base.actions import OperatorAction, by_name
+from .base.actions import Alternative, Choice, ModelAdmin, OperatorAction, by_name
 from .base.formatting import list_url
 from .base.search import DEAD
 from .forms.fields import UntilField
-from .operations.background import BY_PLAN, in_background
+from .operations.background import in_background, may_replay, terms_of_list
 from .restarts import OF_NO_RUNNING_RUN, run_goes_on
 
 Pausable = type[Queue | Schedule | Resource | Tenant]
@@ -168,6 +169,40 @@ INSPECT = OperatorAction(
     only_asks=True,
     applies=lambda job: job.status == JobState.RUNNING,
     among=Q(status=JobState.RUNNING),
+)
+
+
+def _offers_plan(page: ModelAdmin, request: HttpRequest, choice: Choice) -> bool:
+    may_begin = scope_of(request.user) is None and may_replay(request)
+    return may_begin and bool(choice.ids) and _chosen(page, request, choice) is not None
+
+
+def _chosen(page: ModelAdmin, request: HttpRequest, choice: Choice) -> dict[str, Any] | None:
+    terms = terms_of_list(page, request) if choice.across else None
+    return terms if terms or choice.more else {"ids": list(choice.ids)}
+
+
+def _plan(
+    page: ModelAdmin, request: HttpRequest, choice: Choice, given: Mapping[str, Any]
+) -> HttpResponse:
+    from .operations.replay_plan import PlanForm, plan_page
+
+    terms = _chosen(page, request, choice)
+    assert terms is not None
+    max_id = choice.max_id if choice.across else max(choice.ids)
+    form = PlanForm(initial={"reason": given.get("reason", "")})
+    return plan_page(page, request, terms, max_id, form)
+
+
+BY_PLAN = Alternative(
+    name="plan",
+    label=_("Replay by a plan"),
+    explanation=_(
+        "A plan begins with one job, waits for its outcome, and stops by itself if too many fail."
+    ),
+    offered=_offers_plan,
+    preferred=lambda choice: choice.across and len(choice.ids) > 1,
+    go=_plan,
 )
 REPLAY = OperatorAction(
     action="replay_jobs",

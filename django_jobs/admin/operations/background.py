@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
@@ -18,7 +17,6 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.search_terms import term
-from ...lifecycle.operations import later
 from ...lifecycle.scope import scope_of
 from ...models import BulkAction, BulkOperation, DeadLetter, JobStatus, Schedule
 from ...models.bulk_operation import PERMISSIONS
@@ -177,7 +175,9 @@ def begin(
     """Start an operation, log it, and go to its page."""
     user = request.user.pk
     assert user is not None
-    operation: BulkOperation = later("bulk.start")(
+    from ...lifecycle.operations import bulk
+
+    operation = bulk.start(
         action,
         terms,
         arguments=arguments,
@@ -237,37 +237,3 @@ def described(terms: Mapping[str, Any], error: str = "") -> str:
 def may_replay(request: HttpRequest) -> bool:
     """Whether the user may see and begin a plan."""
     return request.user.has_perms(["django_jobs.view_job", PERMISSIONS[BulkAction.REPLAY]])
-
-
-def _offered(page: ModelAdmin, request: HttpRequest, choice: Choice) -> bool:
-    may_begin = scope_of(request.user) is None and may_replay(request)
-    return may_begin and bool(choice.ids) and _chosen(page, request, choice) is not None
-
-
-def _chosen(page: ModelAdmin, request: HttpRequest, choice: Choice) -> dict[str, Any] | None:
-    terms = terms_of_list(page, request) if choice.across else None
-    return terms if terms or choice.more else {"ids": list(choice.ids)}
-
-
-def _go(
-    page: ModelAdmin, request: HttpRequest, choice: Choice, given: Mapping[str, Any]
-) -> HttpResponse:
-    plan = import_module(".replay_plan", __package__)  # which imports this module
-    terms = _chosen(page, request, choice)
-    assert terms is not None
-    max_id = choice.max_id if choice.across else max(choice.ids)
-    form = plan.PlanForm(initial={"reason": given.get("reason", "")})
-    response: HttpResponse = plan.plan_page(page, request, terms, max_id, form)
-    return response
-
-
-BY_PLAN = Alternative(
-    name="plan",
-    label=_("Replay by a plan"),
-    explanation=_(
-        "A plan begins with one job, waits for its outcome, and stops by itself if too many fail."
-    ),
-    offered=_offered,
-    preferred=lambda choice: choice.across and len(choice.ids) > 1,
-    go=_go,
-)

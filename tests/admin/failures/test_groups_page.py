@@ -13,7 +13,8 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.urls import reverse
 
-from django_jobs.admin.operations.background import BY_PLAN, terms_of_list
+from django_jobs.admin.operations.background import terms_of_list
+from django_jobs.admin.operator_actions import BY_PLAN
 from django_jobs.lifecycle.operations.bulk import count, newest
 from django_jobs.models import BulkAction, DeadLetter, Job, Run, Worker
 from tests.admin.walking import Live, Page, list_url
