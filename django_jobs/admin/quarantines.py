@@ -17,7 +17,6 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import registry
 from ..conf import conf
-from ..lifecycle.operations import later
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .access.visible import LinksVisible
@@ -29,7 +28,9 @@ from .forms.fields import UntilField
 
 
 def _lift(names: Iterable[str], actor: Any) -> list[str]:
-    return [lifted for name in names for lifted in later("quarantines.lift")(name, actor=actor)]
+    from ..lifecycle.operations import quarantines
+
+    return [lifted for name in names for lifted in quarantines.lift(name, actor=actor)]
 
 
 LIFT = OperatorAction(
@@ -74,8 +75,10 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
         }
 
     def clean_job_type(self) -> str:
+        from ..lifecycle.operations.quarantines import in_force
+
         name: str = self.cleaned_data["job_type"]
-        if set(registry.family(name)) <= set(later("quarantines.in_force")()):
+        if set(registry.family(name)) <= set(in_force()):
             raise ValidationError(_("This job type is already quarantined."))
         return name
 
@@ -127,8 +130,9 @@ class QuarantineAdmin(LinksVisible, ConsoleAdmin):
         return super().has_view_permission(request, obj) or self.has_quarantine_permission(request)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        given = {"reason": obj.reason, "until": obj.until}
-        later("quarantines.quarantine")(obj.job_type, actor=request.user, **given)
+        from ..lifecycle.operations.quarantines import quarantine
+
+        quarantine(obj.job_type, actor=request.user, reason=obj.reason, until=obj.until)
         obj.pk = Quarantine.objects.using(conf().database).get(job_type=obj.job_type).pk
 
     @admin.display(description=_("status"))
