@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -90,6 +90,15 @@ WRITTEN: dict[type, Callable[[Any], str]] = {
 def is_reference(value: Any) -> bool:
     """Whether ``value`` stands for what is in a file of ``DJANGO_JOBS["STORAGE"]``."""
     return isinstance(value, dict) and STORED in value and value.keys() in (FILE_KEYS, VALUE_KEYS)
+
+
+def references(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects in ``value`` that have the key of a reference to a file."""
+    if isinstance(value, dict) and STORED in value:
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from references(item)
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -32,6 +32,7 @@ from ..domain.payload import (
     a_kind,
     encode,
     is_reference,
+    references,
 )
 from ..exceptions import Discard, PayloadError, Retry
 from ..models import Job
@@ -209,21 +210,12 @@ def _path_of(reference: dict[str, Any]) -> str:
 def refuse_references(job_type: str, value: Any, known: Any = None) -> None:
     """Raise :class:`PayloadError` if ``value`` refers to a file to which ``known``, what the job
     has, does not: it would be deleted with the other job."""
-    for path in _references(value) - _references(known):
+    paths, ours = ({str(one[STORED]) for one in references(given)} for given in (value, known))
+    for path in paths - ours:
         raise PayloadError(
             f"{job_type}: {path!r} is a file of another job; only enqueue() and enqueue_many() of "
             "a job take a reference, not of a workflow"
         )
-
-
-def _references(value: Any) -> set[str]:
-    if isinstance(value, dict):
-        if STORED in value:
-            return {str(value[STORED])}
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return set().union(*map(_references, value))
-    return set()
 
 
 class Files:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
@@ -14,7 +13,7 @@ from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 
 from ...conf import conf
-from ...domain.payload import STORED, is_reference
+from ...domain.payload import STORED, is_reference, references
 from ...exceptions import PayloadError
 from ...lifecycle.stored_files import Stored
 from ...models import Progress
@@ -36,17 +35,9 @@ def files_of(job: Any) -> dict[str, dict[str, Any]]:
     for text, _ in columns.values():
         if text is not None and STORED in text:
             with suppress(ValueError, RecursionError):  # what the page cannot show has none
-                for reference in _references(masked(json.loads(text))):
+                for reference in filter(is_reference, references(masked(json.loads(text)))):
                     found[str(reference[STORED])] = reference
     return found
-
-
-def _references(value: Any) -> Iterator[dict[str, Any]]:
-    if is_reference(value):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _references(item)
 
 
 def file_links(page: ModelAdmin, job: Any) -> list[tuple[str, str]]:
