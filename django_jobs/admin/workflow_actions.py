@@ -164,7 +164,11 @@ def is_awaiting(job: Any) -> bool:
 
 
 def waits_for_approval(job: Any) -> bool:
-    return is_awaiting(job) and job.job_type == WAIT and bool(approvals(pk=job.pk))
+    """Read once for a row, of which three buttons ask it."""
+    if not hasattr(job, "for_approval"):
+        waits = is_awaiting(job) and job.job_type == WAIT
+        job.for_approval = waits and bool(approvals(pk=job.pk))
+    return bool(job.for_approval)
 
 
 def _why_no_decision(rows: QuerySet[Any]) -> str:
