@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from django_jobs.domain.outcomes import Outcome
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.settling import Settled
+from django_jobs.worker.connections import drop_connection, own_connection
 from django_jobs.worker.context.attempt import Attempt
 from django_jobs.worker.context.progress import Reporter
 from django_jobs.worker.execution import handler_call
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from tests.factories import declared, enqueue_and_claim, run_sql
+
+T = TypeVar("T")
+
+
+def in_own_session(work: Callable[[], T]) -> T:
+    """What ``work`` returns on the connection that a claimer or a settler has."""
+
+    def thread() -> T:
+        own_connection(keeps_plans=True)
+        try:
+            return work()
+        finally:
+            drop_connection()
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(thread).result()
 
 
 class Desk:

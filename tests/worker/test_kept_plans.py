@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,10 +18,11 @@ from django_jobs.lifecycle import claiming, opening, promoting, settling
 from django_jobs.lifecycle.gates import admission
 from django_jobs.lifecycle.gates.arrivals import admit_arrivals
 from django_jobs.models import Job, Resource, database
-from django_jobs.worker.connections import PREPARED_AFTER, drop_connection, own_connection
+from django_jobs.worker.connections import PREPARED_AFTER
 from tests.app.gate_jobs import charge_account, refund_payment
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker, run_sql
+from tests.worker.attempts import in_own_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,20 +32,6 @@ CUSTOM = 5
 """Plans for the values at hand that PostgreSQL makes before it compares one for all values."""
 
 KEPT = "SELECT name, statement, generic_plans, custom_plans FROM pg_prepared_statements"
-
-
-def in_own_session(work: Callable[[], Any]) -> Any:
-    """What ``work`` returns on the connection that a claimer or a settler has."""
-
-    def thread() -> Any:
-        own_connection(keeps_plans=True)
-        try:
-            return work()
-        finally:
-            drop_connection()
-
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(thread).result()
 
 
 @pytest.fixture

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_jobs.worker import statement_timeout
-from django_jobs.worker.connections import drop_connection, own_connection, retry_while_disconnected
+from django_jobs.worker.connections import retry_while_disconnected
 from django_jobs.worker.statement_timeout import StatementTimedOut, StatementTimeout
 from tests.factories import run_sql
 from tests.patience import UNBOUNDED
+from tests.worker.attempts import in_own_session
 from tests.worker.firing import each_second, until_fired, until_fires_on
 from tests.worker.processes import BEATS_OFTEN, JobWorker, until
 
@@ -36,18 +36,6 @@ def deadline() -> Iterator[StatementTimeout]:
     yield made
     ended.set()
     enforcing.join()
-
-
-def on_own_connection(work: Callable[[], Any], prepare: Callable[[Any], None]) -> Any:
-    def thread() -> Any:
-        prepare(own_connection())
-        try:
-            return work()
-        finally:
-            drop_connection()
-
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(thread).result()
 
 
 def nap(seconds: float) -> None:
@@ -83,6 +71,8 @@ def test_work_of_many_statements_over_a_slow_line_completes(
         wrapper.execute_wrappers.append(statement)
 
     def work() -> str | None:
+        over_a_slow_line(connections["default"])
+
         def statements() -> str:
             for _ in range(4):
                 nap(0)
@@ -90,7 +80,7 @@ def test_work_of_many_statements_over_a_slow_line_completes(
 
         return retry_while_disconnected(statements, what="claim", deadline=deadline)
 
-    assert on_own_connection(work, over_a_slow_line) == "done"
+    assert in_own_session(work) == "done"
     assert now > 1_000 + 2 * SECONDS
     assert not deadline.passed
 
@@ -102,7 +92,7 @@ def test_a_statement_that_takes_too_long_is_cancelled(deadline: StatementTimeout
             retry_while_disconnected(lambda: nap(600), what="claim", deadline=deadline)
         return True
 
-    assert on_own_connection(work, lambda _: None)
+    assert in_own_session(work)
 
 
 @pytest.mark.processes
