@@ -2,15 +2,17 @@
 
 To start Python and load Django takes 0.7 s of a CPU, and the tests would do it a thousand times. A
 *root* has loaded the libraries and no settings: what it forks loads a project in 0.25 s. A
-*template* has loaded a project: what it forks begins at once. A forked command has a session,
-signals, an environment, standard streams and an exit code as if it had been started by hand; only
-its parent and its ``__main__`` are others. This module, run as a program, is a root.
+*template* has loaded a project: what it forks begins at once. One serves all databases of the tests
+and all their ``DJANGO_JOBS``. A forked command has a session, signals, an environment, standard
+streams and an exit code as if it had been started by hand; only its parent and its ``__main__`` are
+others. This module, run as a program, is a root.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import gc
 import json
 import os
@@ -22,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections import OrderedDict
-from importlib import import_module
+from importlib import import_module, reload
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,10 @@ OF_SETTINGS = (
     *("DATABASE_", "DEMO_", "DJANGO_", "DOCUMENTS_", "PROJECT_", "PYTEST_", "TEST_", "TOX_"),
 )
 """Variables that settings and tests read, but neither Python nor a library when it is loaded."""
+
+READ_AGAIN = ("DATABASE_URL", "TEST_DATABASE_", "TEST_DJANGO_JOBS")
+"""Those of ``tests.settings`` that no module looks at when it is loaded. Five templates in six
+differed in them alone, and to load one takes 0.35 s."""
 
 
 class Forked:
@@ -132,6 +138,7 @@ class Template(_Server):
         """``modules`` are those that its commands would load one by one."""
         requests, theirs = socket.socketpair()
         super().__init__(requests)
+        self.environment = environment
         request = {"directory": str(directory), "environment": environment, "modules": modules}
         # What it would print if it cannot load the project, the command itself says again.
         with theirs, open(os.devnull, "r+") as none:
@@ -144,7 +151,8 @@ class Template(_Server):
         Python that runs before the command."""
         with open(os.devnull) as none:
             files = none.fileno() if input is None else input, output
-            return self.ask({"arguments": arguments, "before": before}, *files)
+            request = {"arguments": arguments, "before": before, "environment": self.environment}
+            return self.ask(request, *files)
 
     def run(self, arguments: list[str], text: str = "", *, before: str = "") -> tuple[int, str]:
         """The exit code of a command that is typed ``text``, and what it printed."""
@@ -186,13 +194,17 @@ def _root(environment: dict[str, str]) -> _Root:
 
 def template(directory: Path, environment: dict[str, str], *modules: str) -> Template:
     """The one for this environment, which stays for the next that asks for it."""
-    key = (_network(), directory, frozenset(environment.items()), modules)
+    again = READ_AGAIN if environment["DJANGO_SETTINGS_MODULE"] == "tests.settings" else ()
+    loaded = {k: v for k, v in environment.items() if not k.startswith(again)}
+    key = (_network(), directory, frozenset(loaded.items()), modules)
     if key not in _templates:
         _templates[key] = Template(directory, environment, *modules)
         if len(_templates) > MOST_TEMPLATES:
             _templates.popitem(last=False)[1].close()
     _templates.move_to_end(key)
-    return _templates[key]
+    found = copy.copy(_templates[key])
+    found.environment = environment
+    return found
 
 
 @atexit.register
@@ -248,7 +260,24 @@ def _serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     return None
 
 
+def _read_settings_again() -> None:
+    """No connection has been made, and only these two settings depend on ``READ_AGAIN``."""
+    from django.conf import settings
+    from django.core.signals import setting_changed
+    from django.db import connections
+
+    for name in ("testproject.settings", "tests.settings"):
+        reload(sys.modules[name])
+    read = sys.modules["tests.settings"]
+    settings.DATABASES, settings.DJANGO_JOBS = read.DATABASES, read.DJANGO_JOBS
+    for alias, database in connections.configure_settings(None).items():
+        connections.settings[alias].clear()  # which its connection has already
+        connections.settings[alias].update(database)
+    setting_changed.send(_read_settings_again, setting="DJANGO_JOBS", value=None, enter=True)
+
+
 def _main() -> None:
+    gc.disable()  # nothing that is loaded is garbage
     for name in LIBRARIES:
         import_module(name)
     found = _serve(socket.socket(fileno=int(sys.argv[1])))
@@ -269,6 +298,11 @@ def _main() -> None:
         return
     from django.core.management import execute_from_command_line
 
+    gc.enable()
+    if found[0]["environment"] != request["environment"]:
+        os.environ.clear()
+        os.environ.update(found[0]["environment"])
+        _read_settings_again()
     space: dict[str, object] = {}  # kept: receivers of signals are referred to weakly
     exec(found[0]["before"], space)
     sys.argv = [django.__file__, *found[0]["arguments"]]
