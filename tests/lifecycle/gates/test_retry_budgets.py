@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from django_jobs.domain.admission import ALWAYS, FairShares
-from django_jobs.domain.gates import Gates, parse
+from django_jobs.domain.gates import parse
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.gates import retry_budgets
 from django_jobs.lifecycle.gates.admission import LINES_AT_ONCE, admit
@@ -15,7 +15,14 @@ from django_jobs.lifecycle.known_types import own_parameters
 from django_jobs.models import Job, Resource
 from django_jobs.worker.poller import Admitter
 from tests.app.gate_jobs import refund_payment
-from tests.factories import claim_ready, explain, register_worker, run_sql, settle_one
+from tests.factories import (
+    claim_ready,
+    copies_of,
+    explain,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,14 +32,11 @@ def _stripe() -> None:
     Resource.objects.create(name="stripe", retry_budget=0.2)
 
 
-def vars_of(job: Job) -> dict[str, object]:
-    row = Job.objects.get(pk=job.pk)
-    names = (field.attname for field in Job._meta.concrete_fields)
-    return {name: getattr(row, name) for name in names if name not in ("gates", "concurrency_key")}
-
-
-def line_of(gates: Gates) -> dict[str, object]:
-    return {"gates": gates.text, "concurrency_key": gates.key}
+BEFORE = """
+UPDATE django_jobs_job SET rank = place, failures = 1, gates = of_line, concurrency_key = key
+FROM unnest(%s::bigint[], %s::text[], %s::text[]) WITH ORDINALITY AS one (job, of_line, key, place)
+WHERE id = job
+"""
 
 
 def enqueue(count: int, *, failures: int = 0, **options: str) -> None:
@@ -104,14 +108,10 @@ def test_a_free_slot_goes_to_the_first_attempt_behind_thousands_of_retries(
     Resource.objects.update(max_concurrency=1, recent_starts=100.0, recent_retries=99.0)
     run_sql("UPDATE django_jobs_resource SET counted_at = clock_timestamp()")
     behind = refund_payment.using(priority=-9, tenant=tenant).enqueue(1)
-    gates, fields = parse(str(Job.objects.get().gates)), vars_of(behind)
-    Job.objects.bulk_create(
-        Job(
-            **{**fields, "id": None, "rank": number, "failures": 1},
-            **line_of(gates if lines == 1 else replace(gates, key=f"key:{number}")),
-        )
-        for number in range(2_000)
-    )
+    gates = parse(str(Job.objects.get().gates))
+    retries = copies_of(behind, 2_000, "blocked")
+    each = [gates if lines == 1 else replace(gates, key=f"key:{number}") for number in retries]
+    run_sql(BEFORE, [retries, [one.text for one in each], [one.key for one in each]])
     admitter = Admitter(1.0)
     admitter.begin(gated=True)
     looks = 0
