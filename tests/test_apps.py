@@ -74,9 +74,15 @@ settings.configure(
 django.setup()
 import django_jobs
 django_jobs.enqueue, django_jobs.job
+{then}
 print(*(name for name in sys.modules if name.startswith("django_jobs") or name == "croniter"))
 """
 CONSOLE = ("django.contrib.admin", "django.contrib.sessions", "django.contrib.messages")
+
+
+WORKER = (
+    "import django_jobs.management.commands.jobworker, django_jobs.worker.process.worker_process"
+)
 
 
 NEVER = "checks. domain.errors domain.schedules http worker.context croniter"
@@ -84,26 +90,32 @@ NEVER = "checks. domain.errors domain.schedules http worker.context croniter"
 
 
 @pytest.mark.parametrize(
-    "apps, most, unused",
+    "apps, then, most, unused",
     [
         (
             (),
+            "",
             69,
             f"{NEVER} admin api.steps contrib. domain.cron domain.graph lifecycle.backlog metrics",
         ),
         (
             CONSOLE,
+            "",
             147,
             f"{NEVER} doctor lifecycle.operations. maintenance metrics.gauges why",
         ),
+        ((), WORKER, 223, "admin backend. checks. contrib. doctor. http metrics why"),
     ],
 )
-def test_a_process_that_enqueues_loads_few_modules(
-    apps: tuple[str, ...], most: int, unused: str
+def test_a_process_loads_few_modules(
+    apps: tuple[str, ...], then: str, most: int, unused: str
 ) -> None:
     """Each takes 0.4 ms of the start of each web process, ``manage.py`` and worker."""
     loaded = subprocess.run(
-        [sys.executable, "-c", LOADED.format(apps=apps)], check=True, capture_output=True, text=True
+        [sys.executable, "-c", LOADED.format(apps=apps, then=then)],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.split()
     names = {name.removeprefix("django_jobs.") for name in loaded} - {"contrib.celery"}
     assert not {name for name in names if name.startswith(tuple(unused.split()))}

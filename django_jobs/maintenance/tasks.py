@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from ..api.closing import resume_ended
 from ..api.pressure import pressure_of, read_resource
 from ..conf import conf
 from ..domain.maintenance import LeasesInDoubt, MaintenanceTask
@@ -73,6 +72,8 @@ def maintenance_tasks() -> list[MaintenanceTask]:
 
 def end_pauses() -> int:
     """Resume what was paused until a time that has passed; return how many."""
+    from ..api.closing import resume_ended  # here, because it imports the operations on all kinds
+
     resumed = resume_ended()
     for kind, name in resumed:
         worker_event.send_robust(

@@ -18,7 +18,6 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from ..api.closing import demand_known
 from ..conf import conf
 from ..domain.durations import seconds_of
 from ..domain.errors import cut
@@ -194,6 +193,8 @@ def demand_queue(name: str) -> None:
 def demand_job_type(name: str) -> None:
     """Raise ``CommandError`` for an unknown name: neither this code, a worker nor a job has it, and
     it was never quarantined."""
+    from ..api.closing import demand_known
+
     try:
         demand_known("job_type", name)
     except UnknownJobType as error:

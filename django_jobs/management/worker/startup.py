@@ -19,8 +19,6 @@ from ... import registry
 from ...conf import BEATS_OF_A_LEASE, conf
 from ...domain.hints import did_you_mean
 from ...domain.maintenance import MaintenanceTask
-from ...metrics.exposition import respond
-from ...metrics.unclaimable import take_unclaimable
 from ...models import Queue
 from ...worker.events import emit
 from ...worker.options import (
@@ -69,6 +67,8 @@ def open_port(*, health_port: int | None, health_host: str, **others: object) ->
     is_local = ip_address(host).is_loopback
     if not is_local and not conf().metrics_token:
         emit("health_metrics_refused", logging.WARNING, host=host, port=port)
+    from ...metrics.exposition import respond  # here, for most workers serve no metrics
+
     return HealthPort(listener, partial(respond, is_local=is_local))
 
 
@@ -178,6 +178,8 @@ def warn_of_job_types() -> None:
 def unknown_types() -> MaintenanceTask:
     """The maintenance task that names the types of ready jobs which no worker knows, each once. It
     changes no row."""
+    from ...metrics.unclaimable import take_unclaimable
+
     named: set[str] = set()
 
     def look() -> int:
