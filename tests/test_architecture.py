@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_622,
     "domain": 5_521,
     "http": 383,
-    "lifecycle": 13_412,
+    "lifecycle": 13_409,
     "logs": 459,
     "maintenance": 1_591,
     "management": 3_690,

@@ -26,9 +26,12 @@ AWAY = re.compile(
     # A message of libpq may have several lines.
     r"|^\s*(Is the server running|connection to server|DETAIL:|HINT:|FATAL:|server closed"
     r"|This probably means|before or while processing)"
+    # psycopg's own words, with the error that the worker logs.
+    r"|^error ignored terminating <psycopg\.Pipeline \[BAD\] at \w+>: the connection is lost$"
 )
 """What a ``jobworker`` says that was started while the database was away, or between the flush of
-its tables and the queues that are written again."""
+its tables and the queues that are written again; or whose connection was lost between two
+statements that are sent together."""
 
 
 def problems(logs: Iterable[Path]) -> Iterator[tuple[int, str]]:

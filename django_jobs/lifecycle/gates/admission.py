@@ -45,20 +45,24 @@ quarantined."""
 TAKE_TURN = "pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission'))"
 """True if no other transaction is admitting. Then none does until this one ends."""
 
+# A statement of its own, because a statement does not see what was committed after it began: the
+# next one sees what the admission before it wrote. Its commit waits for no disk: the claim that
+# follows does, and what a crash of the server takes back is admitted again.
+TURN = f"""
+SELECT set_config('django_jobs.turn', ({TAKE_TURN})::text, true),
+    set_config('synchronous_commit', 'off', true)
+"""
+
 # Steps from one line to the next in the index, so that a line of a million jobs costs one step. A
 # line is open if its jobs could be claimed: a job that is ready in a queue that is paused, or that
 # no worker serves, would hold slots that others could use.
-# Whether this is the one admission is asked first; the counts are a later statement, because a
-# statement does not see what the admission before it wrote. Its commit waits for no disk: the claim
-# that follows does, and what a crash of the server takes back is admitted again.
 LINES = f"""
 WITH RECURSIVE turn AS MATERIALIZED (
-    SELECT {TAKE_TURN} AS ours,
+    SELECT current_setting('django_jobs.turn') = 'true' AS ours,
         set_config('idle_in_transaction_session_timeout', CASE WHEN %(alone)s THEN '{STOPPED}'
             ELSE current_setting('idle_in_transaction_session_timeout') END, true),
         set_config('lock_timeout', CASE WHEN %(alone)s THEN '{PATIENCE}'
-            ELSE current_setting('lock_timeout') END, true),
-        set_config('synchronous_commit', 'off', true)
+            ELSE current_setting('lock_timeout') END, true)
 ), line AS (
     (SELECT job.gates, job.rank, job.queue, job.tenant, job.job_type, job.payload_version
      FROM turn, django_jobs_job_live AS job
@@ -173,7 +177,7 @@ def _admit(
     alone = not connection.in_atomic_block
     with transaction.atomic(using=connection.alias):
         parameters = {"after": after, "lines": most, "alone": alone, "own": list(room)}
-        rows = fetch_planned(LINES, parameters)
+        rows = fetch_planned(LINES, parameters, before=TURN)
         if not rows[0][0]:
             return Admission(ours=False), []
         rows = [row[1:] for row in rows if row[1] is not None]

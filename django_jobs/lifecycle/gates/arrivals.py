@@ -16,17 +16,10 @@ from ...models.database import fetch_planned
 from ...models.resource import LIMITS_MORE_THAN_SLOTS
 from ..job_columns import ADMITTED, IN_LINE
 from ..known_types import own_parameters
-from .admission import TAKE_TURN
+from .admission import TURN
 
 FEW = 20
 """Lines that it looks at. Where more wait, an admission looks at all of them."""
-
-# Two statements, because a statement does not see what was committed after it began: the second one
-# sees what the admission before it wrote. Its commit waits for no disk, as that of an admission.
-TURN = f"""
-SELECT set_config('django_jobs.turn', ({TAKE_TURN})::text, true),
-    set_config('synchronous_commit', 'off', true)
-"""
 
 
 def _admit_arrivals(*, holder: str, rivals: str, decided: str, left: str) -> str:

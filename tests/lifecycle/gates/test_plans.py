@@ -94,6 +94,7 @@ def indexes(plan: list[dict[str, Any]]) -> set[str]:
 @pytest.mark.django_db
 def test_lines_are_found_by_steps_in_their_index() -> None:
     parameters = {"after": "", "lines": 400, "alone": False, "own": ["default"]}
+    run_sql("SELECT set_config('django_jobs.turn', 'true', true)")
     plan = explain(admission.LINES, parameters)
     jobs = [node for node in plan if node.get("Relation Name") == "django_jobs_job_live"]
     assert indexes(jobs) == {"django_jobs_gates"}
