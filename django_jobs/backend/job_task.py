@@ -108,6 +108,8 @@ class JobTask(GenericTask[P, R]):
         The others are those of :meth:`JobType.using`. A tenant that is given here is a name,
         not a template, and tags come in addition to the present ones.
         """
+        if unknown := options.keys() - {*TASK_USING_OPTIONS}:
+            raise TypeError(f"using() got an unexpected keyword argument {min(unknown)!r}")
         options_of_django: dict[str, Any] = {
             "priority": priority,
             "queue_name": queue_name,

@@ -27,6 +27,14 @@ from tests.app import tasks
 def test_a_task_takes_each_option_of_a_job_type_and_of_a_request() -> None:
     assert {one.name for one in fields(JobTask)} >= {*TASK_OPTIONS, *TASK_USING_OPTIONS}
     assert registry.get("tests.app.tasks.limited").on_cancel == "ask"
+    assert tasks.limited.using(**dict.fromkeys(TASK_USING_OPTIONS)) == tasks.limited
+
+
+@pytest.mark.parametrize("option", ["max_attemps", "timeout", "func", "takes_context", "queue"])
+@pytest.mark.parametrize("value", [None, 5])
+def test_using_takes_no_other_option(option: str, value: int | None) -> None:
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+        tasks.limited.using(**{option: value})  # type: ignore[arg-type]
 
 
 def early() -> None: ...

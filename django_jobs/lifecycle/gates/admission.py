@@ -45,8 +45,8 @@ quarantined."""
 TAKE_TURN = "pg_try_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission'))"
 """True if no other transaction is admitting. Then none does until this one ends."""
 
-# A statement of its own, because a statement does not see what was committed after it began: the
-# next one sees what the admission before it wrote. Its commit waits for no disk: the claim that
+# Before the look at the lines, because a statement does not see what was committed after it began:
+# the next one sees what the admission before it wrote. Its commit waits for no disk: the claim that
 # follows does, and what a crash of the server takes back is admitted again.
 TURN = f"""
 SELECT set_config('django_jobs.turn', ({TAKE_TURN})::text, true),
