@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.benchmarks import __main__ as program
-from tests.benchmarks import bars, console, examining, month, workers
+from tests.benchmarks import bars, comparing, console, examining, month, workers
 from tests.benchmarks.bars import BARS, SIZES, Bar
 from tests.benchmarks.database import drop_past_days
 from tests.benchmarks.measuring import Figure
@@ -213,6 +213,18 @@ def test_the_page_has_the_goal_and_the_limit_of_each_bar() -> None:
         assert bar.goal in map(float, re.findall(r"\d+(?:\.\d+)?", row[3])), row
         assert row[4].split(" ")[0] == f"{bar.limit:g}", row
     assert len(shown) == len(BARS)
+
+
+@pytest.mark.usefixtures("transactional_db")
+def test_a_queue_is_measured_by_what_its_worker_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the extra are not installed here: ours takes the place of each."""
+    monkeypatch.setattr(comparing, "OTHERS", (replace(comparing.OURS, title="itself"),))
+    found = measure("others", 1, 0.01)
+    assert [figure.name for figure in found][1:3] == [
+        "ours to itself, drain of 50",
+        "ours to itself, pickup, p50",
+    ]
+    assert all(figure.ratio for figure in found)
 
 
 ALLOWED = """

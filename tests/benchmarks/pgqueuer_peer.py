@@ -45,8 +45,7 @@ def nothing(job: Job) -> None:
 async def measure(work: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
     """Install, work, uninstall. Returns what the work does."""
     # The URL as it stands, with what follows its question mark: an embedded server has a socket.
-    pool = await _pool()
-    async with pool:
+    async with pool_of_connections() as pool:
         queries = Queries.from_asyncpg_pool(pool)
         if await queries.schema_is_installed():  # of a run that was killed
             await queries.uninstall()
@@ -57,7 +56,8 @@ async def measure(work: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
             await queries.uninstall()
 
 
-def _pool() -> Any:
+def pool_of_connections() -> Any:
+    """As many connections as a worker needs, made and closed by ``async with``."""
     url = os.environ["DATABASE_URL"]
     return asyncpg.create_pool(url, min_size=CONNECTIONS, max_size=CONNECTIONS)
 
@@ -102,7 +102,7 @@ async def pickup(queries: Queries, pool: asyncpg.Pool, count: int, pause: float)
 
 async def work() -> None:
     """A worker whose handler prints when it started, until it is terminated."""
-    async with _pool() as pool:
+    async with pool_of_connections() as pool:
         app = PgQueuer.from_asyncpg_pool(pool)
 
         @app.entrypoint("nothing")

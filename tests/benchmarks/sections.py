@@ -16,6 +16,7 @@ SECTIONS: dict[str, str] = {
     "drain": "draining.one_process",
     "drain_two": "draining.two_processes",
     "peers": "peers.pgqueuer",
+    "others": "comparing.others",
     "enqueue": "enqueueing.in_transactions",
     "enqueue_cpu": "enqueueing.processor_time",
     "enqueue_many": "enqueueing.in_bulk",
