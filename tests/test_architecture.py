@@ -55,7 +55,7 @@ BUDGETS = {
     "checks": 1_082,
     "contrib": 4_503,
     "doctor": 2_622,
-    "domain": 5_521,
+    "domain": 5_525,
     "http": 383,
     "lifecycle": 13_409,
     "logs": 459,

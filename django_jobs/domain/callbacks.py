@@ -26,9 +26,13 @@ def secrets_for(address: str, hosts: Mapping[str, str]) -> list[bytes]:
         raise ValueError("is no address such as https://hooks.example.com/jobs")
     if parts["scheme"] == "http" and parts["host"] not in LOOPBACK:
         raise ValueError("does not begin with https://")
-    place = parts["place"]
+    usual = {"https": ":443", "http": ":80"}[parts["scheme"]]  # names the same server
+    place = parts["place"].removesuffix(usual)
     allowed = [
-        one for one in hosts if place == one or (one.startswith(".") and f".{place}".endswith(one))
+        one
+        for one in hosts
+        for name in [one.removesuffix(usual)]
+        if place == name or (name.startswith(".") and f".{place}".endswith(name))
     ]
     if not allowed:
         raise ValueError(f"has a host to which no calls are allowed: {place}")

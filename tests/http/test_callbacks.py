@@ -234,6 +234,8 @@ def test_the_longest_name_of_a_host_that_fits_has_the_secret() -> None:
         "https://a.example.org?x": 2,
         "http://localhost:8000/": 2,
         "http://[::1]:1/": 2,
+        "https://b.example.org:443/x": 1,
+        "https://a.example.org:443": 2,
     }.items():
         assert secrets_for(address, hosts) == [bytes([filler]) * 32]
 
@@ -246,3 +248,20 @@ def test_a_full_queue_that_drops_the_job_calls_too(
     dropped = client.enqueue("app.noop", callback_url=url).json()
     assert dropped["status"] == "cancelled"
     assert URL in call_of(dropped["id"]).payload["link"]
+
+
+def test_the_usual_port_names_the_same_server_in_the_setting_too() -> None:
+    for named, address in {
+        "a.example.org:443": "https://a.example.org/x",
+        ".example.org:443": "https://a.example.org:443",
+        "[::1]:80": "http://[::1]/",
+    }.items():
+        assert secrets_for(address, {named: NEW}) == [bytes([2]) * 32], named
+    for named, address in {
+        "a.example.org:80": "https://a.example.org/",
+        "a.example.org:8443": "https://a.example.org:443/",
+        "a.example.org": "https://a.example.org:80/",
+        "localhost": "http://localhost:443/",
+    }.items():
+        with pytest.raises(ValueError, match="to which no calls are allowed"):
+            secrets_for(address, {named: NEW})
