@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 1_006,
-    "admin": 17_070,
+    "admin": 17_081,
     "api": 4_647,
     "backend": 1_041,
     "checks": 1_082,

@@ -59,6 +59,7 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
     """The record of each attempt that has ended. Read-only."""
 
     change_list_template = "admin/django_jobs/run/change_list.html"
+    words = ("gate",)
     hide = staticmethod(hide_in_run)
     scoped_by: ClassVar[Any] = {"queue": "job__queue", "job_type": "job__job_type"}
     history = RUNS

@@ -52,6 +52,8 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
     operator_actions = (STOP, STOP_COMMAND, STOP_HOST)
     change_list_template = "admin/django_jobs/worker/change_list.html"
     change_form_template = "admin/django_jobs/worker/change_form.html"
+    list_words = ("prefetched",)
+    words = ("lease", "prefetched")
     fieldsets = (
         section(
             None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from django_jobs.admin.base.paginator import CappedPaginator
 from django_jobs.domain.outcomes import Succeeded
@@ -310,3 +312,24 @@ def test_the_page_of_a_worker_lists_its_job_types_and_versions(page: Page) -> No
     assert "app.greet (3), app.noop" in page.read(change_url(Worker, worker))
     run_sql("UPDATE django_jobs_worker SET job_types = '[{}]', payload_versions = NULL")
     assert "{}" in page.text(change_url(Worker, worker))
+
+
+def test_words_that_are_ours_are_explained_where_they_stand_as_the_glossary_does(
+    page: Page,
+) -> None:
+    one_of_each_state()
+    names = ["jobs_worker_deploys", "jobs_overview_changelist"]
+    pages = [list_url(model) for model in ALL] + [reverse(f"admin:django_{one}") for one in names]
+    pages += [change_url(model, model.objects.latest("pk").pk) for model in ALL]
+    pages.append(reverse("admin:django_jobs_tenant_add"))
+    glossary = " ".join(Path("docs/glossary.md").read_text().replace("*", "").split())
+    explained = set()
+    for url in pages:
+        whole = page.read(url)
+        texts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", whole.partition("jobs-words")[2]))
+        rest = re.sub(r"<[^>]*>", " ", whole.partition("<body")[2].partition("jobs-words")[0])
+        used = set(re.findall(r"\b(gate|lease|prefetched|pressure)s?\b", rest.lower()))
+        assert used <= set(texts), url
+        assert all(f": {text}" in glossary for text in texts.values()), texts
+        explained |= set(texts)
+    assert explained == {"gate", "lease", "prefetched", "pressure"}

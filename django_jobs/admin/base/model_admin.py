@@ -96,6 +96,9 @@ class ConsoleAdmin(ModelAdmin):
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
     empty: ClassVar[_StrOrPromise] = ""
     """What an empty list says: which rows would be here, and how they come."""
+    list_words: ClassVar[tuple[str, ...]] = ()
+    words: ClassVar[tuple[str, ...]] = ()
+    """Our words in the list, and on a row's page, which ``words.html`` explains there."""
     change_list_template = "admin/django_jobs/change_list.html"
 
     class Media:
@@ -212,14 +215,15 @@ class ConsoleAdmin(ModelAdmin):
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """What the page of ``obj`` shows besides its form. None is a row that is being added."""
         if obj is None:
-            return {}
+            return {"words": self.words}
         allowed = self.get_actions(request)
         buttons = [
             action
             for action in reversed(self.operator_actions)
             if action.action in allowed and action.applies(obj)
         ]
-        return {"operator_actions": buttons, "list_url": list_url(self.admin_site, self.model)}
+        url = list_url(self.admin_site, self.model)
+        return {"words": self.words, "operator_actions": buttons, "list_url": url}
 
 
 def _without_empty(given: QueryDict) -> str:

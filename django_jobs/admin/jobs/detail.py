@@ -60,6 +60,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
     """Shows a whole job. Reads JSON columns separately, because they may be large or invalid."""
 
     change_form_template = "admin/django_jobs/job/change_form.html"
+    words = ("gate", "lease")
     hide = staticmethod(hide_in_job)
     scoped_by: ClassVar[Any] = {"queue": "queue", "job_type": "job_type"}
     unread = COLUMNS

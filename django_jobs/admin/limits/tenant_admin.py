@@ -77,6 +77,7 @@ class TenantAdmin(LimitAdmin):
     """Tenants that differ from the others. Pausing is an action; share and limit are a form."""
 
     form = TenantForm
+    words = ("gate",)
     list_display = ("name", "state", "taken", "waiting", "share")
     sortable_by = ("name", "taken", "waiting", "share")
     empty = _(

@@ -43,6 +43,8 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
     """Queues. Pausing is an action; the other settings are a form."""
 
     scoped_by: ClassVar[Any] = {"queue": "name"}
+    list_words = ("pressure",)
+    words = ("gate", "pressure")
 
     form = QueueForm
     ordering = ("name",)
