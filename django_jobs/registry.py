@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
@@ -12,6 +13,8 @@ from .domain.payload import is_same
 from .exceptions import UnknownJobType
 
 if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
     from .api.job_type import JobType
     from .api.workflows.workflow import Workflow
 
@@ -22,6 +25,8 @@ _job_types: dict[str, JobType[..., Any]] = {}
 _aliases: dict[str, JobType[..., Any]] = {}
 _clashes: list[tuple[str, str, str]] = []
 _by_chance: set[str] = set()
+_modules: dict[str, CodeType | None] = {}
+"""The code of the module that declared a job type: another one after a reload."""
 _schedules: dict[str, dict[str, Any]] = {}
 _schedule_clashes: set[str] = set()
 _workflows: dict[str, dict[int, Workflow]] = {}
@@ -29,15 +34,17 @@ _workflow_copies: list[Workflow] = []
 _rates: dict[str, str] = {}
 
 
-def register(job_type: JobType[..., Any]) -> None:
+def register(job_type: JobType[..., Any], module: CodeType | None = None) -> None:
     """Register a job type under its name and its aliases. If a name is taken, the first job type
-    keeps it, and a system check reports the clash."""
+    keeps it, and a system check reports the clash. So it is if both are of one ``module``."""
     first = find(job_type.name)
-    if first is not None and first.handler_path != job_type.handler_path:
+    is_again = first is not None and module is not None and _modules.get(job_type.name) is module
+    if first is not None and (first.handler_path != job_type.handler_path or is_again):
         _clashes.append((job_type.name, first.handler_path, job_type.handler_path))
         return
     _drop_aliases(job_type.name)  # of the same module, imported before
     _job_types[job_type.name] = job_type
+    _modules[job_type.name] = module
     if apps.ready:
         _by_chance.add(job_type.name)
     for alias in job_type.aliases:
@@ -53,6 +60,7 @@ def unregister(name: str) -> None:
     _drop_aliases(name)
     gone = _job_types.pop(name, None)
     _by_chance.discard(name)
+    _modules.pop(name, None)
     for resource in () if gone is None else gone.resources:
         _rates.pop(resource, None)
     forgotten = {name, *(gone.aliases if gone is not None else ())}
@@ -195,6 +203,17 @@ def forget_workflow(name: str) -> None:
 def autodiscover() -> None:
     """Import ``jobs.py`` of every installed app."""
     autodiscover_modules("jobs")
+
+
+def importing(module: str) -> CodeType | None:
+    """The code of the module, while that is imported."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code, name = frame.f_code, frame.f_globals.get("__name__")
+        if code.co_name == "<module>" and name == module:
+            return code
+        frame = frame.f_back
+    return None
 
 
 def _drop_aliases(name: str) -> None:

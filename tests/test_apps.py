@@ -122,10 +122,11 @@ def test_a_process_loads_few_modules(
     assert len(loaded) <= most
 
 
-def test_a_project_without_the_app_is_told_so() -> None:
+@pytest.mark.parametrize("line", ["django_jobs import job", "django_jobs.models import Job"])
+def test_a_project_without_the_app_is_told_so(line: str) -> None:
     code = (
         "import django; from django.conf import settings;"
-        "settings.configure(INSTALLED_APPS=[]); django.setup(); from django_jobs import job"
+        f"settings.configure(INSTALLED_APPS=[]); django.setup(); from {line}"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stderr.splitlines()[-1] == 'RuntimeError: "django_jobs" is not in INSTALLED_APPS'

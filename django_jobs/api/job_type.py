@@ -393,8 +393,13 @@ class JobType(Generic[P, R]):
         """A payload of a new job as JSON text. Raises :class:`PayloadError` if it cannot be stored,
         if it refers to other files than ``files_of`` does, or with ``CHECK_ANNOTATIONS`` does not
         fit the annotations of the handler."""
-        if conf().check_annotations:
-            check_annotations(self, payload)
+        if (refuses := conf().check_annotations) or settings.DEBUG:
+            try:
+                check_annotations(self, payload)
+            except PayloadError as error:
+                if refuses:
+                    raise
+                warnings.warn(f"{error}; CHECK_ANNOTATIONS refuses it", RuntimeWarning, 2)
         text = self.encoded(payload, name)
         if len(text) > LARGE and settings.DEBUG:
             warnings.warn(

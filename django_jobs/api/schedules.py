@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from django.apps import apps
 from django.core.exceptions import ValidationError
@@ -18,6 +18,7 @@ from ..conf import conf
 from ..domain.changes import Change
 from ..domain.cron import DST_POLICIES
 from ..domain.errors import ErrorReport
+from ..domain.options import check_known
 from ..domain.payload import encode, is_same
 from ..domain.policies import CatchUp, Overlap, in_utc
 from ..domain.schedules import check_every
@@ -83,6 +84,7 @@ def schedule(
     pause_after_dead: int | None = None,
     excluded_dates: Iterable[date] = (),
     max_jobs: int | None = None,
+    **unknown: Never,  # refused below, with what to write
 ) -> None:
     """Declare a schedule in ``jobs.py``; the next ``migrate`` writes it to the table.
 
@@ -97,7 +99,8 @@ def schedule(
     Raises ``TypeError`` or ``ValueError`` at import for a schedule that can never be fired.
     """
     options = dict(locals())
-    del options["name"], options["job_type"]
+    del options["name"], options["job_type"], options["unknown"]
+    check_known(unknown, f"schedule {name!r}", options)
     registry.register_schedule(name, columns_of(name, job_type, options))
 
 

@@ -116,7 +116,7 @@ def job(
         fixed: dict[str, Any] = {"name": chosen, "handler": handler, "signature": signature}
         declared: JobType[..., Any] = JobType(**fixed, **{**options, **made})
         check_declaration(declared)
-        registry.register(declared)
+        registry.register(declared, registry.importing(handler.__module__))
         return declared
 
     return declare if function is None else declare(function)

@@ -220,7 +220,10 @@ def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
     signature = HandlerSignature.from_callable(handler)
     is_method = re.search(r"(?<!<locals>)\.\w+$", handler.__qualname__)
     if is_method and {"self", "cls"} & signature.parameters.keys():
-        raise TypeError(f"{handler.__qualname__} is a method; a worker has no object to call it on")
+        raise TypeError(
+            f"{handler.__qualname__} is a method; a worker has no object to call it on: put @job "
+            "on a function of the module, and pass it the id of a row"
+        )
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(

@@ -93,6 +93,7 @@ FOREIGN_OPTIONS = {
     **{"autoretry_for": "retry_on", "job_key_mode": "on_duplicate"},
     **dict.fromkeys(("task_id", "job_id", "job_key", "unique_key"), "idempotency_key"),
     **{"queueing_lock": "idempotency_key", "labels": "tags", "tag": "tags"},
+    **{"args": "payload", "kwargs": "payload", "tz": "timezone"},
 }
 """Option names of other job queues, each with the name used here."""
 INSTEAD_OF_OPTIONS = {
@@ -119,6 +120,10 @@ INSTEAD_OF_OPTIONS = {
         ("tenant_id", "tenant_key", "group", "group_key", "fairness_key", "weight"),
         "tenant='{account_id}' of @job shares a queue among tenants; their weights are rows of "
         "Tenant",
+    ),
+    **dict.fromkeys(
+        ("interval", "seconds", "minutes", "hours", "every", "cron", "crontab", "schedule"),
+        "schedule('nightly', job_type, every=3600), or cron='0 2 * * *', says when a job is due",
     ),
     "unique": "an idempotency_key is unique while its job is live, with unique_for for a time",
     **dict.fromkeys(

@@ -228,8 +228,10 @@ def _not_json(value: Any) -> str:
         "frozenset": "pass sorted(value)",
         "bytes": "pass base64 text",
         **dict.fromkeys(
-            ("function", "method", "builtin_function_or_method", "type"), "pass its name"
+            ("function", "method", "builtin_function_or_method", "type", "JobType"),
+            "pass its name",
         ),
+        "generator": "pass list(value)",
         "__proxy__": "pass str(value): it is a lazy text",
         "Stored": "files are for enqueue() and enqueue_many() of a job, its result and checkpoints",
     }

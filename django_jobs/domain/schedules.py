@@ -68,7 +68,7 @@ class Rule:
     def check(self) -> None:
         """Raise ``ValueError`` for a rule that is invalid or never due."""
         if bool(self.cron) == (self.every is not None):
-            raise ValueError("give either a cron expression or an interval: cron or every")
+            raise ValueError("give either a cron expression or every, an interval in seconds")
         check_timezone(self.timezone)
         if self.every is None:
             check_cron(self.cron, self.name)

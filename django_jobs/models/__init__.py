@@ -1,5 +1,10 @@
 """The tables."""
 
+from django.apps import apps
+
+if apps.apps_ready and not apps.is_installed("django_jobs"):
+    raise RuntimeError('"django_jobs" is not in INSTALLED_APPS')
+
 from .bulk_operation import BulkAction, BulkOperation, BulkStatus
 from .job import DeadLetter, Job, JobStatus, StepSkipped
 from .job_type import JobTypeDefaults, Quarantine

@@ -116,3 +116,9 @@ def test_the_names_in_the_annotations_of_a_decorated_handler_are_those_of_its_mo
 
 def test_it_is_off_by_default() -> None:
     assert add.enqueue("1").payload == {"first": "1"}  # type: ignore[arg-type]
+
+
+def test_while_debug_is_on_it_is_a_warning(settings: Settings) -> None:
+    settings.DEBUG = True
+    with pytest.warns(RuntimeWarning, match="first is a str, and its annotation is .*CHECK_ANNOT"):
+        assert add.enqueue("1").payload == {"first": "1"}  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from django_jobs import (
 )
 from django_jobs.models import Job, Queue
 from tests.app.gate_jobs import bill_tenant
-from tests.app.jobs import add, noop
+from tests.app.jobs import add, noop, summarise
 from tests.factories import declared, enqueue_and_claim, run_sql
 
 
@@ -180,7 +180,7 @@ def test_its_signature_says_what_to_write_in_place_of_a_signature_of_celery() ->
 
 
 def test_a_large_payload_is_warned_of_while_debug_is_on(settings: Any) -> None:
-    add.encoded_payload({"first": "x" * 900_000})
+    summarise.encoded_payload({"day": "x" * 900_000})
     settings.DEBUG = True
-    with pytest.warns(RuntimeWarning, match="900,012 bytes; pass the id of a row, or Stored"):
-        add.encoded_payload({"first": "x" * 900_000})
+    with pytest.warns(RuntimeWarning, match="900,010 bytes; pass the id of a row, or Stored"):
+        summarise.encoded_payload({"day": "x" * 900_000})

@@ -81,8 +81,10 @@ def test_an_interval_may_be_a_timedelta_and_a_job_type_a_name() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "no rule": ({"every": None}, ValueError, "either a cron expression or"),
-    "two rules": ({"cron": "* * * * *"}, ValueError, "either a cron expression or"),
+    "interval": ({"interval": 5}, TypeError, "no option 'interval'; .* every=3600"),
+    "kwargs": ({"kwargs": {}}, TypeError, "no option 'kwargs'; did you mean 'payload'?"),
+    "no rule": ({"every": None}, ValueError, "either a cron expression or every"),
+    "two rules": ({"cron": "* * * * *"}, ValueError, "either a cron expression or every"),
     "a broken cron": ({"every": None, "cron": "* * *"}, ValueError, "cron: "),
     "a cron that never fires": ({"every": None, "cron": "0 0 31 2 *"}, ValueError, "cron: "),
     "a cron that is no text": ({"cron": 5}, TypeError, "cron is text, not 5"),

@@ -107,6 +107,8 @@ def test_a_handler_declared_in_main_is_not_enqueued(
         (timezone.now(), "payload.first: a datetime is not JSON; pass value.isoformat"),
         ("x" * 2_000_000, "payload: larger than 1,048,576 bytes"),
         ({1: 2}, "payload.first: key 1 is an int"),
+        (add, "payload.first: a JobType is not JSON; pass its name"),
+        ((n for n in (1, 2)), r"payload.first: a generator is not JSON; pass list\(value\)"),
     ],
 )
 def test_an_unstorable_value_is_refused_with_its_path_before_any_sql(

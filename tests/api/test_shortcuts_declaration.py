@@ -51,7 +51,7 @@ class Callable_:  # noqa: N801
         (starred, "by position"),
         (Callable_(), "takes a function with a name"),
         (Callable_().method, "takes a function with a name"),
-        (Callable_.method, "Callable_.method is a method; a worker has no object to call it on"),
+        (Callable_.method, "Callable_.method is a method; a worker .*put @job on a function"),
         (Callable_, "takes a function with a name"),
         (partial(plain), "takes a function with a name"),
         (len, "takes a function with a name"),

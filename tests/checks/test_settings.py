@@ -174,6 +174,20 @@ def test_two_handlers_of_one_name_are_reported_with_both_paths(settings: Setting
     assert found(settings) == []
 
 
+def test_two_handlers_of_one_name_in_a_module_are_reported_and_a_reload_is_not(
+    settings: Settings,
+) -> None:
+    one = "from django_jobs import job\n@job(name='app.one')\ndef one(): ...\n"
+    module: dict[str, Any] = {"__name__": "app.twice"}
+    for text, times in ((one, 2), (f"{one}@job(name='app.one')\ndef one(other): ...\n", 1)):
+        for _ in range(times):
+            exec(compile(text, "twice.py", "exec"), module)
+        messages = found(settings)
+        registry.unregister("app.one")
+        assert ids(messages) == (["E005"] if times == 1 else [])
+    assert "'app.one' is declared twice: by app.twice.one and by app.twice.one" in messages[0].msg
+
+
 def test_an_alias_of_another_handler_is_reported(settings: Settings) -> None:
     def handler() -> None: ...
 

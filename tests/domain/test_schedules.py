@@ -24,8 +24,8 @@ DAY = timedelta(days=1)
 @pytest.mark.parametrize(
     "rule, problem",
     [
-        (Rule(), "either a cron expression or"),
-        (Rule(cron="* * * * *", every=60.0), "either a cron expression or"),
+        (Rule(), "either a cron expression or every"),
+        (Rule(cron="* * * * *", every=60.0), "either a cron expression or every"),
         (Rule(cron="* * *"), "fields"),
         (Rule(cron="0 0 30 2 *"), "'0 0 30 2 \\*' never fires: no such month has that day"),
         (Rule(every=0.5), "from 1 second to 366 days"),
