@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 1_025,
-    "admin": 17_081,
+    "admin": 17_087,
     "api": 4_658,
     "backend": 1_041,
     "checks": 1_082,

@@ -47,6 +47,8 @@ class Version:
     newest: str
     failures: str
     """Those that are new in it, for those who may see them."""
+    attempts: str
+    """Of its processes: how many failed, of all that ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +167,9 @@ def _version(
     code = workers[0].code_version
     newest = max(workers, key=lambda worker: worker.started_at)
     running, prefetched = _in_hand(workers)
+    failed, ended = (
+        sum(getattr(one, of) for one in workers) for of in ("failed_runs", "ended_runs")
+    )
     return Version(
         name=name,
         processes=len(workers),
@@ -173,6 +178,7 @@ def _version(
         prefetched=prefetched,
         newest=ago(newest.started_at, newest.read_at),
         failures=_failures(page, code, began),
+        attempts=f"{number_text(failed)} / {number_text(ended)}",
     )
 
 

@@ -48,8 +48,8 @@ def test_versions_and_commands_that_run_now(page: Page) -> None:
         "Draining all workers would take less than a second. 1 running job may take longer" in text
     )
     first, second, *commands = rows_in(text)
-    assert first.startswith("v1 0 new kinds 1 1 0 / 1 0")
-    assert second.startswith("v2 0 new kinds 2 0 1 / 2 0")
+    assert first.startswith("v1 0 new kinds 0 / 0 1 1 0 / 1 0")
+    assert second.startswith("v2 0 new kinds 0 / 0 2 0 1 / 2 0")
     assert len(commands) == 2
     assert "1 of 1 drain" in commands[0]
     assert "v2 ▶ running 2 1 / 2 0 200 MB" in commands[1]
@@ -76,7 +76,7 @@ def test_prefetched_jobs_are_apart_from_those_that_run(page: Page) -> None:
     noop.enqueue_many([{}] * 7)
     claim_ready(full, limit=7)
     version, command = rows_in(page.read(DEPLOYS))
-    assert "v1 0 new kinds 2 0 2 / 4 5" in version
+    assert "v1 0 new kinds 0 / 0 2 0 2 / 4 5" in version
     assert "v1 ▶ running 2 2 / 4 5 200 MB" in command
     listed = page.text(list_url(Worker))
     assert re.findall(r'field-busy">(?:<a[^>]*>)?(.*?)<', listed) == ["0 / 2", "2 / 2"]
@@ -124,6 +124,16 @@ def test_a_version_leads_to_the_failures_that_are_new_in_it(
     assert "3 dead jobs of 2 kinds" in page.read(address)  # one of them died in v 10
     assert "1 dead job of one kind" in page.read(other)
     assert "new kind" not in page_of("view_worker").text(DEPLOYS)
+
+
+def test_a_version_has_the_failed_attempts_of_its_processes(page: Page) -> None:
+    worker("v1", 10, ended_runs=1_200, failed_runs=2)
+    worker("v1", 20, ended_runs=34, failed_runs=1)
+    worker("v2", 30, ended_runs=7, failed_runs=7)
+    worker("v2", 40, ended_runs=1_000, failed_runs=999, status="stopped")
+    first, second = rows_in(page.read(DEPLOYS))[:2]
+    assert first.startswith("v1 0 new kinds 3 / 1,234 2")
+    assert second.startswith("v2 0 new kinds 7 / 7 1")
 
 
 def test_the_page_refreshes_itself(page: Page) -> None:
