@@ -54,7 +54,7 @@ BUDGETS = {
     "backend": 1_041,
     "checks": 1_082,
     "contrib": 4_503,
-    "doctor": 2_622,
+    "doctor": 2_624,
     "domain": 5_532,
     "http": 383,
     "lifecycle": 13_409,

@@ -212,12 +212,13 @@ WITH waiting AS (
 )
 UPDATE django_jobs_alert AS alert SET tried_at = now(), attempts = attempts + 1
 FROM waiting WHERE alert.id = waiting.id
-RETURNING alert.id, situation, subject, problem, began_at, ended_at
+RETURNING alert.id, situation, subject, problem, began_at, ended_at, tried_at
 """
+# A message that was taken again meanwhile is noted by who took it last.
 NOTE_SENT = """
 UPDATE django_jobs_alert SET attempts = 0, begin_sent_at = coalesce(begin_sent_at, tried_at),
     end_sent_at = CASE WHEN id = ANY(%(ended)s::bigint[]) THEN tried_at END
-WHERE id = ANY(%(ids)s::bigint[])
+WHERE id = ANY(%(ids)s::bigint[]) AND tried_at = %(tried_at)s
 """
 
 
@@ -339,5 +340,6 @@ def note(message: Message) -> None:
         worker_event.send_robust("alert_failed", level=logging.WARNING, fields=fields)
         return
     ended = [row["id"] for row in message.rows if row["ended_at"]]
-    execute(NOTE_SENT, {"ids": [row["id"] for row in message.rows], "ended": ended})
+    ids, tried_at = [row["id"] for row in message.rows], message.rows[0]["tried_at"]
+    execute(NOTE_SENT, {"ids": ids, "ended": ended, "tried_at": tried_at})
     worker_event.send_robust("alert_sent", level=logging.INFO, fields=fields)

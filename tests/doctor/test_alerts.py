@@ -174,6 +174,26 @@ def test_a_message_that_failed_is_sent_again_later_and_not_for_ever(receiver: Re
     assert send_all(rules) is None
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_was_stopped_notes_nothing_of_a_message_that_was_sent_again(
+    receiver: Receiver,
+) -> None:
+    rules = to(receiver)
+    job = make_dead(noop)
+    look(rules, recent=-1)
+    stopped = take("ops", rules["ops"])
+    assert stopped is not None
+    stopped.start()
+    stopped.join()
+    past(130)
+    clear(job)
+    assert send_all(rules) is not None
+    note(stopped)
+    assert Alert.objects.get().end_sent_at is not None
+    assert send_all(rules) is None
+    assert sent(receiver) == [[("dead_jobs", "default", over)] for over in (False, True)]
+
+
 def test_a_situation_that_did_not_last_is_not_sent(receiver: Receiver) -> None:
     rules = to(receiver, on=["open_breaker"])
     resource = Resource.objects.create(name="stripe", breaker_state="open")
