@@ -42,6 +42,7 @@ ACCOUNTS = {
     27: "each file to which a job refers is there",
     28: "each client is called at the end of its job, once for each attempt at most",
     29: "all jobs of one order have the answer of one charge",
+    30: "each begin and each end of a situation is sent once, by one worker at a time",
 }
 """The eleventh is the negative control."""
 

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 
-from . import edits, plan, resources
+from . import alerts, edits, plan, resources
 from .accounts import Problem
 from .ground import Ground
 from .history import Exit, Fault
@@ -80,6 +80,22 @@ def come_to_rest(ground: Ground) -> Iterator[Problem]:
             break
         time.sleep(0.1)
     ground.say(f"all had ended after {time.monotonic() - begun:.1f} s of peace")
+
+
+def alerts_are_sent(ground: Ground) -> Iterator[Problem]:
+    """All situations of the storm that are over are known to be, and nothing waits to be sent. If
+    nobody looked while the breaker was open, it opens once more."""
+    until = time.monotonic() + ground.patience
+    while time.monotonic() < until:
+        ((has_begun, is_over),) = ground.cluster.fetch(alerts.OVER)
+        ((waiting,),) = ground.cluster.fetch(alerts.WAITING)
+        if has_begun and is_over and not waiting:
+            return
+        ground.cluster.execute(alerts.TURN.format("closed" if has_begun else "open"))
+        ground.keep_trees()
+        time.sleep(0.1)
+    found = ground.cluster.fetch(alerts.SITUATIONS)
+    yield alerts.ACCOUNT, f"alerts that were not sent in time: {found}"
 
 
 def stop_schedule(ground: Ground) -> object:

@@ -20,7 +20,22 @@ class ChaosConfig(AppConfig):
         from .operation_plan import CHUNK
 
         bulk_operations.CHUNK = bulk_operations.REPLAYED = CHUNK
+        self.shorten_alerts()
         self.break_what_is_asked()
+
+    def shorten_alerts(self) -> None:
+        """A look a second in place of one a minute, and minutes of four seconds."""
+        from django_jobs.doctor import alerts
+        from django_jobs.domain.alerts import HOLD_SECONDS
+
+        from .timing import ALERT_AGAIN
+
+        HOLD_SECONDS["open_breaker"] = 0.0
+        alerts.LOOK_SECONDS, alerts.LONGEST_SECONDS = 1.0, ALERT_AGAIN - 2.0
+        alerts.look.__defaults__ = (0.7,)
+        minute = "interval '1 min'"
+        assert minute in alerts.TAKE
+        alerts.TAKE = alerts.TAKE.replace(minute, f"interval '{ALERT_AGAIN / 2} s'")
 
     def break_what_is_asked(self) -> None:
         """With the status in place of the fence a late worker writes over a newer attempt, and the

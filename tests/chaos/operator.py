@@ -28,9 +28,9 @@ from django_jobs import OperationRefused, cancel, enqueue  # noqa: E402 — mode
 from django_jobs.api import replay_problem  # noqa: E402 — models come after setup
 from django_jobs.lifecycle.operations import jobs, workflows  # noqa: E402 — models come after setup
 from django_jobs.lifecycle.workflows.stuck import STUCK  # noqa: E402 — models come after setup
-from django_jobs.models import Job, Schedule, WorkflowRun  # noqa: E402 — models come after setup
+from django_jobs.models import Job, Resource, Schedule, WorkflowRun  # noqa: E402 — models come after setup
 
-from . import edits, operation_plan, workflow_plan  # noqa: E402 — models come after setup
+from . import alerts, edits, operation_plan, workflow_plan  # noqa: E402 — models come after setup
 from .bulk_operator import BulkOperator  # noqa: E402 — models come after setup
 from .enqueuer import AWAY, Dropped, in_one_transaction, until_it_works  # noqa: E402 — models come after setup
 from .graphs import WORKFLOWS  # noqa: E402 — models come after setup
@@ -179,6 +179,12 @@ def edit(event: edits.Edit) -> None:
     others.update(every=event.every, payload=payload)
 
 
+def toggle(event: alerts.Toggle) -> None:
+    """Open or close the breaker, as what opens one writes it."""
+    row = Resource.objects.filter(name=alerts.RESOURCE)
+    row.update(breaker_state="open" if event.is_open else "closed")
+
+
 def main() -> None:
     """Spread the runs and the operations over so many seconds."""
     parser = argparse.ArgumentParser()
@@ -196,6 +202,7 @@ def main() -> None:
                 *workflow_plan.events(asked.seed, asked.runs, asked.seconds),
                 *operation_plan.events(asked.seed, asked.operations, asked.seconds),
                 *edits.events(asked.seed, asked.seconds),
+                *alerts.events(asked.seed, asked.seconds),
             )
         )
     ]
@@ -207,6 +214,8 @@ def main() -> None:
             operator.act(event)
         elif isinstance(event, edits.Edit):
             until_it_works(lambda event=event: edit(event))
+        elif isinstance(event, alerts.Toggle):
+            until_it_works(lambda event=event: toggle(event))
         elif not until_it_works(lambda event=event: bulk.act(event)):
             heapq.heappush(ahead, (time.monotonic() - begun + TOO_EARLY, place, event))
     found = {"kept": operator.kept + bulk.kept_keys, "dropped": operator.dropped}

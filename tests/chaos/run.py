@@ -17,6 +17,7 @@ from tests.receivers import webhook
 from . import (
     accounts,
     afterwards,
+    alerts,
     cancels,
     deploy,
     edits,
@@ -131,6 +132,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     roles.make(ground.cluster)
     partitions.make(ground.cluster)
     gates.make(ground.cluster)
+    ground.cluster.execute(alerts.MAKE)
     operations.make(ground.cluster)
     ground.start_dropper(asked.seed)
     ground.ask("storm", jobs=asked.jobs, seed=asked.seed, seconds=asked.seconds)
@@ -146,6 +148,7 @@ def _go(ground: Ground, asked: Asked, result: Result) -> None:
     ground.end_dropper()
     next_due = afterwards.stop_schedule(ground)
     result.found += afterwards.come_to_rest(ground)
+    result.found += afterwards.alerts_are_sent(ground)
     ground.client.refuses = False
     ground.end_guests()
     faults.make_one_late()
@@ -172,6 +175,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.found += cancels.problems(cluster, directory, lines, ground.history)
     result.found += partitions.problems(cluster, directory)
     result.found += gates.problems(cluster)
+    result.found += alerts.problems(cluster, ground.effects)
     result.found += deploy.problems(cluster, ground.deployed_at)
     result.found += workflows.problems(cluster, directory)
     result.found += operations.problems(cluster, directory)
@@ -189,6 +193,7 @@ def _account(ground: Ground, result: Result, next_due: object) -> None:
     result.totals |= workflows.counted(cluster, directory)
     result.totals |= operations.counted(cluster)
     result.totals |= outside.counted(cluster, ground.client, ground.files)
+    result.totals |= alerts.counted(cluster, ground.effects)
     result.totals["rules of the edited schedule"] = cluster.fetch(edits.COUNTED)[0][0]
     result.outcomes = dict(cluster.fetch(OUTCOMES))
     result.repeated = effects.count_repeated(lines)

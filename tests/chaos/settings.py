@@ -9,6 +9,7 @@ from psycopg import IsolationLevel
 from tests.settings import *  # noqa: F403
 from tests.settings import DATABASES, INSTALLED_APPS
 
+from .alerts import RESOURCE
 from .gates import BURST, RATE, SLOTS
 from .outside import SECRET, TOO_LONG
 from .timing import LEASE, POLL, SWEEP
@@ -27,6 +28,7 @@ DJANGO_JOBS = dict[str, Any](
     QUEUES={"default": {}, "second": {"max_concurrency": 4}},
     RESOURCES={
         "slots": {"max_concurrency": SLOTS["resource slots"]},
+        RESOURCE: {"breaker": {"failures": 1_000}},
         "calls": {"rate": f"{RATE:g}/s", "burst": BURST},
     },
     TENANTS={
@@ -49,3 +51,8 @@ if os.environ.get("CHAOS_SERIALIZABLE"):
     options["isolation_level"] = IsolationLevel.SERIALIZABLE
 if os.environ.get("CHAOS_WITHOUT_SCHEDULES"):
     DJANGO_JOBS["SCHEDULES"] = False
+else:
+    on = ["dead_jobs", "open_breaker"]
+    DJANGO_JOBS["ALERTS"] = {
+        "storm": {"to": "tests.chaos.alerts.send", "on": on, "at_most_per_hour": 3_600}
+    }

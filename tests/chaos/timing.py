@@ -20,6 +20,10 @@ GRACE = 2.5
 """After it has reached the database, a sweep waits for two beats, at least 2 s, so that living
 workers renew first; and a connection is tried again after at most half a second there."""
 
+ALERT_AGAIN = 8.0
+"""Seconds after which an alert is sent again that was not noted as sent: two minutes, shortened. Of
+a message it takes less."""
+
 STALL = 3.0
 """Head-room for the machine and not for the product: the accounts run on two noisy cores, where
 twenty processes share what a fleet has for itself, and a Python that starts needs seconds. A
