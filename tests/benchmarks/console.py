@@ -20,6 +20,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from django_jobs.admin.failures import GROUPS
 from django_jobs.models import DeadLetter, Job, StoredMetrics, Worker, WorkflowRun
 from tests.browser import shop
 from tests.browser.large import make_large_scene
@@ -92,6 +93,8 @@ def searches() -> Iterator[str]:
     yield f"{_list(Job)}?workflow_run={WorkflowRun.objects.latest('pk').pk}"
     dead = DeadLetter.objects.exclude(fingerprint="").latest("pk")
     yield f"{_list(DeadLetter)}?fingerprint={dead.fingerprint}"
+    for search in ("at:shop/crm.py:7", "since:*"):
+        yield f"{reverse(f'admin:{GROUPS}')}?q={search}"
 
 
 def _make_due() -> None:

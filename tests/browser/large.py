@@ -12,18 +12,22 @@ from .history import KINDS, write_history
 from .scene import QUEUES, make_scene
 
 JOBS, SCHEDULES, DAYS = 1_000_000, 300, 10
+FAILURES = 400
+"""Kinds of what the dead jobs among the live ones died of."""
 
 # Of ten live jobs one is dead, eight are scheduled and one is ready.
 LIVE = """
 INSERT INTO django_jobs_job (queue, job_type, payload, payload_version, status, priority, rank,
     available_at, attempt, failures, max_attempts, max_crashes, finished_at, last_error, reason,
-    headers, created_at)
+    fingerprint, headers, created_at)
 SELECT (%(queues)s::text[])[slot], (%(types)s::text[])[slot],
     jsonb_build_object('customer_id', n %% 4999, 'order_id', 100000 + n), 1, status, 0,
     extract(epoch FROM due), due, (status = 'dead')::int, (status = 'dead')::int, 5, 3,
     CASE status WHEN 'dead' THEN due END,
     CASE status WHEN 'dead' THEN 'TimeoutError: the partner did not answer in 30 s' ELSE '' END,
-    CASE status WHEN 'dead' THEN '5 failures' ELSE '' END, '{}', due - interval '1 h'
+    CASE status WHEN 'dead' THEN '5 failures' ELSE '' END,
+    CASE status WHEN 'dead' THEN md5((n / 10 %% %(failures)s)::text)::varchar(16) ELSE '' END,
+    '{}', due - interval '1 h'
 FROM generate_series(1, %(count)s) AS n,
     LATERAL (SELECT 1 + n %% cardinality(%(types)s::text[]) AS slot,
         CASE n %% 10 WHEN 0 THEN 'dead' WHEN 1 THEN 'ready' ELSE 'scheduled' END AS status) AS kind,
@@ -37,7 +41,7 @@ SELECT id, 1, 'failed', %(worker)s, finished_at - interval '3 s', finished_at - 
     finished_at - interval '2 s', finished_at, 'TimeoutError',
     'the partner did not answer in 30 s',
     repeat('  File "shop/crm.py", line 7, in put' || chr(10), 9),
-    md5((id %% 8)::text)::varchar(16)
+    fingerprint
 FROM django_jobs_job AS job WHERE status = 'dead'
     AND NOT EXISTS (SELECT FROM django_jobs_run WHERE job_id = job.id)
 """
@@ -72,7 +76,7 @@ def make_large_scene(scale: float = 1.0) -> dict[str, int]:
     write_history(int(JOBS * scale) - live, DAYS * 86_400, workers, more_runs=2)
     kinds = [*KINDS, *KINDS[:1]]
     values = {"types": [one.job_type for one in kinds], "queues": [one.queue for one in kinds]}
-    run_sql(LIVE, {**values, "count": live})  # type: ignore[arg-type]
+    run_sql(LIVE, {**values, "count": live, "failures": FAILURES})  # type: ignore[arg-type]
     run_sql(DEAD_RUNS, {"worker": workers[0]})  # type: ignore[arg-type]
     _copies(SCHEDULED, "django_jobs_schedule", {"name": "name || ' ' || n"}, SCHEDULES)
     run_sql(TICKS, [Job.objects.earliest("pk").pk])
