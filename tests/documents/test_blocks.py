@@ -6,7 +6,10 @@ import dataclasses
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.metadata import metadata
 from typing import Any
 
 import pytest
@@ -89,6 +92,42 @@ def test_the_unit_and_the_compose_file_start_options_that_exist() -> None:
         *(("docs/containers.md", language, "migrate") for language in ("yaml", "text")),
         ("docs/kubernetes.md", "yaml", "jobworker"),
     }
+
+
+@pytest.mark.slow
+def test_the_image_is_built_as_far_as_it_can_be_without_containers(
+    shop: Project, project: Project
+) -> None:
+    """Each instruction of the Dockerfile: what it copies is there, what it installs fits together,
+    and its command runs."""
+    project.begin_as(shop)
+    requirements, image = (
+        next(block.body for block in blocks_of("docs/containers.md") if block.body.startswith(name))
+        for name in ("# requirements.txt", "# Dockerfile")
+    )
+    project.write("requirements.txt", requirements)
+    done = []
+    for line in image.splitlines()[1:]:
+        instruction, _, rest = line.partition(" ")
+        match instruction:
+            case "FROM":
+                supported = metadata("django-jobs-postgres").get_all("Classifier")
+                version = rest.removeprefix("python:").removesuffix("-slim")
+                assert f"Programming Language :: Python :: {version}" in supported
+            case "COPY":
+                assert (project.directory / rest.split()[0]).exists()
+            case "RUN":
+                begin, *arguments = shlex.split(rest)
+                assert begin == "pip"
+                pip = [sys.executable, "-m", "pip", *arguments, "--dry-run", "--no-index"]
+                subprocess.run(pip, cwd=project.directory, check=True)
+            case "CMD":
+                project.console(shlex.join(json.loads(rest)))
+            case _:
+                assert instruction in ("ENV", "WORKDIR", "USER"), line
+        done.append(instruction)
+    assert done[0] == "FROM"
+    assert done[-2:] == ["USER", "CMD"]
 
 
 BUY = """
