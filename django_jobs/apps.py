@@ -12,8 +12,6 @@ from django.utils.translation import gettext_lazy as _
 
 
 class JobsConfig(AppConfig):
-    """Background jobs on PostgreSQL."""
-
     name = "django_jobs"
     label = "django_jobs"
     verbose_name = _("Background jobs")

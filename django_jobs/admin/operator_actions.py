@@ -269,7 +269,6 @@ def pause_action(model: Pausable, change: Callable[..., list[str]], **texts: Any
 def resume_action(
     model: Pausable, change: Callable[..., list[str]], **texts: Any
 ) -> OperatorAction:
-    """The action that undoes it."""
     is_schedule = model is Schedule
     refusal = _("it is neither paused nor in error") if is_schedule else _("it is not paused")
     return OperatorAction(

@@ -38,7 +38,6 @@ def refusal_of(job: Any) -> str | None:
 
 
 def refused_retry(run: int) -> str | None:
-    """Why a run cannot be retried, or None."""
     from ..lifecycle.operations.workflows import retry_problem
     from ..lifecycle.workflows.restarting import see_run
 

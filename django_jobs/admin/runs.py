@@ -56,8 +56,6 @@ class RunWorkerFilter(IdFilter):
 
 @admin.register(Run)
 class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
-    """The record of each attempt that has ended. Read-only."""
-
     change_list_template = "admin/django_jobs/run/change_list.html"
     words = ("gate",)
     hide = staticmethod(hide_in_run)

@@ -33,8 +33,6 @@ NAMED = 2
 
 @admin.register(Worker)
 class WorkerAdmin(LinksVisible, ConsoleAdmin):
-    """One row for each run of a worker process."""
-
     list_display = (
         "name",
         "state",
@@ -126,7 +124,6 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
 
     @admin.display(description=_("queues"))
     def served_line(self, worker: Any) -> str:
-        """The first queues, and how many others."""
         whole = self.served(worker)
         if worker.pools or not isinstance(worker.queues, list) or len(worker.queues) <= NAMED:
             return one_line(whole)

@@ -73,7 +73,6 @@ def enqueue_one(
 
 
 def is_duplicate(chosen: JobType[..., Any], gates: Gates | None) -> bool:
-    """Whether a job holds the idempotency key of this request."""
     key = key_of(chosen, gates)
     rule = enqueueing.LIVE_KEYS if chosen.unique_for is None else unique_keys.UNIQUE_KEYS
     return key is not None and any(rule.holders(chosen.queue, [key]))

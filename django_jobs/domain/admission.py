@@ -101,7 +101,6 @@ class Supply:
             self.reserved.add(key)
 
     def take(self, line: Line, count: int) -> None:
-        """Note that ``count`` jobs of a line were admitted."""
         gates = line.gates
         if gates.key is not None:
             self.keys[gates.key] = self.keys.get(gates.key, 0) + count
@@ -147,14 +146,12 @@ class FairShares:
         self.__dict__.update(charged.__dict__)
 
     def time_of(self, queue: str, tenant: str) -> float:
-        """The virtual time of a tenant that waits."""
         waited = self._waiting.get((queue, tenant))
         if waited is not None:
             return waited
         return max(self._times.get((queue, tenant), 0.0), self._now[queue])
 
     def charge(self, queue: str, tenant: str, weight: float, count: int) -> None:
-        """Note that ``count`` jobs of a tenant were admitted."""
         time = self.time_of(queue, tenant) + count / weight
         self._times[queue, tenant] = time
         if (queue, tenant) in self._waiting:

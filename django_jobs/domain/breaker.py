@@ -16,8 +16,6 @@ PROBES = 3
 
 
 class BreakerState(StrEnum):
-    """The state of a circuit breaker."""
-
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"

@@ -21,8 +21,6 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTimes:
-    """The due times of a rule in a span."""
-
     count: int = 0
     first: tuple[datetime, ...] = ()
     """The first ones, in UTC."""

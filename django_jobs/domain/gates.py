@@ -73,7 +73,6 @@ class Gates:
         return None
 
     def in_queue(self, queue: str) -> Gates:
-        """The gates of the same job in another queue."""
         return replace(self, queue=queue)
 
 

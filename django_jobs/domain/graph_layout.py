@@ -259,7 +259,6 @@ def _groups(layer: Mapping[Key, int], signature: Signature, fewest: int) -> list
 
 
 def _width(groups: list[Group], layer: Mapping[Key, int]) -> int:
-    """The number of groups in the widest layer."""
     return max(Counter(layer[group[0]] for group in groups).values(), default=0)
 
 
@@ -279,7 +278,6 @@ def _alike(
 
 
 def _relatives(steps: Collection[Key], edges: Collection[Edge]) -> tuple[Relatives, Relatives]:
-    """The parents and the children of each step."""
     parents: dict[Key, set[Key]] = {step: set() for step in steps}
     children: dict[Key, set[Key]] = {step: set() for step in steps}
     for parent, child in edges:

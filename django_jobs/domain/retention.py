@@ -78,7 +78,6 @@ class Span(NamedTuple):
 
 
 def start_of(period: Period, moment: datetime) -> datetime:
-    """The begin of the period that ``moment`` lies in."""
     day = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     match period:
         case Period.DAY:
@@ -90,7 +89,6 @@ def start_of(period: Period, moment: datetime) -> datetime:
 
 
 def end_of(period: Period, moment: datetime) -> datetime:
-    """The end of the period that ``moment`` lies in."""
     start = start_of(period, moment)
     match period:
         case Period.DAY:

@@ -120,7 +120,6 @@ class Rule:
         return due_times if ends_at is None else takewhile(lambda due: due <= ends_at, due_times)
 
     def next(self, after: datetime) -> datetime | None:
-        """The first due time after ``after``, or None."""
         return next(self.due_times(after), None)
 
     def _all(self, after: datetime) -> Iterator[datetime]:

@@ -121,7 +121,6 @@ def near_terms(text: str, known: Mapping[str, Collection[str]]) -> list[str]:
 
 
 def term(kind: str, value: str) -> str:
-    """The term that asks for this value."""
     return f"{kind}:{value}" if re.fullmatch(r'[^\s"]+', value) else f"{kind}:{_quote(value)}"
 
 

@@ -15,7 +15,6 @@ MOST_TAGS = 20
 
 
 def tag_problem(tag: Any) -> str | None:
-    """Why ``tag`` cannot be a tag, or None."""
     if problem := name_problem(tag, LONGEST_TAG):
         return problem
     return "begins or ends with a space" if tag != tag.strip() else None

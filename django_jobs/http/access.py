@@ -26,7 +26,6 @@ Authorize = Callable[[HttpRequest, str, str, Job | None], bool]
 
 
 def allowed_types() -> list[str]:
-    """The job types of the allow-list, with their aliases."""
     return [name for one in conf().http.get("job_types", ()) for name in registry.family(one)]
 
 

@@ -103,7 +103,6 @@ def jobs(request: HttpRequest, **captured: Any) -> HttpResponse:
 
 @answers("GET", "HEAD")
 def job(request: HttpRequest, job_id: str, **captured: Any) -> HttpResponse:
-    """One job, with its progress and its result."""
     return JsonResponse(_shown(request, _visible(request, job_id), whole=True))
 
 

@@ -105,7 +105,6 @@ class PruningRefused(Exception):
 
 
 def queues_with_dead() -> list[str]:
-    """The names of the queues that have dead jobs, sorted."""
     return [name for (name,) in fetch(QUEUES, {})]
 
 

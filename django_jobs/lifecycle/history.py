@@ -97,7 +97,6 @@ class Partition(NamedTuple):
     end: datetime
 
     def overlaps(self, other: Partition) -> bool:
-        """Whether the two have a time in common."""
         return self.start < other.end and other.start < self.end
 
 

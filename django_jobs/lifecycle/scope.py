@@ -40,14 +40,12 @@ class Scope(NamedTuple):
         return self.queues is None or name in self.queues
 
     def has_type(self, name: str) -> bool:
-        """Whether the job type is in it."""
         return self.job_types is None or any(
             name.startswith(one[:-1]) if one.endswith("*") else name == one
             for one in self.job_types
         )
 
     def has(self, queue: str, job_type: str) -> bool:
-        """Whether a job with these names is in it."""
         return self.has_queue(queue) and self.has_type(job_type)
 
     def has_declared(self, queue: str, job_type: str) -> bool:

@@ -16,7 +16,6 @@ JOB_KEYS = ("job_id", "job_type", "queue", "attempt", "trace_id", "span_id")
 
 
 def trace_ids(traceparent: str) -> dict[str, str]:
-    """The ids in a ``traceparent``, which may be empty."""
     if not traceparent:
         return {}
     _, trace_id, span_id, _ = traceparent.split("-")

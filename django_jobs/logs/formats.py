@@ -118,7 +118,6 @@ class PatientHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def _has_room(self) -> bool:
-        """Whether a line can be written without blocking."""
         try:
             poll = select.poll()
             poll.register(self.stream.fileno(), select.POLLOUT)

@@ -44,7 +44,6 @@ def connect(level: int | None = None) -> None:
 
 
 def disconnect() -> None:
-    """Stop logging events."""
     for signal in (attempt_failed, job_dead, worker_event, job_finished):
         signal.disconnect(dispatch_uid=CONNECTED)
 
@@ -74,7 +73,6 @@ def log_dead(sender: str, **fields: Any) -> None:
 
 
 def log_worker_event(sender: str, *, level: int, fields: dict[str, Any], **others: Any) -> None:
-    """Log ``worker_event`` with its fields."""
     log_event(sender, level, fields)
 
 

@@ -139,8 +139,6 @@ def run_chunk() -> int:
 
 
 class Chunk:
-    """One chunk of an operation."""
-
     def __init__(self, operation: BulkOperation) -> None:
         self.operation = operation
         self.progress: dict[str, Any] = operation.progress
@@ -149,7 +147,6 @@ class Chunk:
         self.has_begun = self.is_paced = self.has_more = False
 
     def execute(self) -> None:
-        """Change some jobs, and note it in the operation's fields."""
         operation = self.operation
         operation.next_at = self.now
         if operation.stop_requested_by:

@@ -369,14 +369,11 @@ def _is_of_all(error: Exception) -> bool:
 
 
 def mark_error(schedule: int, reason: str) -> None:
-    """Stop a schedule with this error, and send the event."""
     name = due_schedules.mark_error(schedule, reason)
     emit_after_commit("schedule_error", logging.ERROR, name, reason)
 
 
 def emit_after_commit(event: str, level: int, name: str, reason: str) -> None:
-    """Send the event of a schedule once it is committed."""
-
     def send() -> None:
         fields = {"schedule": name, "reason": reason}
         worker_event.send_robust(event, level=level, fields=fields)

@@ -128,14 +128,12 @@ def _limit(one: LimitSnapshot) -> tuple[str, ...]:
 
 
 def _reason(one: ResourceSnapshot) -> str:
-    """Why a resource is paused, or its breaker not closed."""
     if one.paused_reason or one.breaker == "closed":
         return one.paused_reason
     return one.breaker_reason
 
 
 def _pause(queue: QueueSnapshot) -> str:
-    """Since when a queue is paused, by whom and why."""
     ready = f"{capped(queue.ready)} ready" if queue.ready else "none ready"
     why = f": {queue.paused_reason}" if queue.paused_reason else ""
     by = f" by {queue.paused_by}" if queue.paused_by else ""

@@ -405,7 +405,6 @@ def code_versions(
 
 
 def code_versions_of(jobs: Sequence[int]) -> list[CodeVersion]:
-    """The same for dead jobs by their ids."""
     return [CodeVersion(*row) for row in fetch(VERSIONS_OF_JOBS, {"jobs": list(jobs)})]
 
 
@@ -415,7 +414,6 @@ def began_by_version() -> dict[str, int]:
 
 
 def rows_of(keys: Sequence[tuple[str, str, str]]) -> list[RowDetails]:
-    """The details for each queue, job type and fingerprint."""
     queues, job_types, fingerprints = zip(*keys, strict=True) if keys else ((), (), ())
     parameters: Mapping[str, list[str]] = {
         "queues": list(queues),

@@ -287,7 +287,6 @@ def migration_problem(error: Exception) -> str | None:
 
 
 def migrate_command() -> str:
-    """The command that migrates the jobs' database."""
     return f"manage.py migrate{database_option()}"
 
 

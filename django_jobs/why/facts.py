@@ -123,7 +123,6 @@ def job_ref(id_: int) -> Ref:
 
 
 def status_text(row: Row) -> str:
-    """The status of a job, in the reader's language."""
     return str(JobStatus(row["status"]).label)
 
 
@@ -171,7 +170,6 @@ def jobs_text(count: int, more: bool = False) -> str:
 
 
 def after(at: Any, seconds: float | None) -> datetime | None:
-    """So long after a time of a part."""
     start = moment(at)
     if start is None or seconds is None:
         return None

@@ -141,7 +141,6 @@ def note_need(number: int) -> None:
 
 
 def is_out_of_connections(error: BaseException) -> bool:
-    """Whether a connection was refused because a limit is reached."""
     return any(text in str(error) for text in NO_CONNECTION_LEFT)
 
 

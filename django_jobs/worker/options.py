@@ -200,7 +200,6 @@ def left_to_others() -> frozenset[str]:
 
 
 def worker_info(options: Options, queues: list[str]) -> WorkerInfo:
-    """The values of this process in its row."""
     host = socket.gethostname() or platform.node()
     return WorkerInfo(
         name=options.name or host,

@@ -74,7 +74,6 @@ class Poller:
         return min(self._poll_at, self.due_at, again)
 
     def polled_recently(self, now: float) -> bool:
-        """Whether there was a poll just now."""
         return now - self._polled_at < RECENT_SECONDS
 
     def poll_now(self) -> None:

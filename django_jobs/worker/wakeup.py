@@ -169,7 +169,6 @@ class AwaitedEnds:
         return bool(self._asked)
 
     def note(self, hint: str) -> None:
-        """Remember the job of this hint for a while."""
         job_id = read_id(hint.removeprefix(AWAITED))
         if job_id is None:
             return
@@ -179,7 +178,6 @@ class AwaitedEnds:
             self._asked[job_id] = time.monotonic()
 
     def notify(self, settled: Iterable[Settled]) -> None:
-        """Say which of the awaited jobs have ended with these."""
         ended = [
             one.ending.job.id
             for one in settled

@@ -28,7 +28,6 @@ class Visible:
         self.sees = cache(self._sees)
 
     def _sees(self, model: type[Model]) -> bool:
-        """Whether the user may see the list of ``model``."""
         if not self.site.is_registered(model):
             return False
         page: Any = self.site.get_model_admin(model)

@@ -111,8 +111,6 @@ class Alternative(NamedTuple):
 
 
 def admin_action(action: OperatorAction) -> Callable[..., HttpResponse | None]:
-    """The action as Django's admin takes it."""
-
     def run(page: ModelAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         return run_action(page, request, queryset, action)
 

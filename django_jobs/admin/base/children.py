@@ -37,7 +37,6 @@ def children_of(
 
 
 def found_children(parent: str, most: int) -> list[int]:
-    """The ids that a term of the search box finds."""
     pk = int(parent) if NUMBER.fullmatch(parent) else 0
     jobs: QuerySet[Any] = Job.objects.using(conf().database)
     return [child for child, *_ in children_of(jobs, pk, most, NEWEST)]

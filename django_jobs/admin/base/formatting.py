@@ -133,7 +133,6 @@ def moment_in_zone(at: datetime | None, zone: tzinfo | None = None) -> str:
 
 
 def clock_text(local: datetime) -> str:
-    """The same as plain text."""
     return f"{_to_the_second(local)}\N{NO-BREAK SPACE}{date_format(local, 'T')}"
 
 
@@ -183,7 +182,6 @@ def refusals_text(refused: Mapping[int, object]) -> str:
 
 
 def moment_and_age(at: datetime | None, now: datetime) -> str:
-    """:func:`moment_in_zone` and :func:`ago`."""
     if at is None or isinstance(at, DistantTime):
         return moment(at)
     return format_html("{} ({})", moment_in_zone(at), ago(at, now))
@@ -207,8 +205,6 @@ def moment_column(
     label: _StrOrPromise,
     show: Callable[[datetime | None, datetime], str] = moment_and_age,
 ) -> Callable[[Any, Any], str]:
-    """A page's column that shows the moment in ``field``."""
-
     @admin.display(description=label, ordering=field)
     def column(page: Any, row: Any) -> str:
         return show(getattr(row, field), row.read_at)
@@ -219,8 +215,6 @@ def moment_column(
 def text_column(
     field: str, label: _StrOrPromise, show: Callable[[str], str] = lambda text: text or NOTHING
 ) -> Callable[[Any, Any], str]:
-    """A page's column that shows the text in ``field``."""
-
     @admin.display(description=label, ordering=field)
     def column(page: Any, row: Any) -> str:
         return show(getattr(row, field))
@@ -263,7 +257,6 @@ def with_reason(state: str, reason: str) -> str:
 
 
 def preformatted(text: str) -> str:
-    """Text with its line breaks kept."""
     return format_html('<pre class="jobs-text">{}</pre>', text) if text else NOTHING
 
 

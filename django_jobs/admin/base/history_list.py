@@ -141,7 +141,6 @@ def searched(rows: _StrOrPromise | None, part: _StrOrPromise) -> str:
 
 
 def older() -> str:
-    """How to search the rest of the history."""
     return gettext("To search older ones, choose the day on which they finished.")
 
 

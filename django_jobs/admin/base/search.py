@@ -128,7 +128,6 @@ def unchecked(text: str) -> Search:
 
 
 def job_search(text: str, user: Any) -> Search:
-    """What ``text`` asks for on a list of jobs."""
     search = Search(unchecked(text).terms, user)
     arguments = _("arguments of the handler such as customer_id:42")
     search.problems += _unknown(search.terms, text, OF_JOBS, arguments)
@@ -184,7 +183,6 @@ def _unknown_type(name: str) -> str:
 
 
 def run_search(text: str, user: Any) -> Search:
-    """What ``text`` asks for on the list of runs."""
     search = Search(parsed(text, OF_RUNS), user)
     search.problems += _unknown(search.terms, text, OF_RUNS)
     if search.errors and not user.has_perm(SEE_ERRORS):

@@ -52,8 +52,6 @@ class Like:
 
 
 class EnqueueForm(JobForm):
-    """The arguments and the options of a new job."""
-
     def __init__(
         self,
         job_type: JobType[..., Any],

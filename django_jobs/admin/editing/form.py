@@ -66,7 +66,6 @@ class JobForm(forms.Form):
         self._add_options(queue, scope or Scope())
 
     def _show(self, stored: Mapping[str, Any]) -> None:
-        """Fill the fields of the arguments with what is stored."""
         rest = dict(stored)
         for argument in self.arguments:
             if argument.name not in rest:

@@ -18,8 +18,6 @@ from .difference import LONGEST, Difference, of_payload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastEdit:
-    """Who changed what, when and why."""
-
     text: str
     rows: list[Difference]
 

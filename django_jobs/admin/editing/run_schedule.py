@@ -24,8 +24,6 @@ from .form import JobForm
 
 
 class ArgumentsForm(JobForm):
-    """The arguments of a schedule, for one job."""
-
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self.fields[NUMBER] = number_field()

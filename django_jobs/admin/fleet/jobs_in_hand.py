@@ -18,8 +18,6 @@ MOST = 100
 
 
 class JobInHand(NamedTuple):
-    """A line of the table."""
-
     job: str
     job_type: str
     queue: str

@@ -58,7 +58,6 @@ def arguments_of(
 
 
 def takes_more(job_type: JobType[..., Any]) -> bool:
-    """Whether the handler takes arguments of any name."""
     parameters = job_type.signature.parameters.values()
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
@@ -88,7 +87,6 @@ def payload_of(
 
 
 def more_text(job_type: JobType[..., Any], values: Mapping[str, Any]) -> str:
-    """Additional arguments, as they are shown."""
     coding = coding_of(job_type.name)
     return written(values if coding is None else coding.as_text(values))
 
@@ -114,7 +112,6 @@ def more_payload(
 
 
 def is_hidden(name: str, value: Any) -> bool:
-    """Whether an argument's value is or contains a secret."""
     return bool(masked({name: value}) != {name: value})
 
 

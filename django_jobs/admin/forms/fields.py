@@ -84,8 +84,6 @@ class MomentField(forms.SplitDateTimeField):
 
 
 class UntilField(MomentField):
-    """When a pause is to end by itself."""
-
     def __init__(self) -> None:
         text = _("Optional. A worker resumes it then. In the time zone {}.")
         super().__init__(

@@ -105,7 +105,6 @@ class Timeline:
 
     @property
     def was_gated(self) -> bool:
-        """Whether gates held any of the runs."""
         return any(step.gate_time for step in self.steps)
 
     @property
@@ -284,7 +283,6 @@ def _replays(headers: str | None) -> list[tuple[int, str]]:
 
 
 def entry_text(entry: dict[str, Any], done_by: str) -> str:
-    """Who did it, when and why."""
     text = done_by % {"who": entry.get("by") or _("code or command line")}
     try:
         at = parse_datetime(str(entry.get("at")))

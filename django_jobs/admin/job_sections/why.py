@@ -31,8 +31,6 @@ UNNAMED = {"job": gettext_lazy("a job"), "job_type": gettext_lazy("jobs")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRow:
-    """A gate, ready for display."""
-
     state: str
     icon: str
     label: str

@@ -127,7 +127,6 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         return rows, False
 
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
-        """Those of ``rows`` that the search finds."""
         raise NotImplementedError
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -277,7 +276,6 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         return self._links(job, Resource, job.resources or [])
 
     def _links(self, job: Any, model: type[Resource | Tenant], names: list[str]) -> str:
-        """The names, as links to those that have a row."""
         ids = {name: pk for kind, name, pk in _limit_rows(job) if kind == model.__name__}
         shown = ((job.visible.link(model, ids.get(name), name),) for name in names)
         return format_html_join(", ", "{}", shown) or NOTHING

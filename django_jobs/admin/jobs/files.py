@@ -41,7 +41,6 @@ def files_of(job: Any) -> dict[str, dict[str, Any]]:
 
 
 def file_links(page: ModelAdmin, job: Any) -> list[tuple[str, str]]:
-    """A text and an address for each of the files."""
     name = "admin:django_jobs_job_file"
     url = reverse(name, args=[job.pk], current_app=page.admin_site.name)
     return [

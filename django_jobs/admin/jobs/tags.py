@@ -51,6 +51,5 @@ def tag_links(tags: Iterable[str] | None, site: AdminSite) -> str:
 
 
 def name_and_tags(job: Any, site: AdminSite) -> str:
-    """The job type, and the tags if there are any."""
     name = one_line(job.job_type)
     return format_html("{} {}", name, tag_links(job.tags, site)) if job.tags else name

@@ -126,7 +126,6 @@ def console_page(
 
 
 def list_crumb(page: Any) -> Crumb:
-    """The breadcrumb of the list of the model of ``page``."""
     name = f"admin:{page.opts.app_label}_{page.opts.model_name}_changelist"
     label = capfirst(str(page.opts.verbose_name_plural))
     return label, reverse(name, current_app=page.admin_site.name)

@@ -50,7 +50,6 @@ class Table:
 
     @property
     def cells(self) -> list[list[tuple[str, Column]]]:
-        """The rows, each cell with its column."""
         return [list(zip(row, self.columns, strict=True)) for row in self.rows]
 
 
@@ -78,7 +77,6 @@ class Sorting:
         self._query.pop("p", None)
 
     def rows(self, rows: Iterable[T]) -> list[T]:
-        """The rows in this order."""
         key, rows = self._keys[self.column], list(rows)
         known = [row for row in rows if key(row) is not None]
         unknown = [row for row in rows if key(row) is None]

@@ -81,7 +81,6 @@ class LimitAdmin(ConsoleAdmin):
         raise NotImplementedError
 
     def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
-        """The usage of the rows of this model."""
         raise NotImplementedError
 
     def add_numbers(self, request: HttpRequest, rows: list[Any]) -> None:
@@ -97,7 +96,6 @@ class LimitAdmin(ConsoleAdmin):
             row.usage = usages.get(row.name, Usage())
 
     def live(self, row: Any, visible: Visible) -> dict[str, Any]:
-        """What the page of a row shows above its form."""
         raise NotImplementedError
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
@@ -154,7 +152,6 @@ class LimitAdmin(ConsoleAdmin):
 
     @admin.display(description=_("taken"), ordering="pk")
     def taken(self, row: Any) -> str:
-        """How much is taken of how much, with a bar."""
         number, limit = row.usage.taken, row.max_concurrency
         if limit is None:
             return format_html('<span class="jobs-usage">{} / ∞</span>', number_text(number))

@@ -44,7 +44,6 @@ EXPLAINED = 3
 
 
 def live_resource(row: Resource, visible: Visible) -> dict[str, Any]:
-    """What the template shows of a resource."""
     types = [name for name in registry.names() if row.name in registry.get(name).resources]
     details = read_resource(row, types)
     return {
@@ -59,7 +58,6 @@ def live_resource(row: Resource, visible: Visible) -> dict[str, Any]:
 
 
 def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
-    """What the template shows of a tenant."""
     details = read_tenant(row)
     weight = Tile(number_text(row.weight, "g"), _("weight"))
     links = [(_("All jobs of the tenant"), visible.list_url(Job, tenant=row.name))]

@@ -44,7 +44,6 @@ def state_sentence(row: Any, details: LimitDetails) -> str:
 
 
 def taken_of(details: LimitDetails) -> int:
-    """How many jobs are ready or running."""
     counts = details.row("taken")
     return int(counts["ready"] + counts["running"])
 
@@ -55,7 +54,6 @@ def taken_number(details: LimitDetails) -> str:
 
 
 def waiting_of(details: LimitDetails) -> str:
-    """How many jobs wait, as a sentence."""
     number = int(details.row("waiting")["jobs"])
     if not number:
         return _("No job waits.")
@@ -64,7 +62,6 @@ def waiting_of(details: LimitDetails) -> str:
 
 
 def waiting_number(details: LimitDetails) -> str:
-    """How many jobs wait; with a plus if more may."""
     return number_text(int(details.row("waiting")["jobs"])) + ("+" if details.more_wait else "")
 
 
@@ -160,7 +157,6 @@ def budget_sentence(row: Resource, details: LimitDetails) -> str:
 
 
 def retry_share(details: LimitDetails) -> str:
-    """The share of the recent starts that were retries."""
     meters = details.row("meters")
     return number_text(meters["retries"] / meters["starts"], ".0%") if meters["starts"] else "0%"
 

@@ -42,7 +42,6 @@ class ListFilter(admin.SimpleListFilter):
     """The note on an empty list, if its value names nothing."""
 
     def knows(self, value: str) -> bool:
-        """Whether there is something that the value names."""
         return value in {str(key) for key, _label in self.lookup_choices}
 
     @property
@@ -126,8 +125,6 @@ class IdFilter(TypedFilter):
 
 
 class ChoiceFilter(EqualFilter):
-    """By a column with choices."""
-
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         choices: Choices = model_admin.model._meta.get_field(self.column).choices
         return choices
@@ -251,8 +248,6 @@ def with_error(text: str, error: str | None) -> str:
 
 
 class ScheduleFilter(NameFilter):
-    """The jobs of a schedule, by its name."""
-
     title = _("schedule")
     parameter_name = kind = "schedule"
     folded = True

@@ -172,7 +172,6 @@ def begin(
     max_id: int | None = None,
     plan: ReplayPlan | None = None,
 ) -> HttpResponse:
-    """Start an operation, log it, and go to its page."""
     user = request.user.pk
     assert user is not None
     from ...lifecycle.operations import bulk
@@ -235,5 +234,4 @@ def described(terms: Mapping[str, Any], error: str = "") -> str:
 
 
 def may_replay(request: HttpRequest) -> bool:
-    """Whether the user may see and begin a plan."""
     return request.user.has_perms(["django_jobs.view_job", PERMISSIONS[BulkAction.REPLAY]])

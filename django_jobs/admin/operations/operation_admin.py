@@ -92,8 +92,6 @@ CONTINUE = OperatorAction(
 
 @admin.register(BulkOperation)
 class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
-    """One row for each operation on all jobs that match."""
-
     list_display = (
         "number",
         "what",

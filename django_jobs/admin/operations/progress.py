@@ -30,7 +30,6 @@ def fraction_of(operation: BulkOperation) -> float | None:
 
 
 def numbers(operation: Any) -> list[tuple[str, str]]:
-    """The counts of the page, with their names."""
     counts = [(gettext("done"), operation.done)]
     if not operation.has_looked_at_all and operation.matched is not None:
         rest = max(operation.matched - operation.done - operation.left, 0)
@@ -165,7 +164,6 @@ def time_left(operation: Any, handled: int) -> timedelta | None:
 
 
 def plan_text(operation: Any) -> str:
-    """The waves of a plan, and where it is."""
     from ...domain.replay_plan import ReplayPlan
 
     if operation.plan is None:

@@ -115,7 +115,6 @@ def _asked(request: HttpRequest) -> tuple[dict[str, Any], int]:
 def plan_page(
     page: ModelAdmin, request: HttpRequest, terms: Mapping[str, Any], max_id: int, form: PlanForm
 ) -> HttpResponse:
-    """The dry run with the form."""
     from ...domain.replay_plan import ReplayPlan
 
     with time_limit():

@@ -64,7 +64,6 @@ class Numbers:
 
     @cached_property
     def listed(self) -> list[str]:
-        """The names of the queues that the page lists."""
         totals: dict[str, int] = dict.fromkeys(self.queues, 0)
         for (name, state), count in self._counts.items():
             if state != "dead" and name in totals:
@@ -268,7 +267,6 @@ class QueueNumbers:
 
 
 def queue_numbers(numbers: Numbers, visible: Visible, name: str) -> QueueNumbers:
-    """The numbers of a queue that they are about."""
     row, rates = numbers.queues[name], numbers.of_queue("rates", name)
     ready, running = numbers.jobs("ready", name), numbers.jobs("running", name)
     limit = row["max_concurrency"]

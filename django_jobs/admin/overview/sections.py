@@ -31,8 +31,6 @@ SHARES = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A number, what it is, and where it leads."""
-
     number: str
     label: str
     url: str = ""
@@ -316,7 +314,6 @@ def _longest(visible: Visible, jobs: list[list[Any]], number: int) -> str:
 
 
 def next_schedules(numbers: Numbers, visible: Visible) -> Table:
-    """What is due next."""
     rows = [
         [
             visible.link(Schedule, row["id"], row["name"]),

@@ -103,7 +103,6 @@ class QueueForm(EditForm):
 
     @property
     def changed_columns(self) -> Sequence[str]:
-        """The columns that the user has changed."""
         column_of = {name: rule.column for rule in RULES for name in rule.fields}
         return list(dict.fromkeys(column_of.get(name, name) for name in self.changed_data))
 
@@ -123,7 +122,6 @@ class QueueForm(EditForm):
         return self._written(RETENTION, RETENTION_EXAMPLE)
 
     def _written(self, rule: RuleFields, example: str) -> Any:
-        """The value of a rule that was written as JSON."""
         value = self.cleaned_data[rule.column]
         if value is None or rule.column not in self.changed_data:
             return value

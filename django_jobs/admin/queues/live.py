@@ -105,7 +105,6 @@ Link = tuple[str, str]
 
 
 def live(queue: Any, visible: Visible) -> dict[str, Any]:
-    """What the template ``queue/live.html`` shows."""
     shown: dict[str, Any] = {
         "pause": pause_sentence(queue),
         "state": "",

@@ -46,8 +46,6 @@ LABELS = dict(JobStatus.choices)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The number of a backfill's jobs by status."""
-
     jobs: int
     ended: int
     parts: tuple[str, ...]
@@ -55,7 +53,6 @@ class Progress:
 
     @property
     def live(self) -> int:
-        """Jobs that have not ended."""
         return self.jobs - self.ended
 
 
@@ -84,7 +81,6 @@ def _progress(counts: dict[str | None, int]) -> Progress:
 
 
 def last_backfills(schedule: Schedule) -> list[tuple[Backfill, Progress | None]]:
-    """The latest backfills of a schedule, each with its progress."""
     rows = Backfill.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-id")
     backfills = list(rows[:SHOWN])
     progress = progress_of([backfill.pk for backfill in backfills])
@@ -93,8 +89,6 @@ def last_backfills(schedule: Schedule) -> list[tuple[Backfill, Progress | None]]
 
 @admin.register(Backfill)
 class BackfillAdmin(OfSchedule):
-    """Past ranges of due times for which jobs were made."""
-
     list_display = (
         "number",
         "schedule_name",
@@ -169,8 +163,6 @@ NAMED = 5
 
 
 class RangeForm(forms.Form):
-    """The range to backfill, in the current time zone."""
-
     begin = forms.SplitDateTimeField(label=_("From"), widget=AdminSplitDateTime)
     end = forms.SplitDateTimeField(
         label=_("To"), widget=AdminSplitDateTime, help_text=_("Both are included.")

@@ -68,8 +68,6 @@ class Line:
 
 @dataclass(slots=True, kw_only=True)
 class Day:
-    """A day, and what is due on it."""
-
     begin: datetime
     end: datetime
     title: str
@@ -90,7 +88,6 @@ class Day:
 
 
 def calendar_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
-    """The calendar of all schedules that are enabled."""
     now, zone = database_time(), timezone.get_current_timezone()
     first, number = _span(request, now.astimezone(zone).date())
     enabled = Schedule.objects.using(conf().database).filter(enabled=True).only(*COLUMNS)

@@ -218,7 +218,6 @@ def upgraded_payload(
 
 
 def form_for(job_type: JobType[..., Any], *, with_arguments: bool) -> type[ScheduleForm]:
-    """The form of schedules of this job type."""
     fields: dict[str, Any] = {}
     if with_arguments:
         fields = {argument.key: argument.field for argument in arguments_of(job_type)}

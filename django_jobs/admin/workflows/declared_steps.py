@@ -45,8 +45,6 @@ class DeclaredStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row of the table."""
-
     name: str
     runs: str
     after: str
@@ -57,8 +55,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What differs of a step between two versions."""
-
     name: str
     key: str
     before: str
@@ -194,7 +190,6 @@ def _node(steps: Sequence[DeclaredStep], marks: Mapping[str, tuple[str, str]]) -
 
 
 def _state(step: DeclaredStep, mark: tuple[str, str] | None) -> tuple[str, str]:
-    """The state of a step and a note about it."""
     if step.is_gone:
         return "gone", _("no handler is registered")
     if mark is not None:

@@ -40,8 +40,6 @@ SKIPS: dict[str | None, object] = dict(StepSkipped.choices)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row of the table: a node of the picture."""
-
     name: str
     job_type: str
     states: str
@@ -173,7 +171,6 @@ class _Group:
 
     @property
     def label(self) -> str:
-        """The name with the number of steps."""
         number = len(self._steps)
         return self.name if number == 1 else f"{self.name} {TIMES} {number_text(number)}"
 
@@ -206,7 +203,6 @@ class _Group:
         )
 
     def _actions(self) -> list[OperatorAction]:
-        """The actions that this step can have."""
         if len(self._steps) > 1:
             return []
         return [action for action in self._allowed if action.applies(self._first)]

@@ -151,7 +151,6 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
         return (queryset.filter(pk__in=search.numbers) if search.terms.numbers else queryset), False
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The facts that the run has."""
         names = {
             "tenant": "tenant_text",
             "idempotency_key": "key_text",

@@ -48,7 +48,6 @@ def import_without_checks(app: Any) -> None:
 
 
 def is_connected(app: Any) -> bool:
-    """Whether :func:`connect` was called with ``app``."""
     return "send_task" in vars(app)
 
 

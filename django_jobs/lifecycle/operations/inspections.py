@@ -59,7 +59,6 @@ def wait_for_answer(question: Inspection, timeout: float) -> Inspection:
 
 
 def is_running(question: Inspection) -> bool:
-    """Whether the attempt that was asked about still runs."""
     running = Job.objects.using(question._state.db).filter(pk=question.job_id, status="running")
     return running.filter(attempt=question.attempt, worker_id=question.worker_id).exists()
 

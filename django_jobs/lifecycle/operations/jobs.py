@@ -349,7 +349,6 @@ def _queues(sql: str, parameters: dict[str, Any]) -> list[str]:
 def result_of(
     wanted: Collection[int], done: list[int], model: type[Job | Worker] = Job
 ) -> OperationResult:
-    """The result of an operation that changed ``done``."""
     missed = set(wanted) - set(done)
     return OperationResult(done=sorted(done), refused=_why_not(missed, model))
 

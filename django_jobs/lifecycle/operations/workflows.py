@@ -287,7 +287,6 @@ def _retry_one(run: int, check: Callable[[Job], str | None], by: str, reason: st
 
 
 def retry_problem(run: SeenRun) -> str | None:
-    """Why a run cannot be retried, or None."""
     if run.status == WorkflowState.SUCCEEDED:
         return "it is succeeded"
     if run.undoing is not None and not _failed_steps(run).exists():

@@ -125,7 +125,6 @@ def new_run_id() -> int:
 
 
 def stored(job: ClaimedJob, key: str) -> Spawned:
-    """How far the spawn of this key has come."""
     rows = fetch(STORED, {"id": job.id, "key": SPAWNED + key})
     return Spawned(**json.loads(rows[0][0])) if rows else Spawned()
 

@@ -114,8 +114,6 @@ def joined_by(attempt: Attempt) -> Children:
 
 
 def spawned_by(attempt: Attempt, keys: Sequence[str]) -> Children:
-    """The steps that a job has spawned under these keys."""
-
     def read(at: tuple[list[int], Iterator[int]]) -> Page:
         left, others = at
         ids = [*left, *islice(others, results.PAGE - len(left))]

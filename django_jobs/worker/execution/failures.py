@@ -56,7 +56,6 @@ STOPPED = Released(reason="the worker was asked to stop")
 
 
 def outcome_of_ending(end: AttemptEnd, reason: str, seconds: float) -> Outcome:
-    """The outcome of an attempt with this ending."""
     match end:
         case AttemptEnd.LOST:
             return Lost(reason=reason)

@@ -99,8 +99,6 @@ def _nothing() -> None:
 
 
 class _RunHook(AbstractContextManager[None]):
-    """One hook around one run."""
-
     def __init__(self, path: str, hook: Hook, event: HookEvent) -> None:
         self._path = path
         self._hook = hook

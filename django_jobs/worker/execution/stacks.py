@@ -29,7 +29,6 @@ def stack_of_thread(thread_id: int) -> str:
 
 
 def name_of_thread(thread_id: int) -> str:
-    """The name of a thread of this process."""
     threads = (thread.name for thread in threading.enumerate() if thread.ident == thread_id)
     return next(threads, "")
 

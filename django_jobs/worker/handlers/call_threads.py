@@ -28,14 +28,12 @@ class CallThreads:
         self._lock = threading.Lock()
 
     def take(self) -> _CallThread:
-        """An idle thread, or a new one."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
         return _CallThread(self, self._sessions)
 
     def give_back(self, thread: _CallThread) -> None:
-        """Let the next handler have it."""
         with self._lock:
             self._idle.append(thread)
 

@@ -61,7 +61,6 @@ class HandlerConnections:
         add_closable(self)
 
     def new_connection(self, alias: str) -> HandlerConnection:
-        """The connection to one database."""
         return HandlerConnection(alias)
 
     def prepare(self) -> None:

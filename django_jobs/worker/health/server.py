@@ -45,8 +45,6 @@ TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to a client."""
-
     status: int
     body: bytes
     content_type: str = TEXT
@@ -66,7 +64,6 @@ class HealthServer:
         asyncio.run(self.serve())
 
     async def serve(self) -> None:
-        """Serve until cancelled."""
         listener = self._port.listener
         server = await asyncio.start_server(self._serve_one, sock=listener, limit=MOST_BYTES)
         await server.serve_forever()

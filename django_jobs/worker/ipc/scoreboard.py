@@ -93,7 +93,6 @@ class StartedJob(Structure):
         self.forced_at = 0.0
 
     def note_progress(self) -> None:
-        """Note that its handler has reported something."""
         self.progress_at = time.monotonic()
 
     def finish(self) -> None:
@@ -239,7 +238,6 @@ class WorkerSlot(Structure):
         self._free = deque(self.entries)
 
     def note_settling(self, connected: bool) -> None:
-        """Note whether the settler of this process has a connection."""
         self.settles = connected
 
     @property
@@ -273,7 +271,6 @@ class WorkerSlot(Structure):
         return pause
 
     def note_failed_round(self) -> None:
-        """Note that a round of the claimer failed."""
         self.claim_failed = True
         self.claim_failures += 1
 
@@ -282,11 +279,9 @@ class WorkerSlot(Structure):
         self.runs, self.failed_runs = runs, failed
 
     def note_listening(self, works: bool) -> None:
-        """Note whether this process receives notifications."""
         self.listens = works
 
     def lose_lease(self, worker: int) -> None:
-        """Note that the renewal of ``worker`` was refused."""
         if self.worker == worker:
             self.lease_lost = True
 
@@ -340,12 +335,10 @@ class WorkerSlot(Structure):
         self._free.append(entry)
 
     def processes(self) -> list[int]:
-        """The ids of its process and of its isolated children."""
         children = [entry.child for entry in self.started_jobs()]
         return [pid for pid in (self.process, *children) if pid]
 
     def ask_cancel(self, job: int, force: bool = False) -> None:
-        """Note that a cancel of ``job`` was requested."""
         for entry in self.entries:
             if entry.state != FREE and entry.job == job and entry.worker == self.worker:
                 entry.cancel_asked = True
@@ -354,7 +347,6 @@ class WorkerSlot(Structure):
                     self.watched = self.force_asked = True  # after the entry: see look
 
     def ask_inspection(self) -> None:
-        """Note that a person asked what a job is doing."""
         self.inspect_asked_at = time.monotonic()
 
     def look(self) -> list[StartedJob]:
@@ -377,7 +369,6 @@ class WorkerSlot(Structure):
         return [copy for copy in copies if copy.state != FREE]
 
     def clear(self) -> None:
-        """Empty the slot for the next process."""
         memset(addressof(self), 0, sizeof(self))
         self.open(self.status)
 

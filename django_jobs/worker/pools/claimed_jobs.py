@@ -66,7 +66,6 @@ class WaitingJobs:
         self._jobs.put(None)
 
     def take_unstarted(self) -> list[ClaimedJob]:
-        """Take back the jobs that no thread has started."""
         taken: list[ClaimedJob] = []
         while not self._jobs.empty():
             try:
@@ -119,7 +118,6 @@ class ClaimedJobs:
         return job.fence in self._queues
 
     def has_any(self, jobs: Iterable[ClaimedJob]) -> bool:
-        """Whether one of these attempts is already here."""
         return not self._queues.keys().isdisjoint(job.fence for job in jobs)
 
     def new_line(self) -> WaitingJobs:
@@ -146,12 +144,10 @@ class ClaimedJobs:
         return job.fence not in self._returning and job.fence in self._queues
 
     def take_unstarted(self) -> list[ClaimedJob]:
-        """Take back the jobs that have not started."""
         return [job for line in self.lines for job in line.take_unstarted()]
 
     @property
     def waiting(self) -> int:
-        """The number of jobs that wait for a slot."""
         return sum(map(len, self.lines))
 
     @property
@@ -194,7 +190,6 @@ class ClaimedJobs:
         return len(self._on_loop) if on_loop else len(self._queues) - len(self._on_loop)
 
     def count_in(self, queues: Collection[str], *, on_loop: bool = False) -> int:
-        """The number of those from these queues."""
         return sum(
             1
             for fence, queue in list(self._queues.items())

@@ -56,7 +56,6 @@ class QueueSelector:
         return [*plan, (most, room)] if room else plan
 
     def claimed(self, name: str, jobs: int) -> None:
-        """Note how many jobs of a queue were claimed."""
         self._times[name] = self._time(name) + jobs / self._weights[name]
 
     def returned(self, name: str) -> None:

@@ -53,7 +53,6 @@ class AsyncExecutor:
             pool.line.on_added = partial(self.loop.call_soon, partial(self._fill, pool))
 
     def _fill(self, pool: Pool) -> None:
-        """Start jobs in the free slots."""
         while self._busy[pool] < pool.slots and (job := pool.line.next_if_any()) is not None:
             self._busy[pool] += 1
             self._unbegun.add(job.fence)

@@ -166,7 +166,6 @@ class Executor:
         del outcome
 
     def pass_on(self, attempt: Attempt, outcome: Outcome | Settled | None, finished: float) -> None:
-        """Pass the ending of an attempt to the settler."""
         if outcome is NOTHING_LEFT:
             self._settler.let_go(attempt.job, attempt.entry)
         elif isinstance(outcome, Settled):
@@ -209,7 +208,6 @@ class Executor:
                 continue
 
     def may_start(self, job: ClaimedJob) -> bool:
-        """Whether this job still belongs to this process."""
         return self._slot.may_start(job.worker, time.monotonic())
 
     def _is_stopping(self) -> bool:

@@ -104,7 +104,6 @@ class IsolatedChild:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it has not been killed."""
         return self.end is None and not self.orphaned
 
     def kill(self, end: AttemptEnd, seconds: float = 0.0, reason: str = "") -> None:

@@ -124,11 +124,9 @@ class ProcessTree:
         )
 
     def child_of(self, pipe: MessagePipe) -> WorkerProcessHandle:
-        """The worker process at the other end of the pipe."""
         return next(child for child in self.children if child.pipe is pipe)
 
     def isolated_for(self, child: WorkerProcessHandle) -> list[IsolatedChild]:
-        """The isolated children of ``child``."""
         return [isolated for isolated in self.isolated.values() if isolated.child is child]
 
     def isolated_child(self, child: WorkerProcessHandle, entry: StartedJob) -> IsolatedChild | None:
@@ -141,7 +139,6 @@ class ProcessTree:
         return None
 
     def close(self, pipe: MessagePipe | None) -> None:
-        """Close the pipe to a child that has exited."""
         if pipe is not None:
             self.forget(pipe)
             pipe.close()
