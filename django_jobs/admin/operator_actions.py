@@ -1,30 +1,88 @@
-"""The actions on jobs, queues and workers. Each calls ``lifecycle.operations``."""
+"""The actions on jobs, queues and workers, each by ``lifecycle.operations``, and whether the run of
+a step refuses one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from django import forms
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ..api import replay_problem
+from ..conf import conf
 from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
+from ..domain.workflows import WorkflowState
 from ..lifecycle.operations import later
 from ..lifecycle.scope import scope_of
-from ..models import BulkAction, Job, Queue, Resource, Schedule, Tenant, Worker
+from ..models import (
+    BulkAction,
+    Job,
+    JobStatus,
+    Queue,
+    Resource,
+    Schedule,
+    Tenant,
+    WorkflowRun,
+)
 from ..separators import number_text
 from .base.actions import Alternative, Choice, ModelAdmin, OperatorAction, by_name
 from .base.formatting import list_url
 from .base.search import DEAD
-from .forms.fields import UntilField
+from .forms.fields import UntilField, reason_field
 from .operations.background import in_background, may_replay, terms_of_list
-from .restarts import OF_NO_RUNNING_RUN, run_goes_on
+
+UNREADABLE = ValueError, RecursionError, KeyError, TypeError
+"""Compensations that were not written by a start are no reason for a page to fail."""
+
+RUNNING = WorkflowRun.objects.filter(status=WorkflowState.RUNNING)
+OF_NO_RUNNING_RUN = ~Q(Exists(RUNNING.filter(pk=OuterRef("workflow_run"))))
+"""Jobs that are no steps, and the steps of runs that have ended."""
+
+
+def run_goes_on(job: Any) -> bool:
+    """Whether ``job`` is a step of a run that has not ended."""
+    run = job.workflow_run_id
+    return run is not None and RUNNING.using(conf().database).filter(pk=run).exists()
+
+
+def refusal_of(job: Any) -> str | None:
+    """Why ``job`` can be neither replayed nor skipped, if it is a step whose run refuses that."""
+    if job.workflow_run_id is None or job.status in (JobStatus.RUNNING, JobStatus.SUCCEEDED):
+        return None
+    from ..lifecycle.workflows.restarting import restart_problem, see_run
+
+    with suppress(*UNREADABLE):
+        return restart_problem(see_run(job.workflow_run_id), job.id)
+    return None
+
+
+def refused_retry(run: int) -> str | None:
+    from ..lifecycle.operations.workflows import retry_problem
+    from ..lifecycle.workflows.restarting import see_run
+
+    with suppress(*UNREADABLE):
+        seen = see_run(run)
+        return None if seen is None else retry_problem(seen)
+    return None
+
+
+def refused_steps(run: int) -> Callable[[int], str | None]:
+    """Returns of a step of the run, by its id, why it can be neither replayed nor skipped."""
+    from ..lifecycle.workflows.restarting import restart_problem, see_run
+
+    try:
+        seen = see_run(run)
+    except UNREADABLE:
+        return lambda step: None
+    return lambda step: restart_problem(seen, step)
+
 
 Pausable = type[Queue | Schedule | Resource | Tenant]
 
@@ -33,13 +91,7 @@ MOST_LINKED = 50
 
 
 class ReasonForm(forms.Form):
-    reason = forms.CharField(
-        label=_("Reason"),
-        max_length=300,
-        required=False,
-        help_text=_("Optional. Stored with the row and in the history."),
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-    )
+    reason = reason_field(_("Optional. Stored with the row and in the history."))
 
 
 class PauseForm(ReasonForm):
@@ -81,18 +133,6 @@ def _replayed(page: Any, request: HttpRequest, done: Sequence[int]) -> list[tupl
         ids = " ".join(map(str, sorted(done, reverse=True)[:MOST_LINKED]))
         links.insert(0, (text, list_url(site, Job, q=ids)))
     return links
-
-
-def _asked_to_drain(number: int) -> str:
-    return ngettext(
-        "%(count)s worker was asked to drain and stop.",
-        "%(count)s workers were asked to drain and stop.",
-        number,
-    )
-
-
-def _may_drain(worker: Worker) -> bool:
-    return not worker.has_ended and worker.drain_requested_at is None
 
 
 CANCEL = OperatorAction(
@@ -300,9 +340,24 @@ RESUME = resume_action(
     explanation=_("Workers claim jobs from these queues again."),
     done=lambda n: ngettext("%(count)s queue was resumed.", "%(count)s queues were resumed.", n),
 )
-STOP = OperatorAction(
+
+
+def _drain(**given: Any) -> OperatorAction:
+    return OperatorAction(
+        permission="stop",
+        done=lambda n: ngettext(
+            "%(count)s worker was asked to drain and stop.",
+            "%(count)s workers were asked to drain and stop.",
+            n,
+        ),
+        named_by="name",
+        applies=lambda worker: not worker.has_ended and worker.drain_requested_at is None,
+        **given,
+    )
+
+
+STOP = _drain(
     action="stop_workers",
-    permission="stop",
     label=_("Drain the process"),
     question=_("Drain worker processes?"),
     explanation=_(
@@ -310,14 +365,10 @@ STOP = OperatorAction(
         "another worker in its place. If all workers of a command are asked, the command ends."
     ),
     execute=later("jobs.stop_workers"),
-    done=_asked_to_drain,
     logged="asked to drain and stop",
-    named_by="name",
-    applies=_may_drain,
 )
-STOP_COMMAND = OperatorAction(
+STOP_COMMAND = _drain(
     action="stop_commands",
-    permission="stop",
     label=_("Drain its command, all processes"),
     question=_("Drain the commands of these workers?"),
     explanation=_(
@@ -326,14 +377,10 @@ STOP_COMMAND = OperatorAction(
         "or Kubernetes starts a new one."
     ),
     execute=later("jobs.stop_commands"),
-    done=_asked_to_drain,
     logged="asked to drain and stop, with its command",
-    named_by="name",
-    applies=_may_drain,
 )
-STOP_HOST = OperatorAction(
+STOP_HOST = _drain(
     action="stop_hosts",
-    permission="stop",
     label=_("Drain its host, all commands"),
     question=_("Drain the hosts of these workers?"),
     explanation=_(
@@ -342,8 +389,5 @@ STOP_HOST = OperatorAction(
         "manager such as systemd or Kubernetes starts new ones, unless you stopped it before."
     ),
     execute=later("jobs.stop_hosts"),
-    done=_asked_to_drain,
     logged="asked to drain and stop, with its host",
-    named_by="name",
-    applies=_may_drain,
 )

@@ -22,8 +22,7 @@ from ..models.job import QUARANTINED
 from .access.visible import LinksVisible
 from .base.actions import OperatorAction, by_name
 from .base.formatting import ago, badge, moment_column, text_column
-from .base.model_admin import ConsoleAdmin, allowed_by, section
-from .base.paginator import CappedCount
+from .base.model_admin import CappedCount, ConsoleAdmin, allowed_by, section
 from .forms.fields import UntilField
 
 

@@ -18,8 +18,7 @@ from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
 from .access.visible import LinksVisible
 from .base.formatting import NOTHING, ago, badge, moment_column, one_line, text_column
-from .base.model_admin import REFRESH_SECONDS, ConsoleAdmin, allowed_by, section
-from .base.paginator import CappedCount
+from .base.model_admin import REFRESH_SECONDS, CappedCount, ConsoleAdmin, allowed_by, section
 from .doctor import DOCTOR, doctor_path
 from .fleet.jobs_in_hand import jobs_in_hand
 from .layout.console_page import console_path

@@ -24,18 +24,12 @@ from ..lifecycle.operations import OperationResult, later
 from ..models import Job, JobStatus
 from .base.actions import OperatorAction
 from .base.search import OUTSIDE_HISTORY
-from .forms.fields import JsonText
-from .operator_actions import ReasonForm
-from .restarts import refused_retry
+from .forms.fields import JsonText, reason_field, text_field
+from .operator_actions import ReasonForm, refused_retry
 
 
 class WhyForm(forms.Form):
-    reason = forms.CharField(
-        label=_("Reason"),
-        max_length=300,
-        help_text=_("Stored with the step and in the history."),
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-    )
+    reason = reason_field(_("Stored with the step and in the history."), required=True)
 
 
 FORM_FIELDS: dict[str, Callable[[], forms.Field]] = {
@@ -53,21 +47,13 @@ APPROVED = "approved"
 class SignalForm(forms.Form):
     """The data is JSON, or what the ``wait`` step declares, if the rows have only one of those."""
 
-    name = forms.CharField(
-        label=_("Signal"), max_length=200, widget=forms.TextInput(attrs={"class": "vTextField"})
-    )
+    name = text_field(_("Signal"), 200)
     value = JsonText(
         label=_("Data"),
         required=False,
         help_text=_('JSON, such as {"approved": true}. The handler gets it. Empty: none.'),
     )
-    reason = forms.CharField(
-        label=_("Reason"),
-        max_length=300,
-        required=False,
-        help_text=_("Optional. Stored in the history."),
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-    )
+    reason = reason_field(_("Optional. Stored in the history."))
     awaited: str | None = None
     declared: Mapping[str, str] | None = None
 

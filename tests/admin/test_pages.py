@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_jobs.admin.base.paginator import CappedPaginator
+from django_jobs.admin.base.model_admin import CappedPaginator
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import promoting
 from django_jobs.lifecycle.operations import jobs as job_operations

@@ -15,8 +15,7 @@ from django.utils.translation import gettext as _
 
 from ...models import Job, Worker
 from ..base.formatting import NOTHING, change_url, list_url
-from ..base.model_admin import allowed_by
-from ..base.paginator import counted
+from ..base.model_admin import allowed_by, counted
 
 
 class Visible:

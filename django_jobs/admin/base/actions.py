@@ -23,8 +23,7 @@ from ...exceptions import OperationRefused
 from ...lifecycle.operations import OperationResult
 from ...models import Job, Quarantine, Queue, Resource, Schedule, Tenant, WorkflowRun
 from ...separators import number_text
-from ..layout.console_page import console_page
-from ..layout.time_limit import is_timed_out, time_limit
+from ..layout.console_page import console_page, is_timed_out, time_limit
 from .formatting import NAMED, change_url, link, refusal_text, refusals_text
 
 if TYPE_CHECKING:

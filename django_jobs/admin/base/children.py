@@ -11,7 +11,7 @@ from django.db.models.functions import Greatest
 from ...api.generations import PARENT
 from ...conf import conf
 from ...models import Job
-from ..lists.newest_list import NEWEST
+from ..lists.change_list import NEWEST
 from .history_list import all_of
 
 NUMBER = re.compile(r"[0-9]{1,18}")

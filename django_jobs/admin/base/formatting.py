@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
     from django.utils.safestring import SafeString
 
+
 NOTHING = "-"
 NAMED = 5
 """Rows of an answer that are named."""
@@ -278,3 +279,8 @@ def list_link(site: AdminSite, model: type[Model], text: str, **filters: Any) ->
 
 def link(site: AdminSite, model: type[Model], pk: Any, text: str) -> str:
     return format_html('<a href="{}">{}</a>', change_url(site, model, pk), text)
+
+
+def level_badge(level: str) -> str:
+    texts = {"ok": _("ok"), "high": _("high"), "full": _("full")}
+    return badge({"ok": "succeeded", "high": "overdue", "full": "error"}[level], texts[level])

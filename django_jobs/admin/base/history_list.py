@@ -19,11 +19,9 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...lifecycle.history import PartitionedTable, ends_of_newest, partitions
 from ...separators import number_text
-from ..lists.change_list import ConsoleList
+from ..lists.change_list import NEWEST, ConsoleList
 from ..lists.filters import Choices, ListFilter
-from ..lists.newest_list import NEWEST
-from .model_admin import ConsoleAdmin
-from .paginator import CappedPaginator
+from .model_admin import CappedPaginator, ConsoleAdmin
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise

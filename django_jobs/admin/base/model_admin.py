@@ -1,8 +1,9 @@
-"""The base class of all admin pages."""
+"""The base class of all admin pages, which count and page a bounded number of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
@@ -10,7 +11,8 @@ from django.contrib.admin import AdminSite
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.core.paginator import Paginator
+from django.db.models import IntegerField, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -18,15 +20,58 @@ from django.utils.translation import gettext as _
 from ...conf import conf
 from ...lifecycle.scope import scope_of
 from ...models.fields import TimestampNow
-from ..layout.console_page import is_unconfirmed, timed_out
-from ..layout.time_limit import limited, time_limit
+from ...separators import number_text
+from ..layout.console_page import is_unconfirmed, limited, time_limit, timed_out
 from ..lists.change_list import ConsoleList
 from .actions import ModelAdmin, OperatorAction, admin_action
 from .formatting import list_url
-from .paginator import CappedPaginator
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
+
+if TYPE_CHECKING:
+    BasePaginator = Paginator[Any]
+else:
+    BasePaginator = Paginator
+
+
+class CappedPaginator(BasePaginator):
+    """Counts and pages at most ``cap`` rows: a full count of a large table takes seconds."""
+
+    cap = 10_000
+
+    @cached_property
+    def _capped_count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by().values("pk")[: self.cap + 1].count())
+
+    @cached_property
+    def count(self) -> int:
+        return min(self._capped_count, self.cap)
+
+    @property
+    def capped(self) -> bool:
+        """Whether there are more rows than ``cap``."""
+        return self._capped_count > self.cap
+
+
+MOST_COUNTED = 1_000
+
+
+class CappedCount(Subquery):
+    """The number of rows of a subquery, up to ``MOST_COUNTED + 1``."""
+
+    template = "(SELECT COUNT(*) FROM (%(subquery)s) AS counted)"
+
+    def __init__(self, rows: QuerySet[Any]) -> None:
+        super().__init__(
+            rows.order_by().values("pk")[: MOST_COUNTED + 1], output_field=IntegerField()
+        )
+
+
+def counted(number: int) -> str:
+    """``12``, or ``1,000+`` if there are more."""
+    return number_text(min(number, MOST_COUNTED), more=number > MOST_COUNTED)
 
 
 REFRESH_SECONDS = 5

@@ -25,8 +25,8 @@ from ...models import Job, Queue
 from ...models.database import fetch
 from ...models.run import by_last_run
 from ...separators import number_text
+from ..lists.change_list import NEWEST
 from ..lists.choices import near_types, types_of, with_meant
-from ..lists.newest_list import NEWEST
 from .history_list import all_of, older, searched
 
 LARGEST_ID = 2**63 - 1

@@ -23,9 +23,9 @@ from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus
 from ..base.actions import ModelAdmin
 from ..base.formatting import change_url, refusal_text
+from ..forms.fields import reason_field
 from ..layout.console_page import console_page, list_crumb
-from ..operator_actions import may_repeat
-from ..restarts import refusal_of
+from ..operator_actions import may_repeat, refusal_of
 from .difference import differences
 from .form import JobForm
 
@@ -33,12 +33,7 @@ from .form import JobForm
 class ConfirmationForm(forms.Form):
     """Why, and the state that the operator has seen."""
 
-    reason = forms.CharField(
-        label=_("Reason"),
-        max_length=300,
-        help_text=_("Stored with the job and in the history."),
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-    )
+    reason = reason_field(_("Stored with the job and in the history."), required=True)
     state = forms.CharField(widget=forms.HiddenInput, max_length=64)
 
 

@@ -1,4 +1,4 @@
-"""Form fields: JSON and times."""
+"""Form fields: texts, JSON and times."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ from django.utils import timezone
 from django.utils.functional import lazy
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
+
+
+def text_field(label: Any, most: int, **options: Any) -> forms.CharField:
+    """A field for at most so many characters, as wide as those of Django's admin."""
+    widget = forms.TextInput(attrs={"class": "vTextField"})
+    return forms.CharField(label=label, max_length=most, widget=widget, **options)
+
+
+def reason_field(help_text: Any, *, required: bool = False) -> forms.CharField:
+    return text_field(_("Reason"), 300, help_text=help_text, required=required)
+
+
+def key_field(help_text: Any) -> forms.CharField:
+    return text_field(_("Idempotency key"), 200, help_text=help_text, required=False)
 
 
 class JsonText(forms.CharField):

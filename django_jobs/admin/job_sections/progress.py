@@ -15,7 +15,7 @@ from ...models.database import fetch
 from ...separators import number_text
 from ..base.formatting import duration, moment_and_age, refusal_text
 from ..base.json_display import LARGEST, Document, as_text, coding_of, document, hidden
-from ..lists.newest_list import NEWEST
+from ..lists.change_list import NEWEST
 
 MOST_COUNTED = 10_000
 """Receipts that the page counts."""

@@ -24,8 +24,8 @@ from ..base.formatting import NOTHING, badge, moment_column, one_line, text_colu
 from ..base.json_display import coding_of, document, hidden, object_of, texts
 from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin, allowed_by, section, unlimited
 from ..base.search import LARGEST_ID, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, job_search, show
-from ..restarts import refusal_of
-from .tags import name_and_tags, tag_links
+from ..operator_actions import refusal_of
+from .columns import name_and_tags, tag_links
 
 PRIVATE = ("payload", "result", "headers")
 COLUMNS = (*PRIVATE, "backoff", "signals")
@@ -95,7 +95,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         from ..fleet.jobs_in_hand import add_running
-        from .first_arguments import add_arguments
+        from .columns import add_arguments
 
         changes = super().get_changelist_instance(request)
         if request.method == "GET" and "arguments_line" in changes.list_display:
@@ -156,14 +156,13 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         return may_edit and request.user.has_perm("django_jobs.view_job")
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        from ..editing.difference import past_edits
         from ..editing.edit import edit_url, may_edit
         from ..editing.enqueue import like_url
-        from ..editing.past_edits import past_edits
         from ..job_sections.links import children, links_of, parent_of, related_links
         from ..job_sections.progress import inspection_of, progress_of
-        from ..job_sections.state_sentence import fails, hints_of, state_sentence
         from ..job_sections.timeline import timeline
-        from ..job_sections.why import why_section
+        from ..job_sections.why import fails, hints_of, state_sentence, why_section
         from .reveal import hidden_parts, reveal_url
 
         columns = obj.json_texts = texts(obj, (*PRIVATE, "backoff"))
@@ -239,7 +238,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
     @admin.display(description=_("queue"))
     def queue_link(self, job: Any) -> str:
-        from ..job_sections.state_sentence import queue_of
+        from ..job_sections.why import queue_of
 
         queue = queue_of(job)
         return job.queue if queue is None else str(job.visible.link(Queue, queue.pk, job.queue))

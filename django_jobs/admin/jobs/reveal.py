@@ -31,8 +31,8 @@ def reveal_url(page: ModelAdmin, pk: Any) -> str:
 
 def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     """The hidden parts of a job. Only a POST shows them, so that no link and no refresh does."""
-    from ..job_sections.state_sentence import fails
     from ..job_sections.timeline import timeline
+    from ..job_sections.why import fails
 
     job = page.get_queryset(request).filter(pk=job_id).first() if job_id < 2**63 else None
     if job is None:

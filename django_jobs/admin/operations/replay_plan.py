@@ -28,8 +28,8 @@ from ...separators import number_text
 from ..base.actions import ModelAdmin, ceiling_of
 from ..base.formatting import duration, list_url
 from ..failures.filters import NO_ERROR, error_of
-from ..layout.console_page import console_page
-from ..layout.time_limit import time_limit
+from ..forms.fields import reason_field
+from ..layout.console_page import console_page, time_limit
 from .background import begin, described
 
 if TYPE_CHECKING:
@@ -60,13 +60,7 @@ class PlanForm(forms.Form):
         initial=20,
         help_text=_("Of the last 100 replayed jobs. 100 never stops by itself."),
     )
-    reason = forms.CharField(
-        label=_("Reason"),
-        max_length=300,
-        required=False,
-        help_text=_("Optional. Stored with each job and in the history."),
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-    )
+    reason = reason_field(_("Optional. Stored with each job and in the history."))
 
     def plan(self) -> ReplayPlan:
         from ...domain.replay_plan import ReplayPlan

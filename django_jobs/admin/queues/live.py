@@ -16,7 +16,7 @@ from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job
 from ...separators import number_text
 from ..access.visible import Visible
-from ..base.formatting import NOTHING, pause_sentence
+from ..base.formatting import NOTHING, level_badge, pause_sentence
 from ..layout.charts import sparkline
 from ..overview.numbers import (
     Numbers,
@@ -28,7 +28,6 @@ from ..overview.numbers import (
     seconds_text,
 )
 from ..overview.sections import Tile
-from .levels import level_badge
 
 
 @dataclass(frozen=True, slots=True)

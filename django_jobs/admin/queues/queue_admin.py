@@ -16,19 +16,20 @@ from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.fields import TimestampSubquery
 from ...separators import number_text
 from ..access.visible import LinksVisible, Visible
-from ..base.formatting import NOTHING, badge, duration, shortened, with_reason
+from ..base.formatting import NOTHING, badge, duration, level_badge, shortened, with_reason
 from ..base.model_admin import (
+    MOST_COUNTED,
     REFRESH_SECONDS,
+    CappedCount,
     ConsoleAdmin,
     allowed_by,
+    counted,
     row_button,
     section,
     unlimited,
 )
-from ..base.paginator import MOST_COUNTED, CappedCount, counted
 from ..operator_actions import PAUSE, RESUME
 from .form import QueueForm
-from .levels import level_badge
 from .rule_fields import BACKOFF, RETENTION, RULES, RuleFields
 
 if TYPE_CHECKING:

@@ -137,7 +137,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             console_path(
                 self,
                 "<int:pk>/run/",
-                "editing.run_schedule.run_view",
+                "editing.enqueue.run_view",
                 RUN_WITH,
                 self.may_run_with,
                 is_unconfirmed,

@@ -25,10 +25,9 @@ from ..base.formatting import (
     one_line,
     text_column,
 )
-from ..base.model_admin import section
-from ..base.paginator import CappedCount, counted
+from ..base.model_admin import CappedCount, counted, section
+from ..lists.change_list import NewestList, Searched
 from ..lists.filters import CreatedSinceFilter, OutcomeFilter
-from ..lists.newest_list import NewestList, Searched
 from .columns import OF_SCHEDULE, OUTCOMES, OfSchedule
 from .display import reason_of
 

@@ -46,7 +46,7 @@ from ..base.formatting import (
     refusal_text,
 )
 from ..base.json_display import masked
-from ..forms.fields import MomentField
+from ..forms.fields import MomentField, reason_field
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
 from .columns import OCCURRENCE, RUN_WITH, readonly_reason
@@ -131,12 +131,7 @@ class OccurrenceForm(forms.Form):
         required=False,
         help_text=gettext_lazy("All of them, as JSON."),
     )
-    reason = forms.CharField(
-        label=gettext_lazy("Reason"),
-        required=False,
-        max_length=300,
-        help_text=gettext_lazy("Its tick shows it."),
-    )
+    reason = reason_field(gettext_lazy("Its tick shows it."))
 
     def __init__(self, due: Choices, may_read: bool, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

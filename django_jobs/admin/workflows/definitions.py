@@ -16,8 +16,7 @@ from ...models import WorkflowDefinition, WorkflowRun
 from ..access.visible import LinksVisible
 from ..base.formatting import NOTHING, change_url, moment_column, text_column
 from ..base.json_display import object_of, texts
-from ..base.model_admin import ConsoleAdmin, allowed_by, section
-from ..base.paginator import CappedCount
+from ..base.model_admin import CappedCount, ConsoleAdmin, allowed_by, section
 from ..lists.filters import WorkflowFilter
 
 MOST_VERSIONS = 50

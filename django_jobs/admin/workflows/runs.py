@@ -32,14 +32,12 @@ from ..base.formatting import (
     text_column,
 )
 from ..base.json_display import document, hidden, texts
-from ..base.model_admin import ConsoleAdmin, allowed_by, section
-from ..base.paginator import MOST_COUNTED, CappedCount, counted
+from ..base.model_admin import MOST_COUNTED, CappedCount, ConsoleAdmin, allowed_by, counted, section
 from ..base.search import OUTSIDE_HISTORY, show, workflow_run_search
 from ..layout.console_page import console_path
+from ..lists.change_list import NewestList, Searched
 from ..lists.filters import ListFilter, StatusFilter, WorkflowFilter
-from ..lists.newest_list import NewestList, Searched
-from ..operator_actions import DISMISS
-from ..restarts import refused_steps
+from ..operator_actions import DISMISS, refused_steps
 from ..workflow_actions import (
     APPROVE,
     CANCEL_RUN,

@@ -23,7 +23,7 @@ from ..base.actions import ModelAdmin
 from ..base.formatting import list_url
 from ..forms.arguments import MORE, arguments_of, more_field, more_payload, payload_of, takes_more
 from ..forms.edit_form import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
-from ..forms.fields import JsonObjectText
+from ..forms.fields import JsonObjectText, key_field
 from ..layout.console_page import console_page
 
 if TYPE_CHECKING:
@@ -59,13 +59,8 @@ class StartForm(forms.Form):
         self.fields.update({argument.key: argument.field for argument in self._arguments})
         if takes_more(job_type):
             self.fields[MORE] = more_field()
-        self.fields["idempotency_key"] = forms.CharField(
-            label=_("Idempotency key"),
-            required=False,
-            max_length=200,
-            widget=forms.TextInput(attrs={"class": "vTextField"}),
-            help_text=_("No other run is started until the one with this key has ended."),
-        )
+        text = _("No other run is started until the one with this key has ended.")
+        self.fields["idempotency_key"] = key_field(text)
         self.fields[NUMBER] = number_field()
         self.fields["overrides"] = JsonObjectText(
             label=_("Overrides"),

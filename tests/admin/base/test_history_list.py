@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_jobs.admin.base import history_list
-from django_jobs.admin.base.paginator import CappedPaginator
+from django_jobs.admin.base.model_admin import CappedPaginator
 from django_jobs.models import Job, Run
 from django_jobs.testing import run_jobs
 from tests.app.jobs import add, noop

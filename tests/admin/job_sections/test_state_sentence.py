@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from django_jobs.admin.job_sections.state_sentence import ends_by
+from django_jobs.admin.job_sections.why import ends_by
 from django_jobs.domain.durations import LONGEST_TIMEOUT
 from django_jobs.models import Job
 

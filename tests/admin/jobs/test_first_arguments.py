@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.admin.jobs import first_arguments
+from django_jobs.admin.jobs.columns import CUT
 from django_jobs.domain.run_log import MASK
 from django_jobs.models import DeadLetter, Job
 from tests.admin.walking import Live, Page, list_url
@@ -72,7 +72,7 @@ def test_ended_jobs_have_them_too_and_broken_or_large_ones_do_no_harm(page: Page
     run_sql(f"UPDATE django_jobs_job SET payload = jsonb_build_object('a', ({large}))")
     row = re.search(r'class="field-arguments_line">(.*?)</td>', page.text(list_url(Job)))
     assert row is not None
-    assert re.sub("<[^>]+>", "", row[1]) == first_arguments.CUT
+    assert re.sub("<[^>]+>", "", row[1]) == CUT
     add.enqueue("x" * 500)
     assert f"first: {'x' * 39}…" in page.read(list_url(Job))
 

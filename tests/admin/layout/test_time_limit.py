@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from django_jobs.admin.base import actions
 from django_jobs.admin.jobs.job_admin import JobAdmin
-from django_jobs.admin.layout.time_limit import time_limit
+from django_jobs.admin.layout.console_page import time_limit
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import BulkOperation, DeadLetter, Job, JobStatus, Schedule
 from tests.app.jobs import noop

@@ -10,7 +10,7 @@ import pytest
 
 from django_jobs import registry
 from django_jobs.admin.base import history_list
-from django_jobs.admin.base.paginator import CappedPaginator
+from django_jobs.admin.base.model_admin import CappedPaginator
 from django_jobs.admin.jobs.job_admin import JobAdmin
 from django_jobs.admin.lists import filters
 from django_jobs.domain.outcomes import Succeeded

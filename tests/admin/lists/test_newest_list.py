@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 
-from django_jobs.admin.lists import newest_list
+from django_jobs.admin.lists import change_list
 from django_jobs.models import Schedule, Tick, WorkflowRun
 from tests.factories import analyze, due_schedule, plan_nodes, run_sql
 
@@ -39,7 +39,7 @@ FROM generate_series(1, %s) AS n
 
 @pytest.fixture
 def newest_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newest_list, "NEWEST", 2)
+    monkeypatch.setattr(change_list, "NEWEST", 2)
 
 
 def with_ticks(count: int, **fields: Any) -> Schedule:
@@ -116,7 +116,7 @@ def _rows_read(sql: str, table: str) -> int:
 def test_the_plans_of_ticks_read_no_more_than_the_newest(
     page: Page, query: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest_list, "NEWEST", NEWEST)
+    monkeypatch.setattr(change_list, "NEWEST", NEWEST)
     schedule = with_ticks(ROWS)
     with_ticks(OTHERS, name="other")
     analyze("django_jobs_tick")
@@ -129,7 +129,7 @@ def test_the_plans_of_ticks_read_no_more_than_the_newest(
 def test_the_plans_of_runs_read_no_more_than_the_newest(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest_list, "NEWEST", NEWEST)
+    monkeypatch.setattr(change_list, "NEWEST", NEWEST)
     run_sql(RUNS, ["often", ROWS])
     run_sql(RUNS, ["other", OTHERS])
     analyze("django_jobs_workflowrun")
