@@ -21,18 +21,8 @@ from ...domain.run_log import MASK
 from ...lifecycle.scope import Scope
 from ...models import Queue
 from ...separators import number_text
-from ..forms.arguments import (
-    MORE,
-    arguments_of,
-    is_hidden,
-    more_field,
-    more_payload,
-    more_text,
-    payload_of,
-    takes_more,
-)
+from ..forms.arguments import MORE, add_arguments, arguments_of, show_arguments, typed_payload
 from ..forms.fields import MomentField, MomentWidget, site_zone
-from ..schedules.form import HIDDEN
 
 
 class JobForm(forms.Form):
@@ -58,29 +48,10 @@ class JobForm(forms.Form):
         left_out = set(taken).difference(stored or ())
         arguments = [] if stored is None else arguments_of(job_type, stored)
         self.arguments = [one for one in arguments if one.name not in left_out]
-        self.fields.update({argument.key: argument.field for argument in self.arguments})
         if stored is not None:
-            if takes_more(job_type):
-                self.fields[MORE] = more_field()
-            self._show(stored)
+            add_arguments(self.fields, job_type, self.arguments)
+            show_arguments(self, job_type, self.arguments, stored, stored)
         self._add_options(queue, scope or Scope())
-
-    def _show(self, stored: Mapping[str, Any]) -> None:
-        rest = dict(stored)
-        for argument in self.arguments:
-            if argument.name not in rest:
-                continue
-            value = rest.pop(argument.name)
-            field = self.fields[argument.key]
-            if is_hidden(argument.name, value):
-                field.required, field.help_text = False, HIDDEN
-            else:
-                self.initial[argument.key] = argument.show(value)
-                if isinstance(field.widget, forms.TextInput) and "\n" in str(value):
-                    field.widget = forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"})
-        shown = {name: value for name, value in rest.items() if not is_hidden(name, value)}
-        if MORE in self.fields and shown:
-            self.initial[MORE] = more_text(self.job_type, shown)
 
     def _add_options(self, queue: str | None, scope: Scope) -> None:
         names = list(filter(scope.has_queue, Queue.objects.names()))
@@ -129,18 +100,12 @@ class JobForm(forms.Form):
         cleaned["payload"] = None
         if self.errors or self.stored is None:
             return cleaned
-        payload = payload_of(self.arguments, self, self.stored)
-        try:
-            more = cleaned.get(MORE, "")
-            payload |= more_payload(self.job_type, more, self.arguments, self.stored)
-        except ValidationError as error:
-            self.add_error(MORE, error)
+        cleaned["payload"] = typed_payload(self, self.job_type, self.arguments, self.stored)
         for argument in self.arguments:
             if _has_mask(cleaned.get(argument.key)):
                 self.add_error(argument.key, MASKED)
         if _has_mask(cleaned.get(MORE)):
             self.add_error(MORE, MASKED)
-        cleaned["payload"] = payload
         return cleaned
 
 

@@ -25,6 +25,7 @@ PREFIX = "argument_"
 MORE = "more_arguments"
 """The field for the ``**keywords`` of a handler."""
 BLANK = ("", None)
+HIDDEN = _("Hidden. Leave empty to keep the current value.")
 
 
 class Argument(NamedTuple):
@@ -57,15 +58,63 @@ def arguments_of(
     return found
 
 
+def add_arguments(
+    fields: dict[str, forms.Field], job_type: JobType[..., Any], arguments: list[Argument]
+) -> None:
+    fields.update({argument.key: argument.field for argument in arguments})
+    if takes_more(job_type):
+        fields[MORE] = JsonObjectText(
+            label=_("Other arguments"),
+            required=False,
+            help_text=_("A JSON object: values by name."),
+        )
+
+
+def show_arguments(
+    form: forms.BaseForm,
+    job_type: JobType[..., Any],
+    arguments: list[Argument],
+    values: Mapping[str, Any],
+    stored: Mapping[str, Any],
+) -> None:
+    """Fill in the values. A secret is shown empty, and stays as it is ``stored``."""
+    rest = dict(values)
+    for argument in arguments:
+        if argument.name not in rest:
+            continue
+        field, value = form.fields[argument.key], rest.pop(argument.name)
+        if is_hidden(argument.name, value):
+            if argument.name in stored:
+                field.required, field.help_text = False, HIDDEN
+            continue
+        initial = form.initial[argument.key] = argument.show(value)
+        if isinstance(field.widget, forms.TextInput) and "\n" in str(initial):
+            field.widget = forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"})
+    others = {name: value for name, value in rest.items() if not is_hidden(name, value)}
+    if MORE in form.fields and others:
+        coding = coding_of(job_type.name)
+        form.initial[MORE] = written(others if coding is None else coding.as_text(others))
+
+
+def typed_payload(
+    form: forms.BaseForm,
+    job_type: JobType[..., Any],
+    arguments: list[Argument],
+    stored: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The payload of a form without errors. Adds the error of other arguments to it."""
+    payload = payload_of(arguments, form, stored)
+    if MORE in form.fields:
+        try:
+            payload |= _more_payload(job_type, form.cleaned_data[MORE], arguments, stored)
+        except ValidationError as error:
+            form.add_error(MORE, error)
+    return payload
+
+
 def takes_more(job_type: JobType[..., Any]) -> bool:
     parameters = job_type.signature.parameters.values()
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def more_field() -> forms.Field:
-    return JsonObjectText(
-        label=_("Other arguments"), required=False, help_text=_("A JSON object: values by name.")
-    )
 
 
 def payload_of(
@@ -86,12 +135,7 @@ def payload_of(
     return payload
 
 
-def more_text(job_type: JobType[..., Any], values: Mapping[str, Any]) -> str:
-    coding = coding_of(job_type.name)
-    return written(values if coding is None else coding.as_text(values))
-
-
-def more_payload(
+def _more_payload(
     job_type: JobType[..., Any], text: str, arguments: list[Argument], stored: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The additional arguments of a valid form, by name. Raises ``ValidationError`` for one that

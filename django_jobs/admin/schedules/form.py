@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import date
 from functools import lru_cache
 from itertools import groupby
@@ -19,16 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from ...api.job_type import JobType
 from ...exceptions import JobsError, PayloadError, QueueFull
 from ...models import Queue, Schedule, ScheduleException
-from ..forms.arguments import (
-    MORE,
-    arguments_of,
-    is_hidden,
-    more_field,
-    more_payload,
-    more_text,
-    payload_of,
-    takes_more,
-)
+from ..forms.arguments import add_arguments, arguments_of, show_arguments, typed_payload
 from ..forms.edit_form import EditForm
 from ..forms.fields import MomentField, site_zone
 
@@ -36,7 +27,6 @@ if TYPE_CHECKING:
     from ...domain.schedules import Rule
 
 Choices = list[tuple[Any, Any]]
-HIDDEN = _("Hidden. Leave empty to keep the current value.")
 
 
 @lru_cache(maxsize=1)
@@ -138,7 +128,8 @@ class ScheduleForm(EditForm):
         for argument in self.arguments:  # what is stored may have another field than is declared
             argument.field.help_text = escape(argument.field.help_text)
             self.fields[argument.key] = argument.field
-        self._show_arguments(self.initial.get("payload") or self.stored)
+        values = self.initial.get("payload") or self.stored
+        show_arguments(self, self.chosen, self.arguments, values, self.stored)
 
     def _offer_queues(self, job_type: JobType[..., Any]) -> None:
         field = self.fields["queue"]
@@ -155,25 +146,6 @@ class ScheduleForm(EditForm):
         if not field.valid_value(current):
             field.choices = [*field.choices, (current, _("%(name)s (unknown)") % {"name": current})]
 
-    def _show_arguments(self, values: Mapping[str, Any]) -> None:
-        for argument in self.arguments:
-            if argument.name not in values:
-                continue
-            field, value = self.fields[argument.key], values[argument.name]
-            if is_hidden(argument.name, value):
-                if argument.name in self.stored:
-                    field.required, field.help_text = False, HIDDEN
-                continue
-            initial = argument.show(value)
-            self.initial[argument.key] = initial
-            if isinstance(field.widget, forms.TextInput) and "\n" in str(initial):
-                field.widget = forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"})
-        named = {argument.name for argument in self.arguments}
-        others = {name: value for name, value in values.items() if name not in named}
-        others = {name: value for name, value in others.items() if not is_hidden(name, value)}
-        if self.chosen is not None and MORE in self.fields and others:
-            self.initial[MORE] = more_text(self.chosen, others)
-
     def columns(self) -> Iterable[str]:
         payload = {"payload", "payload_version"} if self.with_arguments else set()
         return {*super().columns(), *payload}
@@ -181,13 +153,7 @@ class ScheduleForm(EditForm):
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
         if self.with_arguments and self.chosen is not None and not self.errors:
-            payload = payload_of(self.arguments, self, self.stored)
-            if MORE in self.fields:
-                try:
-                    text = self.cleaned_data[MORE]
-                    payload |= more_payload(self.chosen, text, self.arguments, self.stored)
-                except ValidationError as error:
-                    self.add_error(MORE, error)
+            payload = typed_payload(self, self.chosen, self.arguments, self.stored)
             self.instance.payload = payload
             self.instance.payload_version = self.chosen.version
         return cleaned
@@ -220,11 +186,9 @@ def upgraded_payload(
 def form_for(job_type: JobType[..., Any], *, with_arguments: bool) -> type[ScheduleForm]:
     fields: dict[str, Any] = {}
     if with_arguments:
-        fields = {argument.key: argument.field for argument in arguments_of(job_type)}
+        add_arguments(fields, job_type, arguments_of(job_type))
         for field in fields.values():  # has defaults of the handler; Django takes it as HTML
             field.help_text = escape(field.help_text)
-        if takes_more(job_type):
-            fields[MORE] = more_field()
     members = {"chosen": job_type, "with_arguments": with_arguments, **fields}
     return type("ScheduleForm", (ScheduleForm,), members)
 

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -21,7 +20,7 @@ from ...models import WorkflowRun
 from ...models.database import fetch
 from ..base.actions import ModelAdmin
 from ..base.formatting import list_url
-from ..forms.arguments import MORE, arguments_of, more_field, more_payload, payload_of, takes_more
+from ..forms.arguments import add_arguments, arguments_of, typed_payload
 from ..forms.edit_form import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from ..forms.fields import JsonObjectText, key_field
 from ..layout.console_page import console_page
@@ -56,9 +55,7 @@ class StartForm(forms.Form):
         job_type = registry.get(workflow.name)  # the one that starts the workflow
         self._job_type = job_type
         self._arguments = arguments_of(job_type)
-        self.fields.update({argument.key: argument.field for argument in self._arguments})
-        if takes_more(job_type):
-            self.fields[MORE] = more_field()
+        add_arguments(self.fields, job_type, self._arguments)
         text = _("No other run is started until the one with this key has ended.")
         self.fields["idempotency_key"] = key_field(text)
         self.fields[NUMBER] = number_field()
@@ -71,12 +68,7 @@ class StartForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if not self.errors:
-            cleaned["arguments"] = payload_of(self._arguments, self, {})
-            try:
-                more = cleaned.get(MORE, "")
-                cleaned["arguments"] |= more_payload(self._job_type, more, self._arguments, {})
-            except ValidationError as error:
-                self.add_error(MORE, error)
+            cleaned["arguments"] = typed_payload(self, self._job_type, self._arguments, {})
         return cleaned
 
 
