@@ -24,8 +24,8 @@ from django_jobs.lifecycle.claiming import claim
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Ending, Settled, settle
-from django_jobs.maintenance.run_totals import Folding
 from django_jobs.maintenance.schedules import Scheduling
+from django_jobs.maintenance.tasks import Folding
 from django_jobs.models import Job, Schedule
 from tests.patience import PATIENCE
 

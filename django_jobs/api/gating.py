@@ -22,7 +22,7 @@ from ..domain.hints import hint
 from ..exceptions import EnqueueError, PayloadError, UnknownResource
 from ..models import Resource
 from ..models.queue import A_QUEUE_NAME, is_queue_name
-from ..models.tenant import LONGEST_TENANT
+from ..models.resource import LONGEST_TENANT
 
 if TYPE_CHECKING:
     from .job_type import JobType

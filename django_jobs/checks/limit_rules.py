@@ -6,7 +6,7 @@ from typing import Any
 
 from ..domain.concurrency import name_problem
 from ..domain.numbers import rate_of
-from ..models.tenant import HIGHEST_WEIGHT, LONGEST_TENANT, LOWEST_WEIGHT
+from ..models.resource import HIGHEST_WEIGHT, LONGEST_TENANT, LOWEST_WEIGHT
 from .setting_rules import (
     OBJECTIVE,
     Option,

@@ -35,8 +35,8 @@ from ..lifecycle.bulk_insert import RowsDropped
 from ..lifecycle.history import WAIT_A_MOMENT
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.schedules import due as due_schedules
+from ..lifecycle.schedules.due import start_next_waiting
 from ..lifecycle.schedules.firing import NewTick, advance, write_ticks
-from ..lifecycle.schedules.waiting import start_next_waiting
 from ..models import Schedule
 from ..models.database import execute, is_blocked
 from ..signals import worker_event

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..api.pressure import pressure_of, read_resource
 from ..conf import conf
-from ..domain.maintenance import LeasesInDoubt, MaintenanceTask
+from ..domain.maintenance import LeasesInDoubt, MaintenanceTask, TaskParts
 from ..domain.pressure import Level, Pressure
 from ..lifecycle import backlog, pausing, pruning, reaping, run_totals
 from ..lifecycle.backlog import limited_queues, limited_resources, set_level
 from ..lifecycle.backlog_samples import Past, Sample, past, ready_jobs, store
+from ..lifecycle.claiming import START
 from ..lifecycle.dead_letters import ANY_DEAD
+from ..lifecycle.job_columns import QueuePosition
 from ..lifecycle.operations import bulk, quarantines, workflows
+from ..lifecycle.operations.quarantines import PAGE
+from ..lifecycle.run_totals import BATCH, Look, fold, look, writers
 from ..lifecycle.signalling import send_job_signals
+from ..models import Queue
 from ..models.database import database_time
 from ..signals import queue_pressure_changed, resource_pressure_changed, worker_event
 from .bulk_operations import EVERY_SECONDS as BULK_SECONDS
 from .bulk_operations import run_chunk
 from .history import Partitions
-from .quarantine import Quarantining
-from .quarantine import asks as quarantining_asks
 from .retention import (
     ALL_SECONDS,
     EVERY_SECONDS,
@@ -34,8 +38,130 @@ from .retention import (
     prune_dead_letters,
     retention_asks,
 )
-from .run_totals import EVERY_SECONDS as FOLD_SECONDS
-from .run_totals import Folding
+
+FOLD_SECONDS = 5.0
+OFTEN_ENOUGH = 0.7 * FOLD_SECONDS
+"""Seconds for which the others leave new runs alone after one worker has added some."""
+
+PATIENCE_SECONDS = 0.25
+"""How long one run waits for those who write runs. The next one waits for the same."""
+
+PAUSE_SECONDS = 0.01
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class Folding:
+    """Knows up to which id all runs are committed, or for whom it waits to know that."""
+
+    def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
+        self.patience = patience
+        self._asked = Look(0, 0, None, EPOCH)
+        self._writers: list[str] = []
+
+    def run_once(self) -> int:
+        """Add a batch of new runs; return how many ids it had. One cheap statement if there are
+        none, or if another worker has just added some."""
+        seen = look()
+        if not seen.folded < self._asked.last <= seen.last:
+            if seen.last <= seen.folded or seen.age < OFTEN_ENOUGH:
+                return 0
+            self._asked, self._writers = seen, writers()
+        if not self._are_committed():
+            return 0
+        upto = min(self._asked.last, seen.folded + BATCH)
+        reached_at = self._asked.now if upto == self._asked.last else seen.reached_at
+        return upto - seen.folded if fold(seen, upto, reached_at) else 0
+
+    def _are_committed(self) -> bool:
+        """Whether all who wrote runs when the last id was read have ended."""
+        deadline = time.monotonic() + self.patience
+        while self._writers:
+            self._writers = writers(self._writers)
+            if self._writers:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(PAUSE_SECONDS)
+        return True
+
+
+BUDGET_SECONDS = 0.1
+"""Seconds for the scan of one queue in one run. The next run continues it."""
+
+MOVING_SECONDS = 1.0
+"""Seconds for a scan that finds jobs to block, because these slow down every claim until they are
+blocked. The run is then repeated at once, after the schedules that are due by then."""
+
+
+class Quarantining:
+    """Scans the queues for one worker. The positions are kept from run to run."""
+
+    def __init__(self, *, page: int = PAGE, budget: float = BUDGET_SECONDS) -> None:
+        self.page = page
+        self.budget = budget
+        self.positions: dict[str, QueuePosition] = {}
+        self._task_parts = TaskParts()
+
+    def run_once(self) -> int:
+        """Quarantine the job types that crashed too often, block a batch of jobs and unblock
+        another. Returns how many rows changed."""
+        return self._task_parts.run([quarantine_what_crashes, self._block, self._unblock])
+
+    def _block(self) -> int:
+        names = quarantines.in_force()
+        changed = len(quarantines.spread(names))
+        if names:
+            changed += sum(map(self._walk, Queue.objects.names()))
+        else:
+            self.positions.clear()
+        return changed
+
+    def _unblock(self) -> int:
+        return sum(quarantines.unblock(name, self.page) for name in quarantines.types_to_unblock())
+
+    def _walk(self, queue: str) -> int:
+        """Scan the head of the queue, where claims begin and jobs return to, then a part of the
+        rest. Returns the number of blocked jobs."""
+        started = time.monotonic()
+        step = quarantines.block(queue, START, self.page)
+        blocked = step.blocked
+        position = self.positions.pop(queue, step.last)
+        while step.is_full and time.monotonic() < started + (
+            MOVING_SECONDS if step.blocked else self.budget
+        ):
+            step = quarantines.block(queue, position, self.page)
+            blocked += step.blocked
+            position = step.last
+        if step.is_full:
+            self.positions[queue] = position
+        return blocked
+
+
+def quarantining_asks() -> str:
+    """The condition under which there may be something to do."""
+    seconds = conf().quarantine["seconds"]
+    if seconds is None:
+        return quarantines.ANY
+    return f"({quarantines.ANY} OR {quarantines.ANY_CRASH.format(seconds=float(seconds))})"
+
+
+def quarantine_what_crashes() -> int:
+    """Quarantine the job types that crashed as often as ``QUARANTINE`` states, or more often;
+    return how many."""
+    rule = conf().quarantine
+    most, seconds = rule["crashes"], rule["seconds"]
+    if most is None or seconds is None:
+        return 0
+    made = 0
+    counted = [*quarantines.crashes(seconds).items()]
+    random.shuffle(counted)  # the row of one may be locked
+    for name, crashes in counted:
+        if crashes.count >= most:
+            reason = f"crashed {crashes.count} times in {seconds:g} s"
+            if quarantines.quarantine(name, reason=reason, crashed_at=crashes.first, seconds=0.0):
+                made += 1
+                fields = {"job_type": name, "reason": reason}
+                worker_event.send_robust("job_type_quarantined", level=logging.ERROR, fields=fields)
+    return made
 
 
 def maintenance_tasks() -> list[MaintenanceTask]:

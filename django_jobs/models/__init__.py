@@ -9,10 +9,9 @@ from .bulk_operation import BulkAction, BulkOperation, BulkStatus
 from .job import DeadLetter, Job, JobStatus, StepSkipped
 from .job_type import JobTypeDefaults, Quarantine
 from .queue import Queue
-from .resource import BreakerState, Resource
+from .resource import BreakerState, Resource, Tenant
 from .run import Effect, Inspection, Progress, Receipt, Run, RunOutcome, StoredFile, UniqueKey
 from .schedule import Schedule
-from .tenant import Tenant
 from .tick import Backfill, ScheduleException, Tick, TickOutcome
 from .totals import (
     Alert,

@@ -26,7 +26,7 @@ from .fields import (
 )
 from .permissions import JOB_PERMISSIONS
 from .querysets import DeadLetterManager, JobQuerySet
-from .tenant import LONGEST_TENANT
+from .resource import LONGEST_TENANT
 from .worker import Worker
 from .workflow import LONGEST_STEP, WorkflowRun, above
 

@@ -10,8 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 from .fields import FloatField, TimestampField, index, unique
 from .queue import LONGEST_NAME
+from .resource import LONGEST_TENANT
 from .run import RunOutcome
-from .tenant import LONGEST_TENANT
 
 
 class BucketsField(models.Field):  # type: ignore[type-arg]

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.workflows import When, WorkflowState
 from .fields import TimestampField, index, unique
-from .tenant import LONGEST_TENANT
+from .resource import LONGEST_TENANT
 
 LONGEST_STEP = 200
 """Characters of the name of a step."""

@@ -2,10 +2,9 @@
 
 draining            runs what is ready
 travelling          lets time pass
-assertions          what was enqueued
+assertions          what was enqueued, and all of this as methods of a TestCase
 at_once             runs jobs as soon as they are ready
 crashing            lets attempts crash, at the crash_points
-cases               the same as methods of a TestCase
 pytest_plugin       the same as a fixture
 inline_worker       claims jobs, makes their attempts and settles them
 background          makes the statements of handlers that are not part of their transactions
@@ -22,9 +21,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .assertions import assert_enqueued, capture_jobs, refute_enqueued
+    from .assertions import JobsMixin, JobsTestCase, assert_enqueued, capture_jobs, refute_enqueued
     from .at_once import immediate
-    from .cases import JobsMixin, JobsTestCase
     from .crashing import crash_at, expire_lease
     from .draining import JobFailed, arun_jobs, run_jobs
     from .travelling import travel
@@ -47,7 +45,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("JobFailed", "arun_jobs", "run_jobs"), "draining"),
     **dict.fromkeys(("assert_enqueued", "capture_jobs", "refute_enqueued"), "assertions"),
-    **dict.fromkeys(("JobsMixin", "JobsTestCase"), "cases"),
+    **dict.fromkeys(("JobsMixin", "JobsTestCase"), "assertions"),
     **dict.fromkeys(("crash_at", "expire_lease"), "crashing"),
     "immediate": "at_once",
     "travel": "travelling",

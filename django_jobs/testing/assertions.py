@@ -1,13 +1,14 @@
-"""What was enqueued in a test."""
+"""What was enqueued in a test, and the test case with these assertions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import Max
+from django.test import TestCase
 
 from .. import registry
 from ..api.steps import takes_any
@@ -16,7 +17,15 @@ from ..conf import conf
 from ..domain.states import JobState
 from ..exceptions import PayloadError
 from ..models import Job
-from .crashing import AnyJobType, job_type_of
+from .at_once import immediate
+from .crashing import AnyJobType, crash_at, expire_lease, job_type_of
+from .draining import arun_jobs, run_jobs
+from .travelling import return_to_now, travel
+
+if TYPE_CHECKING:
+    Base = TestCase
+else:
+    Base = object
 
 TO_BE_RUN = (JobState.WAITING, JobState.SCHEDULED, JobState.BLOCKED, JobState.READY)
 """The statuses of a job that is enqueued: an attempt of it is still to begin."""
@@ -142,3 +151,25 @@ def _all(expected: _Expected) -> str:
 
 def _shown(job: Job) -> str:
     return f"#{job.pk} {job.job_type} {job.payload} {job.status} in {job.queue}"
+
+
+class JobsMixin(Base):
+    """For a ``TestCase`` or a ``TransactionTestCase``."""
+
+    run_jobs = staticmethod(run_jobs)
+    arun_jobs = staticmethod(arun_jobs)
+    assert_enqueued = staticmethod(assert_enqueued)
+    refute_enqueued = staticmethod(refute_enqueued)
+    capture_jobs = staticmethod(capture_jobs)
+    immediate = staticmethod(immediate)
+    travel = staticmethod(travel)
+    crash_at = staticmethod(crash_at)
+    expire_lease = staticmethod(expire_lease)
+
+    def tearDown(self) -> None:
+        return_to_now()
+        super().tearDown()
+
+
+class JobsTestCase(JobsMixin, TestCase):
+    """A ``TestCase`` with :class:`JobsMixin`."""

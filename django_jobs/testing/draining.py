@@ -15,7 +15,7 @@ from ..conf import conf
 from ..domain.states import RunState
 from ..exceptions import Cancelled
 from ..lifecycle.job_columns import ClaimedJob
-from ..lifecycle.schedules.waiting import start_next_waiting
+from ..lifecycle.schedules.due import start_next_waiting
 from ..lifecycle.settling import Settled
 from ..models import Job, Run, WorkflowRun
 from ..worker.context.attempt import StopHandler, Suspended

@@ -11,7 +11,7 @@ from django_jobs.lifecycle import dropping
 from django_jobs.lifecycle.dropping import drop
 from django_jobs.lifecycle.history import JOBS, RUNS, partitions
 from django_jobs.maintenance.history import Partitions, make_due_partitions
-from django_jobs.maintenance.run_totals import Folding
+from django_jobs.maintenance.tasks import Folding
 from tests.factories import (
     another_connection,
     enqueue_and_claim,

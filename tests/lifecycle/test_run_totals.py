@@ -16,7 +16,7 @@ from django_jobs.lifecycle import progress, run_totals
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.run_totals import FOLD, MARGIN, MOST_ERRORS, fold, look, writers
 from django_jobs.lifecycle.settling import Ending, settle
-from django_jobs.maintenance.run_totals import Folding
+from django_jobs.maintenance.tasks import Folding
 from django_jobs.models import (
     ErrorTotal,
     Queue,
@@ -187,7 +187,7 @@ def test_workers_that_fold_while_others_settle_count_each_run_once() -> None:
 
 def test_batches_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     fold_runs()  # other tests have drawn ids, through which batches of two would go for minutes
-    monkeypatch.setattr("django_jobs.maintenance.run_totals.BATCH", 2)
+    monkeypatch.setattr("django_jobs.maintenance.tasks.BATCH", 2)
     for _ in range(5):
         a_run()
     fold_runs()
@@ -199,7 +199,7 @@ def test_batches_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_old_runs_are_counted_when_totals_are_turned_on(monkeypatch: pytest.MonkeyPatch) -> None:
     # The ids that other tests have drawn would be gone through one by one.
     run_sql("ALTER SEQUENCE django_jobs_run_id_seq RESTART")
-    monkeypatch.setattr("django_jobs.maintenance.run_totals.BATCH", 1)
+    monkeypatch.setattr("django_jobs.maintenance.tasks.BATCH", 1)
     for days in (30, 20, 10):
         a_run()
         run_sql(

@@ -19,9 +19,9 @@ from django_jobs.lifecycle.operations import bulk, quarantines, workflows
 from django_jobs.lifecycle.promoting import peek
 from django_jobs.maintenance import retention, schedules
 from django_jobs.maintenance.bulk_operations import LOCKED, run_chunk
-from django_jobs.maintenance.quarantine import Quarantining
 from django_jobs.maintenance.retention import Retention, prune_dead_letters, rules_in_force
 from django_jobs.maintenance.schedules import Scheduling
+from django_jobs.maintenance.tasks import Quarantining
 from django_jobs.metrics.gauges import read_gauges
 from django_jobs.metrics.limits import read_usages
 from django_jobs.models import BulkOperation, Job, Quarantine, Queue, Resource, WorkflowRun

@@ -10,7 +10,7 @@ import pytest
 from pytest_django import Settings
 
 from django_jobs.lifecycle.operations import quarantines
-from django_jobs.maintenance.quarantine import Quarantining, quarantine_what_crashes
+from django_jobs.maintenance.tasks import Quarantining, quarantine_what_crashes
 from django_jobs.models import Job, Quarantine
 from django_jobs.signals import worker_event
 from tests.app.jobs import add, noop
@@ -176,6 +176,6 @@ def test_a_run_continues_while_it_finds_jobs_to_block() -> None:
 def test_a_run_ends_in_time_and_the_next_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:
     noop.enqueue_many({} for _ in range(9))
     quarantines.quarantine("app.noop", seconds=0)
-    monkeypatch.setattr("django_jobs.maintenance.quarantine.MOVING_SECONDS", 0.0)
+    monkeypatch.setattr("django_jobs.maintenance.tasks.MOVING_SECONDS", 0.0)
     task = Quarantining(page=4, budget=0.0)
     assert [task.run_once() for _ in range(3)] == [4, 4, 1]

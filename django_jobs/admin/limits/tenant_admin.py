@@ -14,7 +14,7 @@ from ...domain.concurrency import name_problem
 from ...domain.gates import Gates
 from ...lifecycle.operations import later
 from ...models import Tenant
-from ...models.tenant import LONGEST_TENANT
+from ...models.resource import LONGEST_TENANT
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.model_admin import allowed_by, section

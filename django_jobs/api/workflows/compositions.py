@@ -15,8 +15,8 @@ from ...exceptions import WorkflowError
 from ..job_type import JobType
 from ..steps import Step, check_step_name, compensation_name
 from ..validation import LONGEST_NAME
-from .arguments import StartArguments
 from .edges import check_children
+from .run_options import StartArguments
 from .startable import Startable
 
 MOST_EDGES = 1_000_000

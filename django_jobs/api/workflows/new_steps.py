@@ -17,8 +17,7 @@ from ...lifecycle.job_columns import NewJobs
 from ...lifecycle.step_insert import NewStep, first_among
 from ..job_type import JobType
 from ..steps import RESULT, Step, check_arguments, compensation_name, results_of_compensation
-from .arguments import chosen_for, missing_arguments
-from .run_options import RunOptions
+from .run_options import RunOptions, chosen_for, missing_arguments
 
 MOST_PAYLOADS = 32
 """All compensations of a run have at most the bytes of so many payloads. They are one value, which

@@ -25,9 +25,8 @@ from ..gating import NameRule
 from ..hooks import HookEvent, around
 from ..job_type import JobType
 from ..steps import Step
-from .arguments import StartArguments
 from .new_steps import compensations_of, demand_room_for, new_steps
-from .run_options import RunOptions
+from .run_options import RunOptions, StartArguments
 
 
 class Startable(ABC):

@@ -27,9 +27,9 @@ from ..steps import (
     field_types,
 )
 from ..validation import LONGEST_NAME
-from .arguments import StartArguments, chosen_for
 from .definitions import definition_of
 from .edges import After, Condition, DeclaredSteps, Reference
+from .run_options import StartArguments, chosen_for
 from .startable import Startable, register_start_job
 
 HIGHEST_VERSION = 2**31 - 1

@@ -13,7 +13,7 @@ from ...domain.concurrency import name_problem
 from ...exceptions import OperationRefused
 from ...models import BreakerState
 from ...models.database import fetch
-from ...models.tenant import LONGEST_TENANT
+from ...models.resource import LONGEST_TENANT
 from ...signals import worker_event
 from ..notifying import GATES, notify_after_commit
 from .jobs import Actor, Pause, demand, done_by, fields_of, name_of

@@ -13,7 +13,7 @@ from django_jobs.lifecycle.gates.admission import admit
 from django_jobs.lifecycle.gates.arrivals import LoneGate
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.settling import Ending, HandOver, settle
-from django_jobs.maintenance.run_totals import Folding
+from django_jobs.maintenance.tasks import Folding
 from django_jobs.metrics.exposition import render
 from django_jobs.models import Job, Resource, Run
 from tests.app.gate_jobs import charge_account, refund_payment

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
 from django_jobs.lifecycle import pruning
-from django_jobs.lifecycle.schedules import due, firing, waiting
+from django_jobs.lifecycle.schedules import due, firing
 from django_jobs.models import Schedule
 from django_jobs.models.tick import last_of_schedule
 from tests.factories import analyze, explain, leaves, run_sql
@@ -206,15 +206,15 @@ def test_starting_waiting_jobs_locks_only_schedules_without_live_ones() -> None:
         "UPDATE django_jobs_job SET status = 'succeeded' WHERE status = 'ready' AND schedule_id IN"
         " (SELECT schedule_id FROM django_jobs_job WHERE status = 'waiting' ORDER BY id LIMIT 40)"
     )
-    plan = explain(waiting.LOCK_WAITING, {})
+    plan = explain(due.LOCK_WAITING, {})
     assert not whole_tables(plan)
     assert rows_read(plan) <= 5 * DUE
-    ids = [id_ for (id_,) in run_sql(waiting.LOCK_WAITING)]
+    ids = [id_ for (id_,) in run_sql(due.LOCK_WAITING)]
     assert len(ids) == 40
-    plan = explain(waiting.START_NEXT_WAITING, {"schedules": ids})
+    plan = explain(due.START_NEXT_WAITING, {"schedules": ids})
     assert not whole_tables(plan)
     assert rows_read(plan) <= 5 * DUE
-    plan = explain(waiting.START_ORPHANS, {})
+    plan = explain(due.START_ORPHANS, {})
     assert not whole_tables(plan)
     assert rows_read(plan) <= 3 * DUE
 

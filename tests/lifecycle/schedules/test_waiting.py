@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from django_jobs.lifecycle.schedules.waiting import start_next_waiting
+from django_jobs.lifecycle.schedules.due import start_next_waiting
 from django_jobs.models import Job, Schedule
 from tests.factories import another_connection, due_schedule, in_threads, listening, run_sql
 

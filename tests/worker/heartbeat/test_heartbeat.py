@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from django_jobs.worker.health.report import liveness
-from django_jobs.worker.heartbeat import crash_recovery, heartbeat
+from django_jobs.worker.heartbeat import heartbeat
 from django_jobs.worker.ipc.pipes import Message, MessagePipe, MessageType
 from django_jobs.worker.options import Options
 from tests.worker.health.scoreboards import claiming, stand_still
@@ -53,7 +53,7 @@ def test_statements_that_cannot_be_cancelled_in_time_are_no_failure_of_the_liven
 
     monkeypatch.setattr(heartbeat, "make_room_by", lambda *_: None)  # of all later tests too
     monkeypatch.setattr(heartbeat, "Upkeep", Hanging)
-    monkeypatch.setattr(crash_recovery, "CrashRecovery", Hanging)
+    monkeypatch.setattr(heartbeat, "CrashRecovery", Hanging)
     options = Options(queues=(), lease=SHORT_LEASE)
     with ThreadPoolExecutor(1) as threads:  # its connection is replaced
         ended = threads.submit(heartbeat.run, cast(MessagePipe, Pipe()), scoreboard, options, ())

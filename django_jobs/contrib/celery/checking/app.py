@@ -16,8 +16,8 @@ from ....api.validation import LONGEST_NAME
 from ....conf import conf
 from ....models import Queue
 from ..beat.declared import NotASchedule, schedule_of
-from ..hooks import import_without_checks
 from ..running.job_types import is_acked_on_timeout, job_type_of
+from ..task import import_without_checks
 from .code import findings_in_files
 from .patterns import Finding, Level, error, note
 
