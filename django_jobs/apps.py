@@ -76,8 +76,7 @@ def seed(*, using: str, **kwargs: Any) -> None:
 
 
 def make_ahead(*, using: str, **kwargs: Any) -> None:
-    """Make the partitions of the next days after migrate, if this database has the current
-    tables."""
+    """Make the partitions of the next days after migrate, if the database has current tables."""
     from .conf import conf
     from .maintenance.history import make_due_partitions
     from .models import Run

@@ -92,8 +92,7 @@ class OperationRefused(JobsError):
 
 
 class LeaseLost(JobsError):
-    """The attempt no longer belongs to this worker, because its lease ran out. Writes in the same
-    transaction are rolled back."""
+    """The lease of the attempt ran out. Writes in the same transaction are rolled back."""
 
 
 class HookError(JobsError):

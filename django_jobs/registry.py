@@ -83,8 +83,7 @@ def find(name: str) -> JobType[..., Any] | None:
 
 
 def get(name: str) -> JobType[..., Any]:
-    """The job type with this name or alias. Raises :class:`UnknownJobType` with all known names and
-    a similar one."""
+    """The job type with this name or alias. Raises :class:`UnknownJobType` with known names."""
     job_type = find(name)
     if job_type is None:
         # Names of one app begin alike. With the default cutoff, 0.6, any two would be similar.
@@ -102,8 +101,7 @@ def names() -> list[str]:
 
 
 def versions() -> dict[str, int]:
-    """The newest payload version that this process reads, by the name of a job type, with
-    aliases."""
+    """The newest payload version that this process reads, by job type, with aliases."""
     by_name = {**_aliases, **_job_types}
     return {name: by_name[name].version for name in sorted(by_name)}
 
@@ -114,8 +112,7 @@ def runs_isolated(job_type: JobType[..., Any] | None) -> bool:
 
 
 def loop_types() -> list[str]:
-    """The names of the job types whose handlers run on the event loop of a worker process, with
-    aliases."""
+    """The job types whose handlers run on the event loop of a worker process, with aliases."""
     found = ((name, find(name)) for name in versions())
     return [name for name, one in found if one and one.is_async and not runs_isolated(one)]
 
@@ -127,15 +124,13 @@ def known_by_chance() -> list[JobType[..., Any]]:
 
 
 def family(name: str) -> list[str]:
-    """All names of the job type with this name, the present one first. For an unknown name, only
-    that name."""
+    """All names of a job type, the present one first. Of an unknown name, only that name."""
     job_type = find(name)
     return [name] if job_type is None else list(dict.fromkeys((job_type.name, *job_type.aliases)))
 
 
 def clashes() -> list[tuple[str, str, str]]:
-    """(name, path of the first handler, path of the second) for each name or alias that was
-    declared twice."""
+    """(name, path of the first handler, of the second) of each name or alias declared twice."""
     return list(_clashes)
 
 

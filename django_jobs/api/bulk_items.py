@@ -32,8 +32,7 @@ def items_of(
     *,
     stores: bool = False,
 ) -> ReadAhead[Request, Item]:
-    """What the jobs of these payloads do not have in common. ``stores`` saves their files, which
-    are then registered with the jobs."""
+    """What jobs of these payloads do not have in common. ``stores`` saves their files."""
     if keys is None and job_type.idempotency_key is not None:
         raise EnqueueError(
             f"{job_type.name}: enqueue_many takes a key for each payload: idempotency_keys="

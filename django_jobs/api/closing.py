@@ -104,8 +104,7 @@ def _end_of(until: object) -> datetime | None:
 
 
 def demand_known(kind: str, name: str) -> None:
-    """Raise what :func:`pause` raises for a kind and a name. A tenant needs no row: its jobs may
-    come later."""
+    """Raise what :func:`pause` raises for a kind and a name. A tenant needs no row."""
     if kind not in KINDS:
         listed = f"a kind is one of: {', '.join(KINDS)}"
         raise ValueError(f"{kind!r} is no kind{hint(kind, KINDS, listed)}")

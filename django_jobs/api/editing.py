@@ -164,8 +164,7 @@ def _gates(
     before: dict[str, Any] | None,
     arguments: dict[str, Any] | None,
 ) -> Gates | None:
-    """The gates of the edited job: those that its request named stay, those that follow from the
-    payload follow from the new one."""
+    """The gates of the edited job: those that its request named, and those of the new payload."""
     had = None if stored.gates is None else parse(stored.gates)
     kept = None if had is None else had.in_queue(chosen.queue)
     if before is not None:

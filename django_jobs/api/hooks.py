@@ -87,8 +87,7 @@ def around(event: HookEvent) -> Iterator[HookEvent]:
 
 
 def request_with_hooks(job_type: JobType[..., Any], payload: Mapping[str, Any]) -> NewJobs:
-    """The request of one job among others, which are inserted together later: the hooks are around
-    the request alone."""
+    """The request of one job of many that are inserted later: hooks are around each request."""
     if not conf().hooks:
         return job_type.request()
     with around(enqueue_event(job_type, payload)) as event:
@@ -96,8 +95,7 @@ def request_with_hooks(job_type: JobType[..., Any], payload: Mapping[str, Any]) 
 
 
 def manager_of(path: str, hook: Hook, event: HookEvent) -> AbstractContextManager[Any]:
-    """What the hook returned for this event. Raises :class:`HookError` if it is no context
-    manager."""
+    """What the hook returned. Raises :class:`HookError` if it is no context manager."""
     manager = hook(event)
     if not hasattr(type(manager), "__exit__"):
         raise HookError(

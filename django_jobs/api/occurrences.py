@@ -1,5 +1,4 @@
-"""Skips and moves single due times of a schedule ahead of time, or gives them another payload, and
-runs a schedule now."""
+"""Skips, moves or changes single due times of a schedule ahead of time, and runs a schedule now."""
 
 from __future__ import annotations
 

@@ -24,8 +24,7 @@ P = TypeVar("P", bound=Pressure)
 
 CACHE_SECONDS = 1.0
 RATES_SECONDS = 10.0
-"""How long a process keeps a pressure, and the rates of all queues. Reading these takes longer, and
-they change slowly."""
+"""How long a process keeps a pressure, and the rates of all queues, which change slowly."""
 
 _recent: dict[tuple[str, Callable[[str], Pressure], str], tuple[float, Any]] = {}
 _rates: dict[str, tuple[float, dict[str, float]]] = {}

@@ -17,8 +17,7 @@ AS_DECLARED = ("queue", "version", "priority", "max_attempts", "max_crashes", "t
 
 
 def synchronise(alias: str) -> None:
-    """Write the registered job types and remove all others. Several processes may call it at
-    once."""
+    """Write the registered job types, remove all others. Several processes may call it at once."""
     if not has_todays_columns(JobTypeDefaults, alias):
         return  # migrated back to before the table
     names = registry.names()

@@ -88,8 +88,7 @@ class Step:
 
 
 def step_of(job_type: JobType[..., Any], payload: Mapping[str, Any]) -> Step:
-    """A step of a chain or a group. Raises :class:`PayloadError` for an argument that the handler
-    does not take, or that is not JSON."""
+    """A step of a chain or a group. Raises :class:`PayloadError` for arguments it does not take."""
     check_options_of_step(job_type, f"step {job_type.name}")
     check_arguments(job_type, payload, (), job_type.name)
     return Step(name=job_type.handler.__name__, job_type=job_type, payload=dict(payload))
@@ -136,8 +135,7 @@ def check_arguments(
 
 
 def check_templates(job_type: JobType[..., Any], results: Collection[str], where: str) -> None:
-    """Raise :class:`WorkflowError` if a gate of the job needs one of these arguments, which are
-    results of steps."""
+    """Raise :class:`WorkflowError` if a gate needs one of these arguments, results of steps."""
     for option, rule in gate_templates(job_type):
         if unknown := [name for name in rule.names if name in results]:
             raise WorkflowError(

@@ -192,8 +192,7 @@ OF_REQUESTS = {
 
 
 def check_rules(rules: Mapping[str, Rule], options: Any, where: str) -> None:
-    """Raise the error of the first of these ``options``, a dataclass, that breaks its rule. None is
-    right where it is the default."""
+    """Raise the error of the first of these ``options``, a dataclass, that breaks its rule."""
     known = options.__dataclass_fields__
     for option, (is_good, meaning, wrong) in rules.items():
         if option not in known:

@@ -43,8 +43,7 @@ class EndListener:
 
     @contextmanager
     def listening(self, job_id: int, wake: Wake) -> Iterator[None]:
-        """Call ``wake``, in any thread, when a worker says that the job has ended. It may be
-        missed, so the caller looks as well."""
+        """Call ``wake``, in any thread, at the end of the job. It may be missed: look as well."""
         with self._lock:
             self._waiting.setdefault(job_id, []).append(wake)
         try:
@@ -106,8 +105,7 @@ listener = EndListener()
 
 
 FIRST_LOOK, LONGEST_LOOK = 0.05, 1.0
-"""Seconds until the second look at the row, and at most between two. Each pause is twice the one
-before."""
+"""Seconds until the second look at the row, and the most between two. Each pause doubles."""
 
 
 def wait(job: Job, timeout: float | None) -> JobStatus:

@@ -88,8 +88,7 @@ class Arguments:
         return [*args, *rest], by_name
 
     def as_given(self, payload: Mapping[str, Any], count: int) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of the request, of which ``count`` of the named ones had been given by
-        position."""
+        """The arguments of the request, of which ``count`` named ones were given by position."""
         by_name = dict(payload)
         rest = by_name.pop(self.rest, []) if self.rest else []
         names = list(self.defaults)[: len(self.defaults) if rest else count]

@@ -71,8 +71,7 @@ def _handler(task: Task[..., Any], arguments: Arguments) -> Callable[..., Any]:
 
 
 def _begin(task: Task[..., Any], run: RunContext | None) -> list[TaskContext[..., Any]]:
-    """Send ``task_started``. Returns the arguments before those of the payload: the context, if the
-    Task takes it."""
+    """Send ``task_started``. Returns the first arguments: the context, if the Task takes it."""
     if run is None:
         return []
     announce_start(task, run)

@@ -149,8 +149,7 @@ def _normal(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], 
 
 
 def problems(backend: JobsBackend) -> Iterator[CheckMessage]:
-    """Each problem of a backend: no app, no PostgreSQL, unknown options, queues that are not
-    configured."""
+    """Each problem of a backend: no app, no PostgreSQL, unknown options or queues."""
     where = f"TASKS[{backend.alias!r}]"
     if not apps.is_installed("django_jobs"):
         yield Error(

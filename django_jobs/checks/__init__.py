@@ -30,8 +30,7 @@ OF_A_DEPLOYMENT = {"settings.check_immediate", "settings.check_timeouts"}
 
 
 def register_checks() -> None:
-    """Register them. Their modules are imported when they run, and not by each process that
-    enqueues."""
+    """Register them. A module is imported when its check runs, not when a process enqueues."""
     for path, tags in CHECKS.items():
         register(_when_run(path), *tags, deploy=path in OF_A_DEPLOYMENT)
 

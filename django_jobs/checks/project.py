@@ -29,8 +29,7 @@ from .settings import check_settings, temporary_cursor
 
 
 def check_console(**kwargs: Any) -> list[CheckMessage]:
-    """Check that the functions in ``LINKS``, ``ADMIN_SCOPE`` and ``HTTP`` can be called, and that
-    ``HTTP`` names job types."""
+    """Check the functions and the job types in ``LINKS``, ``ADMIN_SCOPE`` and ``HTTP``."""
     if any(message.is_serious() for message in check_settings()):
         return []
     return [

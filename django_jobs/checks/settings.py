@@ -274,8 +274,7 @@ def _why_no_hook(hook: Any) -> str:
 
 
 def _unconfigured() -> Iterator[CheckMessage]:
-    """A warning for each queue and resource that job types or schedules use and the setting does
-    not name."""
+    """A warning for each queue and resource in use that the setting does not name."""
     queues: defaultdict[str, Users] = defaultdict(lambda: defaultdict(list))
     resources: defaultdict[str, Users] = defaultdict(lambda: defaultdict(list))
     for name in registry.names():

@@ -223,8 +223,7 @@ WHERE id = ANY(%(ids)s::bigint[]) AND tried_at = %(tried_at)s
 
 
 class Message(Thread):
-    """Sends one message, or a test without rows. No connection and no schedule waits for it, which
-    are of other threads."""
+    """Sends one message, or a test without rows, in a thread for which nothing waits."""
 
     def __init__(self, rule: str, to: str, rows: list[dict[str, Any]]) -> None:
         super().__init__(name="django_jobs-alert", daemon=True)

@@ -147,8 +147,7 @@ def examine_declarations(read: Reader) -> Iterator[Finding]:
 
 
 def examine_due_times(read: Reader) -> Iterator[Finding]:
-    """Schedules that pass over due times, because the database's clock was ahead when they fired
-    last."""
+    """Schedules that pass over due times, because the clock was ahead when they fired last."""
     for row in islice(filter(_passes_over, read(FAR_AHEAD)), MOST_LISTED):
         name, at = row["name"], row["next_due_at"]
         yield found(

@@ -68,8 +68,7 @@ OWN_SESSION = "SELECT pg_backend_pid(), set_config('statement_timeout', %s, true
 
 
 def examine_listening() -> Iterator[Finding]:
-    """Whether a second session opens and a notification arrives; if not, whether a pooler is in the
-    way."""
+    """Whether a notification arrives in a second session; else whether a pooler is in the way."""
     try:
         with _own_connection() as listener:
             arrives, session = _notification_arrives(listener)
@@ -148,8 +147,7 @@ class _NoSession(Exception):
 
 @contextmanager
 def _own_connection() -> Iterator[psycopg.Connection[Any]]:
-    """A connection that is shut if it is not done in time, such as by a network that loses
-    packets."""
+    """A connection that is shut if it is not done in time, such as when packets are lost."""
     parameters = unpooled(jobs_connection()).get_connection_params()
     parameters |= {"autocommit": True, "connect_timeout": round(ANSWER_SECONDS)}
     try:

@@ -1,5 +1,4 @@
-"""Dead rows, and who keeps vacuum from removing them; storage parameters; indexes that are missing,
-or of no use."""
+"""Dead rows, and who keeps vacuum from removing them; storage parameters; indexes."""
 
 from __future__ import annotations
 

@@ -76,8 +76,7 @@ run."""
 
 
 def checked_terms(given: Any) -> dict[str, Any]:
-    """The terms ``given``, as JSON. Raises ``ValueError`` for a term that is none, or none at
-    all."""
+    """The terms ``given``, as JSON. Raises ``ValueError`` for what is no term, or no terms."""
     if not isinstance(given, Mapping) or not given:
         raise ValueError("an operation needs at least one term")
     for name, value in given.items():
@@ -91,8 +90,7 @@ def checked_terms(given: Any) -> dict[str, Any]:
 
 
 def are_same(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    """Whether terms ask for the same jobs. Times may differ by a minute: in the admin they are so
-    long before now."""
+    """Whether terms ask for the same jobs. Times may differ by a minute."""
     return some.keys() == others.keys() and all(
         value == others[name]
         or (TERMS[name] is _is_time and abs(_moment(value) - _moment(others[name])) <= SAME_TIME)

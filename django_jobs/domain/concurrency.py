@@ -15,8 +15,7 @@ from .payload import a_kind
 LONGEST_KEY = 200
 """Characters of a concurrency key."""
 MOST_RESOURCES = 8
-"""Resources of one job. With the longest names, its gates are below the 2,704 bytes that a row of
-an index may have."""
+"""Resources of one job: with the longest names, its gates fit into a row of an index."""
 HIGHEST_LIMIT = 2**31 - 1
 
 Arguments = Mapping[str, Any]

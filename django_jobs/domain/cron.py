@@ -19,8 +19,7 @@ LONGEST_CRON = 100
 LONGEST_TIMEZONE = 64
 """Characters."""
 HORIZON = 50
-"""Years. A rule without a due time for this long has no more. February 29 on a given weekday may be
-40 years away."""
+"""Years without a due time until a rule has no more. February 29 on a weekday may be 40 away."""
 DST_POLICIES = ("once", "skip", "twice")
 
 EXAMPLE = "Europe/Paris"
@@ -290,8 +289,7 @@ def _check(cron: str, hash_id: str) -> None:
 
 
 def _expanded(expression: str, hash_id: str, *, strict: bool = False) -> list[list[Any]]:
-    """The values of each field. Each process that enqueues imports this module, and needs no
-    croniter."""
+    """The values of each field. Imports croniter, which a process that enqueues does not need."""
     from croniter import croniter
 
     return croniter.expand(expression, hash_id=hash_id.encode(), strict=strict)[0]

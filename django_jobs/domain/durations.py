@@ -49,8 +49,7 @@ def as_seconds(value: Any) -> float | None:
 
 
 def without_decimal(value: Any) -> Any:
-    """A ``Decimal`` as a float, because neither JSON nor the clock takes one. NaN and all other
-    values are returned as they are."""
+    """A ``Decimal`` as a float: neither JSON nor the clock takes one. Others as they are."""
     seconds = as_seconds(value) if isinstance(value, Decimal) else None
     return value if seconds is None else seconds
 

@@ -101,8 +101,7 @@ def clean(text: str) -> str:
 
 
 def reason_problem(reason: object) -> str | None:
-    """Why a reason that a person gives cannot be stored, or None. Raises ``TypeError`` for what is
-    no text."""
+    """Why a person's reason cannot be stored, or None. Raises ``TypeError`` for what is no text."""
     if not isinstance(reason, str):
         raise TypeError(f"a reason is text, not {reason!r}")
     if not (found := UNSTORABLE.search(reason)):

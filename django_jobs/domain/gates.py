@@ -59,8 +59,7 @@ class Gates:
 
     @property
     def alone(self) -> LoneGate | None:
-        """The kind of its only gate: a key whose jobs just wait for it, one resource, or the
-        tenant. None if it has several gates."""
+        """The kind of its only gate: a key, one resource, or the tenant. None if it has several."""
         if self.on_conflict is not OnConflict.WAIT:
             return None
         match self.tenant, self.key, self.resources:
@@ -88,8 +87,7 @@ no quotation marks."""
 JUST_WAITS = ',"wait"]'
 """The end of the text of gates whose jobs do nothing but wait for their key."""
 QUEUE_AND_RESOURCES = r'^\["[^"]*",(\[[^]]*\]),'
-"""A regular expression, for Python and for PostgreSQL, of how the text of gates begins. It captures
-the resources."""
+"""How the text of gates begins, for Python and PostgreSQL. It captures the resources."""
 NO_TENANT = re.compile(QUEUE_AND_RESOURCES + "null,")
 """How the texts of gates begin that have no tenant."""
 

@@ -18,8 +18,7 @@ BUCKETS = len(BOUNDS) + 1
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many times lie in each bucket, and their sum in seconds. The last count is of those above
-    the last bound."""
+    """How many times lie in each bucket, the last above all bounds, and their sum in seconds."""
 
     counts: tuple[int, ...] = (0,) * BUCKETS
     seconds: float = 0.0

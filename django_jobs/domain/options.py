@@ -58,8 +58,7 @@ class JobOptions(TaskOptions, total=False):
 
 
 class TaskRequestOptions(TypedDict, total=False):
-    """What ``using()`` of a Task takes of the options of :meth:`JobType.using`, which says what
-    they mean."""
+    """The options that ``using()`` of a Task takes. :meth:`JobType.using` says what they mean."""
 
     idempotency_key: str | None
     key_scope: KeyScope | None

@@ -77,8 +77,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snoozed:
-    """The attempt is made again in ``seconds``, or sooner if the signal ``awaits`` arrives. Counts
-    as no failure."""
+    """Is made again in ``seconds``, or sooner by the signal ``awaits``. Counts as no failure."""
 
     seconds: float
     reason: str = ""

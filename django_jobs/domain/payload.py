@@ -210,8 +210,7 @@ def key_problem(key: Any, noun: str, name: str) -> str | None:
 
 
 def key_parts(stored: str) -> tuple[str | None, str]:
-    """The tenant within which a stored idempotency key is unique, or None, and the key as it was
-    given."""
+    """The tenant within which a stored idempotency key is unique, or None, and the given key."""
     tenant, separator, key = stored.partition(KEY_SEPARATOR)
     return (tenant, key) if separator else (None, stored)
 

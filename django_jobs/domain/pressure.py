@@ -56,8 +56,7 @@ def level_of(held: int, max_backlog: int | None) -> Level:
 
 
 def drain_seconds(ready: int, rate: float | None) -> float | None:
-    """Seconds in which the ready jobs run if ``rate`` of them run in a second; None if that is not
-    known."""
+    """Seconds in which the ready jobs run, at ``rate`` jobs a second; None if that is not known."""
     if ready == 0:
         return 0.0
     return ready / rate if rate else None

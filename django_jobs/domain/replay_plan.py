@@ -43,8 +43,7 @@ LETTERS = {Outcome.SUCCEEDED: ".", Outcome.FAILED: "x"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """First a few jobs, then some more, then the rest at a rate. Each wave waits for the outcomes
-    of the one before."""
+    """First a few jobs, then some more, then the rest at a rate. Each wave waits for the last."""
 
     first: int = 1
     then: int = 20

@@ -58,8 +58,7 @@ def _kept(status: str, value: Any) -> Kept:
 
 
 AHEAD = timedelta(days=7)
-"""How far ahead partitions are made. So long may all workers and ``migrate`` be absent before
-finished jobs enter the default partition."""
+"""How far ahead partitions are made: so long may all workers be absent."""
 
 
 class Period(StrEnum):

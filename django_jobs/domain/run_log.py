@@ -1,5 +1,4 @@
-"""What is kept of one run: its first and last log lines, readable, bounded and without secrets; and
-what it used."""
+"""What is kept of a run: a bounded number of log lines without secrets, and what it used."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ class RunLog:
 
 
 def masked(value: Any, words: Iterable[str], levels: int, too_deep: str) -> Any:
-    """JSON with the values under secret names masked, and ``too_deep`` for what is nested deeper
-    than so many levels."""
+    """JSON with values under secret names masked, and ``too_deep`` for what is nested deeper."""
     if isinstance(value, dict | list) and not levels:
         return too_deep
     if isinstance(value, dict):
@@ -186,8 +184,7 @@ def _names(words: tuple[str, ...]) -> re.Pattern[str]:
 
 
 ALL_OF_ITS_TIME = inf
-"""In place of CPU seconds: the seconds that the attempt ran. So thousands of short attempts have
-one cost in common."""
+"""In place of CPU seconds those that the attempt ran: short attempts have one cost in common."""
 
 
 class RunCost(NamedTuple):

@@ -29,8 +29,7 @@ class Argument(NamedTuple):
     values: tuple[Any, ...]
 
     def documents(self) -> Iterable[dict[str, Any]]:
-        """The parts of a payload of which one has to be in it: with the value, or with a list
-        that has it."""
+        """Parts of a payload of which one has to be in it: the value, or a list that has it."""
         for value in (*self.values, *([value] for value in self.values)):
             part = value
             for name in reversed(self.path):

@@ -35,8 +35,7 @@ class Stretch(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A part of an attempt. ``start`` and ``width`` are in percent, ``seconds`` is how long it
-    took."""
+    """A part of an attempt: ``start`` and ``width`` in percent, ``seconds`` as long as it took."""
 
     kind: Literal["pause", "wait", "run"]
     start: float

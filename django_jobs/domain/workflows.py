@@ -134,6 +134,5 @@ def fate_of(status: JobState, skipped: Skipped | None = None) -> Fate:
 
 
 def is_met(when: When, fate: Fate) -> bool:
-    """Whether a step that waits with ``when`` may start, as far as one with this fate decides. If
-    not, it never can."""
+    """Whether one of this fate lets a step that waits with ``when`` start. If not, it never can."""
     return when == When.FINISHED or when.value == fate.value

@@ -70,8 +70,7 @@ class Contents(NamedTuple):
 
 
 def ended_before(age: float) -> list[Partition]:
-    """The partitions whose whole range is more than ``age`` seconds ago, oldest first: those of
-    jobs, then those of runs."""
+    """The partitions that ended more than ``age`` seconds ago, oldest first: jobs, then runs."""
     Run.objects.using(conf().database).exists()  # raises an error if there are no tables
     end = database_time() - timedelta(seconds=min(age, LONGEST_AGE))
     return [one for table in TABLES for one in partitions(table) if one.end <= end]
@@ -83,8 +82,7 @@ def contents_of(partition: Partition) -> Contents:
 
 
 def copy_out(partition: Partition, form: str, write: Callable[[Any], object]) -> Contents:
-    """Pass all rows to ``write``, as bytes, and return what they are, of the same snapshot.
-    ``form`` is one of :data:`COPIES`."""
+    """Pass all rows to ``write``, as bytes of one of :data:`COPIES`, and return what they are."""
     connection = jobs_connection()
     name = _quoted(partition)
     with (

@@ -1,5 +1,4 @@
-"""The jobs of a queue that are ready, or wait at their gates: their limit, how long they wait, how
-fast they run."""
+"""The jobs of a queue that are ready or at their gates: their limit, their wait, their rate."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ from .job_columns import NewJobs
 T = TypeVar("T")
 
 MOST_COUNTED = 100_000
-"""The highest count of ready jobs in a queue without a ``max_backlog``. A number that reaches it
-means "at least"."""
+"""The most that is counted in a queue without ``max_backlog``. If reached, it means "at least"."""
 
 
 def ready_up_to(most: str, name: str = "queue.name") -> str:
@@ -132,8 +130,7 @@ RATE_SECONDS = 300.0
 """The time whose runs give the rate, at most."""
 
 SAMPLE = 500
-"""Runs of that time that are read. Of a queue with a tenth of all runs they are 50, so that its
-rate is known to 15 %."""
+"""Runs of that time that are read: 50 of a queue with a tenth, so its rate is known to 15 %."""
 
 # The planner leaves out the partitions before ``day``, by the clock of this process. Of 120 days it
 # took 21 ms to plan the others, which PostgreSQL leaves out when it has read its own clock.
@@ -184,8 +181,7 @@ GROUP BY job.queue
 
 
 class Backlog(NamedTuple):
-    """The ready jobs of a queue, and those that wait at their gates, each counted up to
-    ``max_backlog`` or :data:`MOST_COUNTED`."""
+    """Jobs of a queue that are ready, and at their gates, each up to its limit."""
 
     max_backlog: int | None
     ready: int

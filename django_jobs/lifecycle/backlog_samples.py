@@ -28,12 +28,10 @@ JUDGED_SECONDS = 300
 """Forecasts of less are not judged."""
 
 FRESH_SECONDS = 150
-"""A backlog that is not counted now is known from a sample that is not older. The next one comes
-after a minute."""
+"""The greatest age of a sample that stands for a backlog that is not counted now."""
 
 COUNTING_SECONDS = 2.0
-"""How long a sample may count ready jobs that are too many for other counts, of all queues
-together."""
+"""How long a sample may count ready jobs that are too many for other counts, over all queues."""
 
 NONE_RECENT = """NOT EXISTS (
     SELECT FROM django_jobs_backlogsample
@@ -158,8 +156,7 @@ class Past(NamedTuple):
 
     @property
     def is_young(self) -> bool:
-        """Whether there is no sample that is old enough, since the queue or its last pause began or
-        ended."""
+        """Whether no sample is old enough, since the queue or its last pause began or ended."""
         return self.seconds is None or self.seconds < FEWEST_SECONDS
 
     def rates(self, ready: int | None) -> Rates | None:
@@ -216,8 +213,7 @@ class Past(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One queue now, and in how many seconds it should be drained. ``ready`` is None if it has too
-    many ready jobs to count."""
+    """One queue now, and its drain seconds. ``ready``: None if there are too many to count."""
 
     queue: str
     ready: int | None

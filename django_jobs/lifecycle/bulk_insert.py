@@ -1,5 +1,4 @@
-"""Insert many new jobs by COPY, the fastest way, and make the next ones meanwhile. Has no ON
-CONFLICT: keys have to be free."""
+"""Insert many new jobs by COPY, the fastest way, while the next are made. Keys have to be free."""
 
 from __future__ import annotations
 
@@ -108,8 +107,7 @@ class ReadAhead(Generic[S, T]):
             self._error = error
 
     def make(self, count: int) -> None:
-        """Make ``count`` more of the items whose values were read, unless those that were made are
-        a batch."""
+        """Make ``count`` more of the items that were read, unless those made are a batch."""
         if self._made_bytes >= BATCH_BYTES:
             return
         made = len(self._made)
@@ -135,8 +133,7 @@ IDS = """ids AS MATERIALIZED (
 """The part of a statement from which each new job gets its id: ``nextval(ids.sequence)``."""
 
 Item = tuple[str, str | None, Gates | None]
-"""Of each of many jobs, what they do not have in common: payload (JSON text), idempotency key and
-gates."""
+"""What many jobs do not have in common: payload (JSON text), idempotency key and gates."""
 
 # An id for each row, because COPY returns none, and the values of a due time, which all rows have
 # in common, as text.
@@ -171,8 +168,7 @@ COPIES = {
 """By whether some have gates, and whether they are steps of a workflow."""
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-"""The characters that COPY's text format reserves. JSON as we write it contains only the backslash
-of these."""
+"""The characters that COPY's text format reserves. JSON as we write it has only the backslash."""
 BACKSLASH, ESCAPED = "\\", "\\\\"
 
 Meanwhile = Callable[[int], None]

@@ -147,8 +147,7 @@ class DropResult(StrEnum):
 
 
 class KeptRuns(NamedTuple):
-    """Which runs outlive their partition: those without success of the jobs of one table, and all
-    of the jobs of another one."""
+    """Which runs outlive their partition: unsuccessful ones of one table, all of another one."""
 
     jobs: str
     all_of: str

@@ -275,8 +275,7 @@ def _enqueue_within_limit(
 def _enqueue_whole(
     new: NewJobs, batch: Sequence[Item], rule: KeyRule, meanwhile: Meanwhile
 ) -> list[int]:
-    """Write all of a batch or nothing, also if it is known only at the end that a trigger dropped
-    some of it."""
+    """Write all of a batch or nothing, also if a trigger dropped some of it."""
     has_files = conf().storage is not None
     is_whole = new.is_watched or has_files
     with transaction.atomic(using=jobs_connection().alias) if is_whole else nullcontext():
@@ -335,8 +334,7 @@ def _insert(new: NewJobs, batch: Sequence[Item]) -> list[tuple[Any, ...]]:
 
 
 def array_parameters(new: NewJobs, batch: Sequence[Item], *, gated: bool) -> dict[str, Any]:
-    """The parameters of a statement that begins with :func:`items_of`. It takes the gates only if
-    it is ``gated``."""
+    """The parameters of a statement with :func:`items_of`: the gates only if it is ``gated``."""
     payloads, keys, gates = zip(*batch, strict=True)
     arrays = {"payloads": text_array(payloads), "keys": text_array(keys)}
     if gated:

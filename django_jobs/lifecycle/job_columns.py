@@ -88,8 +88,7 @@ FATE = """CASE WHEN job.status = 'succeeded' OR job.skipped = 'passed' THEN 'suc
 
 
 def as_array(items: Iterable[object]) -> str:
-    """Numbers or words as the text of an array, because the driver would inspect each item of a
-    list."""
+    """Numbers or words as the text of an array: the driver would inspect each item of a list."""
     return f"{{{','.join(map(str, items))}}}"
 
 

@@ -64,8 +64,7 @@ def read_id(word: str) -> int | None:
 
 
 ENDS_CHANNEL = "django_jobs_ends"
-"""On this one workers say which awaited jobs have ended: their ids with commas. They do not listen
-there themselves."""
+"""Workers say here which awaited jobs have ended: ids with commas. They do not listen to it."""
 MOST_IDS = 300
 """A notification has less than 8,000 bytes, and an id at most 20."""
 
@@ -92,8 +91,7 @@ class RunsAtOnce(Protocol):
 
 
 run_at_once: RunsAtOnce | None = None
-"""Called in place of a NOTIFY, in a process that runs its jobs itself: see
-:mod:`django_jobs.testing.at_once`."""
+"""Called in place of a NOTIFY where jobs run at once: see :mod:`django_jobs.testing.at_once`."""
 
 
 def notify_after_commit(queue: str, connection: BaseDatabaseWrapper | None = None) -> None:

@@ -66,8 +66,7 @@ def counting_down(all_of: str, met: str) -> str:
 # others are locked in the order of their ids. The lengths of the arrays are hidden from the
 # planner, as in SETTLE. IS TRUE lets it look each id up, where it may join 600 rows with 600.
 def _count_down(asked: str, fate: str) -> str:
-    """The statement, where the end of a parent means ``fate``, by the results that were
-    ``asked``."""
+    """The statement, where a parent's end means ``fate``, by the results that were ``asked``."""
     return f"""
 WITH ended AS MATERIALIZED (
     SELECT id, run, fate FROM unnest(
@@ -337,8 +336,7 @@ def _stop(stops: Mapping[int, str], ends: Counter[int], cancelled: Set[int]) -> 
 def _count_down_met(
     level: Sequence[EndedStep], opened: Opened, ends: Counter[int], absent: set[int]
 ) -> str | None:
-    """Count down and note what follows, if that is all that there is to do. Otherwise return the
-    statement that does it."""
+    """Count down and note what follows, if that is all to do. Else return the statement for it."""
     fates = {step.fate for step in level}
     if fates != {Fate.SUCCEEDED}:
         return COUNT_DOWN_ASKED if Fate.SUCCEEDED in fates else COUNT_DOWN
@@ -357,8 +355,7 @@ def _count_down_met(
 
 
 def demand_absent(steps: Collection[int]) -> None:
-    """Raise :class:`ChangedMeanwhile` if one of these steps, which did not wait, waits now. Their
-    runs are locked."""
+    """Raise :class:`ChangedMeanwhile` if one of these steps waits now. Their runs are locked."""
     if steps and fetch(BACK, {"ids": list(steps)}):
         raise ChangedMeanwhile("a step that was skipped has come back")
 

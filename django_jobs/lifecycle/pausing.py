@@ -103,8 +103,7 @@ BATCH = 10_000
 
 
 def give_up_slots(queues: Collection[str]) -> int:
-    """Block the ready jobs of these queues that have gates, in the transaction of the caller.
-    Returns how many."""
+    """Block ready jobs with gates of these queues, in the caller's transaction; return how many."""
     return _blocked(GIVE_UP_SLOTS, {"queues": list(queues), "most": None}) if queues else 0
 
 

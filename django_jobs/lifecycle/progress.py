@@ -316,8 +316,7 @@ class Question:
 
 
 def ask(ids: Sequence[int], by: str) -> dict[int, int]:
-    """Ask what these jobs are doing. Returns the ids of the questions by those of the jobs that are
-    running."""
+    """Ask what these jobs are doing. Returns the ids of the questions, by running job."""
     return {job: id_ for id_, job in fetch(ASK, {"ids": list(ids), "by": by[:200]})}
 
 

@@ -41,8 +41,7 @@ RETURNING job.queue
 
 
 def promote(limit: int = BATCH) -> tuple[int, set[str]]:
-    """Make up to ``limit`` due jobs ready, and as many whose wait for a signal is over; return
-    their number and their queues."""
+    """Make up to ``limit`` due or waiting jobs ready; return their number and their queues."""
     queues = [queue for (queue,) in fetch(PROMOTE, {"limit": limit})]
     return len(queues), set(queues)
 

@@ -21,8 +21,7 @@ PAGE = 2_000
 
 EVERY_OTHER_QUEUE = "*"
 LONGEST_KEPT = LONGEST_AGE
-"""Seconds. Anything longer means for ever, because PostgreSQL rejects an interval of a million
-years."""
+"""Seconds. Anything longer means for ever: PostgreSQL rejects an interval of a million years."""
 
 SUCCESSES_KEPT = """CASE WHEN length((queue.retention -> 'succeeded')::text) > 1000
     THEN 'true' ELSE queue.retention -> 'succeeded' END"""
@@ -243,8 +242,7 @@ DELETE FROM django_jobs_scheduleexception WHERE id = ANY(ARRAY(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One step of the walk: how many rows it deleted, and the id behind which the next step begins;
-    None at the end."""
+    """One step of the walk: how many rows it deleted, behind which id the next begins, if any."""
 
     deleted: int
     next_after: int | None
@@ -316,8 +314,7 @@ def prune_workflows(older_than: float, dead: float | None, page: int = PAGE) -> 
 
 
 def prune_workers(older_than: float) -> int:
-    """Delete up to 1,000 rows of workers that ended more than ``older_than`` seconds ago; return
-    how many."""
+    """Delete up to 1,000 rows of workers that ended ``older_than`` seconds ago; return how many."""
     return execute(PRUNE_WORKERS, {"older": min(older_than, LONGEST_KEPT)})
 
 
@@ -327,20 +324,17 @@ def prune_unique_keys(page: int = PAGE) -> int:
 
 
 def prune_resource_outcomes(page: int = PAGE) -> int:
-    """Delete, among the ``page`` oldest, the outcomes that no breaker counts any longer; return
-    how many."""
+    """Delete, among the ``page`` oldest, the outcomes that no breaker counts; return how many."""
     return execute(PRUNE_RESOURCE_OUTCOMES, {"page": page})
 
 
 def prune_ticks(older_than: float, page: int = PAGE) -> int:
-    """Delete the ticks made more than ``older_than`` seconds ago among the ``page`` oldest; return
-    how many."""
+    """Delete the ticks made ``older_than`` seconds ago of the ``page`` oldest; return how many."""
     return execute(PRUNE_TICKS, {"older": min(older_than, LONGEST_KEPT), "page": page})
 
 
 def prune_exceptions(older_than: float, page: int = PAGE) -> int:
-    """Delete up to ``page`` exceptions of due times that came more than ``older_than`` seconds ago;
-    return how many."""
+    """Delete up to ``page`` exceptions of due times ``older_than`` seconds ago; return how many."""
     return execute(PRUNE_EXCEPTIONS, {"older": min(older_than, LONGEST_KEPT), "page": page})
 
 

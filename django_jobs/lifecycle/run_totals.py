@@ -35,8 +35,7 @@ FAILED = "('failed', 'timed_out', 'lost')"
 
 MINUTES_KEPT, HOURS_KEPT, ERRORS_KEPT = 3 * HOUR, 8 * 24 * HOUR, 2 * HOUR
 TENANTS_KEPT = 25 * HOUR
-"""Seconds for which the totals of minutes, of hours, of errors and of the hours of tenants are
-kept."""
+"""Seconds for which totals of minutes, hours, errors and the hours of tenants are kept."""
 
 LOOK = """
 SELECT pg_sequence_last_value('django_jobs_run_id_seq'), mark.run_id, mark.reached_at,
@@ -317,6 +316,5 @@ def fold(seen: Look, upto: int, reached_at: datetime | None) -> bool:
 
 
 def prune_run_totals() -> int:
-    """Delete the totals of minutes and hours that are long over, and of tenants without a row;
-    return how many."""
+    """Delete the totals that are long over, and those of tenants without a row; return how many."""
     return sum(execute(statement, {}) for statement in (PRUNE, PRUNE_ERRORS, PRUNE_TENANTS))

@@ -24,8 +24,7 @@ LIMITED = frozenset(
         "export_job",
     )
 )
-"""The permissions whose operations look at the queue and the type. A user with a scope has no
-other one."""
+"""The permissions whose operations look at queue and type. A user with a scope has no other."""
 
 Operation = TypeVar("Operation", bound=Callable[..., Any])
 

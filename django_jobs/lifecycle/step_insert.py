@@ -1,5 +1,4 @@
-"""Insert the steps of a run of a workflow, and what each waits for, by COPY; parts of the
-statements that open steps."""
+"""Insert the steps of a run, and what each waits for, by COPY; parts of statements to open them."""
 
 from __future__ import annotations
 
@@ -71,8 +70,7 @@ class NewStep:
 
     @property
     def takes_room(self) -> bool:
-        """Whether it is inserted as ready, or blocked at its gates, unless its ``run_at`` is
-        over."""
+        """Whether it is inserted as ready, or blocked at its gates, once its ``run_at`` is over."""
         return not (self.prerequisites or self.new.is_delayed)
 
 
@@ -165,8 +163,7 @@ the times that it was inserted with, and counts from its opening."""
 
 
 def opening_at(left: str) -> str:
-    """The SET of a statement that opens a waiting ``job`` if ``left``, an expression, is 0, at
-    ``clock.now``."""
+    """The SET that opens a waiting ``job`` if ``left``, an expression, is 0, at ``clock.now``."""
     return f"""(prerequisites, status, available_at, rank, expires_at) = (
         SELECT step.left,
             CASE WHEN step.left > 0 THEN 'waiting'

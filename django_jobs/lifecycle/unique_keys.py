@@ -139,8 +139,7 @@ def _insert_one(
 
 
 def holder_of(queue: str, key: str) -> Job | None:
-    """The job that holds ``key``, marked as ``deduplicated``. If it was deleted, only what is still
-    known of it is set."""
+    """The job that holds ``key``, marked as ``deduplicated``; if deleted, what is known of it."""
     holders = fetch(HOLDERS, {"queue": queue, "keys": text_array([key])})
     if not holders:
         return None

@@ -164,8 +164,7 @@ class Renewal(NamedTuple):
 
 
 def register(info: WorkerInfo) -> int:
-    """Insert the row of a worker that has just booted. Return its id, which no other worker ever
-    had."""
+    """Insert the row of a worker that has booted. Return its id, which no worker ever had."""
     row = {
         "name": info.name[:200],
         "host": info.host[:200],
@@ -228,15 +227,13 @@ def renew(
 
 
 def cancels_asked(workers: Sequence[int]) -> list[tuple[int, int, bool]]:
-    """``(worker, job, by force)`` for each running job of ``workers`` whose cancel was
-    requested."""
+    """``(worker, job, by force)`` for each running job of ``workers`` that is to be cancelled."""
     rows = fetch(CANCELS, {"workers": list(workers)})
     return [(worker, job, force) for worker, job, force in rows]
 
 
 def serve(worker: int, queues: Sequence[str]) -> bool:
-    """Show that the worker serves these queues from now on. False if its row is locked or has
-    ended."""
+    """Show that the worker serves these queues now. False if its row is locked or has ended."""
     return execute(SERVE, {"worker": worker, "queues": json.dumps(list(queues))}) > 0
 
 

@@ -32,8 +32,7 @@ def current_job() -> dict[str, Any]:
 
 
 def job_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The same for the handler that logged the record: of the filter, which ran in its context, or
-    of this context."""
+    """The same of the handler that logged the record: of the filter's context, or of this one."""
     if not hasattr(record, "job_id"):
         return current_job()
     values = {key: getattr(record, key, "") for key in JOB_KEYS}

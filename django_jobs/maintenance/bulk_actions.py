@@ -52,8 +52,7 @@ def fleet_problem(workers: list[Worker], job: Job) -> str | None:
 
 
 def is_known_elsewhere(workers: list[Worker], job_type: str, version: int) -> bool:
-    """Whether this process does not know the job type, or not this version of its payloads, and one
-    of the workers does."""
+    """Whether this process does not know the job type in this version, and a worker does."""
     known = registry.find(job_type)
     if known is not None and known.version >= version:
         return False

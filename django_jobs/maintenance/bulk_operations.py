@@ -239,8 +239,7 @@ class Chunk:
         self.end(BulkState.COMPLETED, why)
 
     def walk(self, most: int) -> bool:
-        """Change up to ``most`` of the matching jobs of a page. Returns whether there may be
-        more."""
+        """Change up to ``most`` matching jobs of a page. Returns whether there may be more."""
         operation = self.operation
         found = bulk.find(operation.action, operation.terms, operation.cursor, operation.max_id)
         ids, rest = found.ids[:most], found.ids[most:]

@@ -130,8 +130,7 @@ def expired_among(
     rules: Rules,
     now: datetime,
 ) -> list[Partition]:
-    """Those of a table, of the partitions that are ``there``, in which all is past its retention,
-    in the same order."""
+    """Those of a table, of the partitions ``there``, in which all is past its retention."""
     kept = runs_kept(rules) if table is RUNS else longest_kept(rules)
     if kept is None or kept >= LONGEST_AGE:
         return []

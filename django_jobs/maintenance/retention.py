@@ -158,8 +158,7 @@ class Retention:
 
 
 class StoredFiles:
-    """Deletes files after the last job that refers to them. From run to run it remembers the row
-    that it has come to."""
+    """Deletes files after the last job that refers to them. Remembers how far it has come."""
 
     def __init__(self) -> None:
         self._after = 0
@@ -204,14 +203,12 @@ def _prune_runs(age: float, _table: str, after: int, page: int) -> Page:
 
 
 def runs_kept(rules: Rules) -> float | None:
-    """Seconds for which runs are kept: those of ``RETENTION``, or as long as jobs may be; None for
-    ever."""
+    """Seconds for which runs are kept: those of ``RETENTION``, or as jobs are; None for ever."""
     return longest_kept(rules) if runs_go_with_jobs() else seconds_of(conf().retention["runs"])
 
 
 def rules_in_force(*, queues: bool = True) -> Rules:
-    """How long succeeded and cancelled jobs are kept; without those of ``queues`` that have their
-    own."""
+    """How long succeeded and cancelled jobs are kept, unless those of ``queues`` have their own."""
     return _ages(kept_by_queue() if queues else {EVERY_OTHER_QUEUE: _kept_by_default()})
 
 
@@ -256,8 +253,7 @@ def _kept_by_default() -> dict[str, Kept]:
 
 
 def _readable(text: str) -> dict[str, Kept]:
-    """A queue's own retention, of JSON. An unreadable one keeps its jobs, because an error must not
-    delete."""
+    """A queue's own retention, of JSON. An unreadable one keeps jobs: an error must not delete."""
     with suppress(ValueError, RecursionError):
         own = json.loads(text)
         if isinstance(own, Mapping):

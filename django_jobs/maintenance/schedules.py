@@ -55,8 +55,7 @@ with other tables may have computed them since."""
 WAITING_PAUSE = 1.0
 """Seconds between looks while jobs wait for the one before them: its end sends no hint."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
-"""Seconds between looks while due schedules are locked by another session: a worker's or an
-editor's."""
+"""Seconds between looks while another session locks due schedules: a worker or an editor."""
 
 
 class Scheduling:

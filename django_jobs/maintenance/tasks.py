@@ -102,8 +102,7 @@ class Quarantining:
         self._task_parts = TaskParts()
 
     def run_once(self) -> int:
-        """Quarantine the job types that crashed too often, block a batch of jobs and unblock
-        another. Returns how many rows changed."""
+        """Quarantine, block and unblock a batch of jobs. Returns how many rows changed."""
         return self._task_parts.run([quarantine_what_crashes, self._block, self._unblock])
 
     def _block(self) -> int:
@@ -145,8 +144,7 @@ def quarantining_asks() -> str:
 
 
 def quarantine_what_crashes() -> int:
-    """Quarantine the job types that crashed as often as ``QUARANTINE`` states, or more often;
-    return how many."""
+    """Quarantine the job types that crashed as often as ``QUARANTINE`` states; return how many."""
     rule = conf().quarantine
     most, seconds = rule["crashes"], rule["seconds"]
     if most is None or seconds is None:

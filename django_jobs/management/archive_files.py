@@ -102,8 +102,7 @@ def _write(partition: Partition, path: Path, form: str) -> Contents:
 
 @contextmanager
 def _locked(part: Path) -> Iterator[BinaryIO]:
-    """The empty file ``part``, which only its owner can read: payloads may be secret. Two commands
-    never write the same one."""
+    """The empty file ``part``, for its owner alone: payloads may be secret."""
     number = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with open(number, "wb", buffering=BUFFER) as stream:
         try:

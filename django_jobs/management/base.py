@@ -191,8 +191,7 @@ def demand_queue(name: str) -> None:
 
 
 def demand_job_type(name: str) -> None:
-    """Raise ``CommandError`` for an unknown name: neither this code, a worker nor a job has it, and
-    it was never quarantined."""
+    """Raise ``CommandError`` for a name that neither this code, a worker nor a job has."""
     from ..api.closing import demand_known
 
     try:
@@ -202,8 +201,7 @@ def demand_job_type(name: str) -> None:
 
 
 def unknown_tenants(names: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    """A line for each name that is not ``known`` and that no live job has. It is no error: the jobs
-    of a tenant may come later."""
+    """A line for each name neither ``known`` nor of a live job: its jobs may come later."""
     live = Job.objects.using(conf().database).filter(status__in=LIVE)
     for name in dict.fromkeys(names):
         if name not in known and not live.filter(tenant=name).exists():
@@ -213,8 +211,7 @@ def unknown_tenants(names: Iterable[str], known: Collection[str]) -> Iterator[st
 
 
 def demand_fingerprint(fingerprint: str) -> None:
-    """Raise ``CommandError`` if no run has this fingerprint. Fingerprints have no index, so this
-    reads all runs."""
+    """Raise ``CommandError`` if no run has this fingerprint. Reads all runs: there is no index."""
     if not Run.objects.using(conf().database).filter(fingerprint=fingerprint).exists():
         raise CommandError(
             f"no run has the fingerprint {fingerprint!r}; the page of a run in the admin shows it"

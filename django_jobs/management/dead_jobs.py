@@ -78,8 +78,7 @@ def operate(
 
 
 def terms_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The chosen jobs as the terms of an operation. Raises ``CommandError`` as :func:`operate`
-    does."""
+    """The chosen jobs as the terms of an operation. Raises as :func:`operate` does."""
     if options["limit"] is not None or options["dry_run"]:
         raise CommandError("--limit and --dry-run are not for jobs that the workers look for")
     _chosen({**options, "limit": 1})

@@ -73,8 +73,7 @@ class UnreadableSchedule:
 
 @dataclass(slots=True)
 class PayloadCheck:
-    """The numbers of checked and unreadable jobs and schedules. At most 1,000 problems of each are
-    listed."""
+    """How many jobs and schedules were checked and unreadable, and up to 1,000 problems of each."""
 
     jobs: int = 0
     schedules: int = 0

@@ -37,8 +37,7 @@ MOST_COMPARED = 10_000
 
 
 def all_schedules() -> ScheduleQuerySet:
-    """All schedules, sorted by name. Each has its exceptions, and the database's time as
-    ``now``."""
+    """All schedules by name, with their exceptions, and the database's time as ``now``."""
     return Schedule.objects.using(conf().database).annotate(**as_read()).order_by("name")
 
 
@@ -117,8 +116,7 @@ LAST_TICK_FIELDS = JSONObject(
 
 
 def chosen(text: str, *, failing: bool) -> ScheduleQuerySet:
-    """The schedules whose names contain ``text``; with ``failing`` only those that need
-    attention."""
+    """The schedules with ``text`` in their names; ``failing``: only those that need attention."""
     matching = all_schedules().filter(name__icontains=text) if text else all_schedules()
     if not failing:
         return matching
@@ -179,8 +177,7 @@ def with_reason(state: str, why: str) -> str:
 
 
 def coming(rule: Rule, after: datetime, count: int) -> str:
-    """The next due times, local and UTC, with their exceptions. Raises ``ValueError`` for an
-    invalid rule."""
+    """The next due times, local and UTC. Raises ``ValueError`` for an invalid rule."""
     rule.check()
     rows = [
         (_local(one.at, rule.timezone), _utc(one.at.isoformat()), _notes(one, rule.timezone))

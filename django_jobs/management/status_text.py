@@ -92,8 +92,7 @@ def render_status(snapshot: Snapshot) -> str:
 
 
 def _counted_together(counts: Sequence[int], less: Sequence[int] | None = None) -> list[str]:
-    """The counts of queues, without what is ``less``. If counting has stopped, each queue may have
-    more."""
+    """The counts of queues without ``less``. Each may be more if counting has stopped."""
     more = "+" if sum(counts) >= MOST_COUNTED else ""
     parts = zip(counts, less or [0] * len(counts), strict=True)
     return [f"{count - part}{more}" for count, part in parts]

@@ -145,8 +145,7 @@ def add_names(parser: ArgumentParser) -> None:
 
 
 def _ids_of(workers: list[str]) -> list[int]:
-    """The workers with these ids and names that have not ended. Raises ``CommandError`` for what
-    is neither."""
+    """The ids of these workers that have not ended. Raises ``CommandError`` for unknown ones."""
     alive = Worker.objects.using(conf().database).filter(status__in=NOT_ENDED)
     ids: list[int] = []
     for text in dict.fromkeys(workers):

@@ -1,5 +1,4 @@
-"""The metrics in the formats of Prometheus and OpenMetrics, through prometheus_client, and the page
-that is scraped."""
+"""The metrics for Prometheus and OpenMetrics, by prometheus_client, and the scraped page."""
 
 from __future__ import annotations
 
@@ -244,8 +243,7 @@ def _escaped(label: str) -> str:
 
 
 def prometheus_client() -> Any:
-    """The package of that name. Raises :class:`ImproperlyConfigured`, which names the extra, if it
-    is not installed."""
+    """The package. Raises :class:`ImproperlyConfigured` with the name of the extra without it."""
     try:
         import prometheus_client
     except ImportError as error:
@@ -282,8 +280,7 @@ def _rows(family: Family, gauges: Gauges) -> Iterator[tuple[dict[str, str], tupl
 @require_safe
 @transaction.non_atomic_requests
 def metrics(request: HttpRequest) -> HttpResponse:
-    """All metrics, for those who send ``METRICS_TOKEN``. Without that setting they are served with
-    ``DEBUG`` only."""
+    """All metrics, for those who send ``METRICS_TOKEN``. Without one they need ``DEBUG``."""
     if not conf().metrics_token and not settings.DEBUG:
         answer = _text('DJANGO_JOBS["METRICS_TOKEN"] is not set.', 403)
     else:

@@ -368,8 +368,7 @@ class RowDetails(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestFailure:
-    """The dead job of a group that died last. Its run, and what that says, are None if it was
-    deleted."""
+    """The dead job of a group that died last. Its run is None if it was deleted."""
 
     job: int
     run: int | None
@@ -398,8 +397,7 @@ def newest_failure(job_type: str, fingerprint: str, queues: Sequence[str]) -> Ne
 def code_versions(
     job_type: str, fingerprint: str, queues: Sequence[str], since: datetime | None = None
 ) -> list[CodeVersion]:
-    """The versions in which the newest dead jobs of a group died, the latest first. Versions whose
-    workers were deleted are missing."""
+    """The versions in which the newest dead jobs of a group died, the latest first."""
     rows = fetch(VERSIONS, _parameters(job_type, fingerprint, queues, since))
     return [CodeVersion(*row) for row in rows]
 

@@ -1,5 +1,4 @@
-"""The numbers of ``/metrics``: one statement takes all of them, at most every five seconds for all
-that scrape."""
+"""The numbers of ``/metrics``, taken by one statement at most every five seconds."""
 
 from __future__ import annotations
 

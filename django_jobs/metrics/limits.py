@@ -159,8 +159,7 @@ class LimitSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceSnapshot(LimitSnapshot):
-    """One resource. ``breaker_seconds`` is for how long its breaker has been as it is; None if it
-    never changed."""
+    """One resource. Its breaker is as it is for ``breaker_seconds``; None if it never changed."""
 
     rate: float | None
     rate_seconds: float

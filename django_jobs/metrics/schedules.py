@@ -75,8 +75,7 @@ class SchedulesSnapshot:
 
     @property
     def lag_seconds(self) -> float:
-        """For how long a schedule is overdue or no worker looked, whichever is more; 0 without
-        schedules."""
+        """How long a schedule is overdue or no worker looked, if longer; 0 without schedules."""
         if not (self.on or self.overdue):
             return 0.0
         return max(self.overdue_seconds or 0.0, self.unseen_seconds or 0.0)

@@ -1,5 +1,4 @@
-"""A snapshot of queues, workers, schedules and limits. Each statement is bounded, even on millions
-of rows."""
+"""Queues, workers, schedules and limits now. Each statement is bounded on millions of rows."""
 
 from __future__ import annotations
 
@@ -183,8 +182,7 @@ class Snapshot:
 
     @property
     def unclaimable(self) -> int:
-        """The jobs that no live worker can run, ready or blocked at their gates, as far as they are
-        counted."""
+        """The jobs that no live worker can run, ready or at their gates, as far as counted."""
         return (
             sum(queue.waiting for queue in (*unserved_queues(self), *lost_queues(self)))
             + sum(unknown.ready for unknown in self.unknown_job_types)

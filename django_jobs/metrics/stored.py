@@ -1,5 +1,4 @@
-"""Numbers that are taken at most every five seconds for all that look at them: a row for each kind,
-in ``StoredMetrics``."""
+"""Numbers taken at most every five seconds for all readers: a row of ``StoredMetrics`` a kind."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Finds jobs that are ready, or blocked at their gates, that no live worker of their queue can run;
-and those whose type is quarantined."""
+"""Finds jobs that no live worker of their queue can run, and those whose type is quarantined."""
 
 from __future__ import annotations
 

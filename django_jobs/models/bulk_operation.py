@@ -126,8 +126,7 @@ class BulkOperation(models.Model):
         return max((self.matched or 0) - self.done - self.left, 0)
 
     def worked(self, until: datetime) -> timedelta | None:
-        """How long it was carried out, without the times at which it was stopped; None if it has
-        not begun."""
+        """How long it was carried out, without the times it stood still; None before it began."""
         if self.started_at is None:
             return None
         stopped = timedelta(seconds=self.progress.get("stopped_seconds", 0.0))

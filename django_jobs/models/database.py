@@ -91,8 +91,7 @@ def _adapted(cursor: Any) -> Any:
 
 
 def is_of_a_test(connection: Any) -> bool:
-    """Whether the connection is in no other transaction than that of a ``TestCase``, which never
-    commits."""
+    """Whether the only transaction of the connection is that of a ``TestCase``."""
     blocks = connection.atomic_blocks
     return bool(blocks) and all(block._from_testcase for block in blocks)
 
@@ -124,8 +123,7 @@ def _state_of(error: Exception) -> str | None:
 
 
 def is_canceled(error: Exception) -> bool:
-    """Whether PostgreSQL ended the statement because of a time limit, or because it was asked
-    to."""
+    """Whether PostgreSQL ended the statement because of a time limit, or was asked to."""
     return _state_of(error) == "57014"
 
 
@@ -135,14 +133,12 @@ def is_of_a_row(error: Exception) -> bool:
 
 
 def is_blocked(error: Exception) -> bool:
-    """Whether a statement waited for the lock of another session for as long as ``lock_timeout``
-    permits."""
+    """Whether a statement waited for a lock for as long as ``lock_timeout`` permits."""
     return _state_of(error) == "55P03"
 
 
 def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-    """Run one statement and return its rows. Outside of a transaction it is repeated like those of
-    :func:`repeat_conflicts`."""
+    """Run one statement; return its rows. Repeated as :func:`repeat_conflicts`."""
     rows: list[tuple[Any, ...]] = _run(sql, parameters, methodcaller("fetchall"))
     return rows
 
@@ -274,8 +270,7 @@ def has_todays_columns(model: type[Model], alias: str) -> bool:
 
 
 def migration_problem(error: Exception) -> str | None:
-    """The command to run if ``error`` shows that the tables do not match this code; None for any
-    other error."""
+    """The command to run if ``error`` shows that the tables do not match this code; else None."""
     alias = conf().database
     state = _state_of(error)
     if state == NO_TABLE and "django_jobs_" in str(error):  # or it is a table of a trigger's

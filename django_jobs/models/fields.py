@@ -144,8 +144,7 @@ def count_or_none(name: Any, help_text: Any) -> models.PositiveIntegerField[int 
 
 
 class TagsField(models.Field):  # type: ignore[type-arg]
-    """A list of texts. Django's ``ArrayField`` would need ``django.contrib.postgres`` among the
-    installed apps."""
+    """A list of texts. Django's ``ArrayField`` needs ``django.contrib.postgres`` as an app."""
 
     def db_type(self, connection: Any) -> str:
         return "text[]"
@@ -175,8 +174,7 @@ class TagsIndex(models.Index):
 
 
 def index(name: str, columns: str, **condition: Any) -> models.Index:
-    """An index of these columns; with a ``condition``, the terms of a ``Q``, of the rows that meet
-    it."""
+    """An index of these columns; with a ``condition``, terms of a ``Q``, of rows that meet it."""
     return models.Index(fields=columns.split(), name=name, condition=_all_of(condition))
 
 

@@ -90,8 +90,7 @@ class Pausable(models.Model):
 
     @property
     def paused(self) -> bool:
-        """Whether no job starts from this queue, uses this resource, is of this tenant, or is fired
-        by this schedule."""
+        """Whether no job starts from this queue, for this tenant, by this resource or schedule."""
         return self.paused_at is not None
 
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 OVERDUE = timedelta(seconds=ON_TIME_SECONDS)
-"""A schedule that has not fired this long after its due time is overdue, and the due time counts as
-missed."""
+"""A schedule is overdue, and a due time missed, if it has not fired this long after it."""
 
 ARMED = Q(enabled=True, paused_at__isnull=True, error="")
 
@@ -114,8 +113,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return super().update(**values)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Also delete their ticks. Locks the schedules first: otherwise the tick of one that fires
-        meanwhile would stay."""
+        """Also delete their ticks. Locks schedules first: the tick of one that fires would stay."""
         alias = self.select_for_update().db
         with transaction.atomic(using=alias):
             rows = self.model.objects.using(alias).filter(pk__in=self.values("pk")).order_by("pk")

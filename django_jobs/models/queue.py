@@ -76,8 +76,7 @@ def level_field() -> models.CharField[str, str]:
 
 
 class Queue(NamedRow, Objective):
-    """A named queue, and the options of its jobs. ``migrate`` creates the queues of the settings;
-    they are edited in the admin."""
+    """A named queue, and options of its jobs. ``migrate`` creates those of the settings."""
 
     name = models.CharField(
         _("name"), max_length=LONGEST_NAME, unique=True, validators=[QUEUE_NAME]

@@ -149,8 +149,7 @@ LOWEST_WEIGHT, HIGHEST_WEIGHT = 0.001, 1_000_000
 
 
 class Tenant(RatedRow, Objective):
-    """A tenant that differs from the others. One without a row has a weight of 1 and no limit, and
-    the objectives of its queues."""
+    """A tenant that differs from others. Without a row: a weight of 1, no limit."""
 
     name = models.CharField(_("name"), max_length=LONGEST_TENANT, unique=True)
     weight = FloatField(

@@ -208,8 +208,7 @@ class Effect(models.Model):
 
 
 class Inspection(models.Model):
-    """A person asked what an attempt is doing now. Its worker writes the answer. Deleted an hour
-    later, with the next question."""
+    """A person asked what an attempt is doing. Its worker writes the answer, kept for an hour."""
 
     id = models.BigAutoField(primary_key=True)
     job_id = models.BigIntegerField(_("job"))

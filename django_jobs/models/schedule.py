@@ -84,8 +84,7 @@ LONGEST_JITTER = 86_400.0
 
 
 class Schedule(Pausable):
-    """A rule that enqueues jobs. Declare it with :func:`django_jobs.schedule`, or add it in the
-    admin or as a row."""
+    """A rule that enqueues jobs. Declare it by :func:`django_jobs.schedule`, or add a row."""
 
     class Dst(models.TextChoices):
         """When a fixed local time is due on a day on which the clock changes."""
@@ -267,8 +266,7 @@ class Schedule(Pausable):
         return self.name
 
     def save(self, *args: Any, **options: Any) -> None:
-        """Mark the schedule stale if its rule changed, so that a worker recomputes ``next_due_at``.
-        Clears any error."""
+        """Mark the schedule stale if its rule changed: a worker recomputes it. Clears any error."""
         self._refuse_flag()
         fields = options.get("update_fields")
         if fields is None and self.error:

@@ -166,8 +166,7 @@ class _AsJson(Subquery):
 
 
 def with_changes(*, payloads: bool = True) -> dict[str, Any]:
-    """The annotation that sets ``Schedule.changes_json``. Without ``payloads`` it only has whether
-    they have one."""
+    """The annotation of ``Schedule.changes_json``; without ``payloads``, whether there is one."""
     # From the time from which a worker may plan, which is not later than the next due time.
     since = models.ExpressionWrapper(
         Least(OuterRef("next_due_at"), Now()) - MOST_MOVED, output_field=models.DateTimeField()

@@ -15,8 +15,7 @@ from .run import RunOutcome
 
 
 class BucketsField(models.Field):  # type: ignore[type-arg]
-    """Counts of a histogram. Django's ``ArrayField`` would need ``django.contrib.postgres`` among
-    the installed apps."""
+    """Counts of a histogram. Django's ``ArrayField`` needs ``django.contrib.postgres``."""
 
     def db_type(self, connection: Any) -> str:
         return "bigint[]"
@@ -145,8 +144,7 @@ class RunWatermark(models.Model):
 
 
 class BacklogSample(models.Model):
-    """The ready and the running jobs of a queue at a moment. Written once a minute, and
-    deleted after six hours."""
+    """Ready and running jobs of a queue at a moment. Written each minute, kept for six hours."""
 
     pk = models.CompositePrimaryKey("queue", "taken_at")
     queue = models.CharField(_("queue"), max_length=LONGEST_NAME)

@@ -33,8 +33,7 @@ class ProcessDied(BaseException):
 
 @dataclass(slots=True, eq=False)
 class Crash:
-    """A crash at a point of the attempts of some job types. Each passage of the point counts, and
-    ``number`` is the one that crashes."""
+    """A crash at a point of the attempts of some job types: at its passage ``number``."""
 
     point: str
     job_types: Collection[str] | None

@@ -81,8 +81,7 @@ class InlineBackground(BackgroundThread):
         return super().submit_for_attempt(attempt, work)
 
     def close(self) -> None:
-        """Run the tasks that were submitted for later: the attempt ends. A dead process does
-        not."""
+        """Run the tasks submitted for later: the attempt ends. A dead process does not."""
         later, self._later = self._later, []
         for task in later if not self._observer.died_at else ():
             _run(task)
@@ -193,8 +192,7 @@ class InlineWorker:
         return slot
 
     def run(self, job: ClaimedJob) -> Ended:
-        """Make the attempt and settle it, as a worker does: on connections that are in no
-        transaction."""
+        """Make the attempt and settle it as a worker does, on connections without a transaction."""
         jobs_connection().ensure_connection()
         observer = Observer(job)
         with _working(), committing(observer) as transactions:

@@ -33,8 +33,7 @@ OUTSIDE: dict[str, Callable[[], Any]] = {
     "rollback_exc": lambda: None,
     "run_commit_hooks_on_set_autocommit_on": bool,
 }
-"""The attributes of Django's connection that say that it is in a transaction, each with its value
-outside of one."""
+"""The attributes by which Django's connection is in a transaction, and their values outside."""
 
 OVERRIDDEN = ("_set_autocommit", "_commit", "_rollback", "_savepoint_rollback")
 

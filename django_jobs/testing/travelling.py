@@ -118,8 +118,7 @@ def travelled() -> float:
 
 
 def return_to_now() -> None:
-    """Forget :func:`travel` at the end of a test that is in no transaction, and has flushed its
-    rows."""
+    """Forget :func:`travel` at the end of a test without a transaction, which flushes its rows."""
     if not jobs_connection().in_atomic_block:
         fetch(TRAVEL, {"seconds": "0", "local": False})
 

@@ -66,8 +66,7 @@ def parts_of(job: Job) -> dict[str, str]:
 
 
 def _gates(job: Job, facts: Facts) -> Iterator[Gate]:
-    """In the order in which a job passes them. What others take now does not hold a job that is
-    not due."""
+    """In the order in which a job passes them. Other jobs do not hold one that is not due."""
     found = [
         *due.gates(job, facts),
         *admission.gates(job, facts),
@@ -148,8 +147,7 @@ def _start(start: Expected) -> str:
 
 
 def blocked_by(job: Job) -> str:
-    """What a blocked or waiting job waits for, in a list, and until when the handler of a scheduled
-    one sleeps; empty for any other."""
+    """What a blocked or waiting job waits for, in a list; until when a handler sleeps."""
     match job.status:
         case JobState.SCHEDULED if job.attempt:
             rooms: tuple[Any, ...] = (due,)

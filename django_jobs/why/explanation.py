@@ -14,8 +14,7 @@ from ..separators import number_text
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A row that a text names. ``kind`` is the name of its model in lower case: ``job``,
-    ``queue``, ``worker``."""
+    """A row that a text names. ``kind``, of its model: ``job``, ``queue``, ``worker``."""
 
     kind: str
     id: int
@@ -96,8 +95,7 @@ holding = partial(Gate, state=GateState.HOLDS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """In how many seconds the job should start, and from what that was computed. ``at_least``:
-    more jobs are before it than are counted."""
+    """In how many seconds the job should start, and from what. ``at_least``: it may be more."""
 
     seconds: float
     basis: str

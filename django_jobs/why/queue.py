@@ -92,8 +92,7 @@ def _limit(row: Row, link: Ref, facts: Facts) -> Gate:
 
 
 def before(facts: Facts) -> tuple[int | None, bool]:
-    """How many jobs are before the job in its line, and whether there are more than are counted;
-    None if it is in no line."""
+    """How many jobs are before it in its line, and whether more; None if it is in no line."""
     row = facts.row("before") or facts.row("line")
     if row is None:
         return None, False

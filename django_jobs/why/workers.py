@@ -95,8 +95,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
 
 
 def unable(job: Job, facts: Facts) -> Iterator[Gate]:
-    """The gate, if workers serve the queue and none of them can run the job: it is passed over, and
-    others get its slots."""
+    """The gate, if workers serve the queue and none can run the job: others get its slots."""
     serving = [row for row in _alive(facts) if row["serves"]]
     if serving and not any(row["knows"] and _newest(row) >= job.payload_version for row in serving):
         yield _able(job, facts)[1]
@@ -118,8 +117,7 @@ def _could_take(job: Job, row: Row) -> bool:
 
 
 def _able(job: Job, facts: Facts) -> tuple[list[Row], Gate]:
-    """The workers that can take the job, and the gate. The first condition that none meets is the
-    one that holds."""
+    """The workers that can take the job, and the gate: the first condition that none meets."""
     alive, rows = _alive(facts), facts.rows("workers")
     lapsed = [row for row in rows if row["expired"] and _could_take(job, row)]
     if lapsed and not any(_could_take(job, row) for row in alive):
@@ -157,8 +155,7 @@ def _able(job: Job, facts: Facts) -> tuple[list[Row], Gate]:
 
 
 def _newest(row: Row) -> float:
-    """The newest payload version that a worker reads: any, if it is of a release before they were
-    reported."""
+    """The newest payload version that a worker reads: any, if its release reports none."""
     if row["reads_any"]:
         return float("inf")
     version = row["version"]

@@ -66,8 +66,7 @@ PREPARED_AFTER = 5
 
 
 def close_everything() -> None:
-    """Close this thread's connections and the process's pools, so that a child inherits no
-    socket."""
+    """Close this thread's connections and the process's pools: a child inherits no socket."""
     for connection in connections.all(initialized_only=True):
         connection.close()
         if hasattr(connection, "close_pool"):
@@ -343,8 +342,7 @@ def drop_connection() -> None:
 
 
 def is_disconnected() -> bool:
-    """Whether this thread has no connection to the jobs' database, for example after an error that
-    ended it."""
+    """Whether this thread has no connection to the jobs' database, such as after an error."""
     raw: Any = connections[conf().database].connection
     return raw is None or bool(raw.closed)
 

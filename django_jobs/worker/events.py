@@ -30,8 +30,7 @@ _emitted_at: dict[str, float] = {}
 
 
 def emit_throttled(event: str, level: int, **fields: Any) -> None:
-    """:func:`emit`, at most once in five seconds for each event, such as an outage of the
-    database."""
+    """:func:`emit`, at most once in five seconds for each event."""
     now = time.monotonic()
     if now - _emitted_at.get(event, float("-inf")) > QUIET_SECONDS:
         _emitted_at[event] = now

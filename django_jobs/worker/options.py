@@ -119,8 +119,7 @@ def connections_of(threads: int, *, on_loop: bool) -> int:
 
 
 def chosen_queues(text: str | None, strict: bool, names: Sequence[str]) -> tuple[QueueShare, ...]:
-    """The queues that ``--queues`` lists, or all of ``names`` if it is None. Raises ``ValueError``
-    for a name that is not in ``names``."""
+    """The queues that ``--queues`` lists, or all. Raises ``ValueError`` for unknown names."""
     if text is None:
         if strict:
             raise ValueError("--strict serves the queues in the given order; name them")
@@ -133,8 +132,7 @@ def chosen_queues(text: str | None, strict: bool, names: Sequence[str]) -> tuple
 
 
 def chosen_pools(texts: Sequence[str], names: Sequence[str]) -> tuple[PoolOptions, ...]:
-    """The pools that ``--pool`` lists. Raises ``ValueError`` for a name that is not in ``names``,
-    or that is in two pools."""
+    """The pools that ``--pool`` lists. Raises ``ValueError`` for unknown or repeated names."""
     pools = tuple(parse_pool(text) for text in texts)
     shares = [share for pool in pools for share in pool.queues]
     _demand_known(shares, names)
@@ -146,8 +144,7 @@ def chosen_pools(texts: Sequence[str], names: Sequence[str]) -> tuple[PoolOption
 
 
 def parse_pool(text: str) -> PoolOptions:
-    """Parse ``"mail,web:16"``: queues of equal weight and their number of threads. Raises
-    ``ValueError`` for anything else."""
+    """Parse ``"mail,web:16"``: queues and threads. Raises ``ValueError`` for anything else."""
     names, _, threads = text.rpartition(":")
     if ":" in names:
         raise ValueError(

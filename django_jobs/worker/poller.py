@@ -192,8 +192,7 @@ class Admitter:
             self.is_done = True
 
     def admit(self, room: Mapping[str, int]) -> set[str]:
-        """Admit jobs if it is time to; ``room`` is by queue. Returns the queues that have new ready
-        jobs."""
+        """Admit jobs if it is time to; ``room`` is by queue. Returns queues with new ready jobs."""
         started = time.monotonic()
         if started < self._blocked_until:
             self.next_at = self._blocked_until
@@ -286,8 +285,7 @@ class Admitter:
         self.next_at, self.is_done = time.monotonic() + FAILED_SECONDS, True
 
     def _note_blocked(self, error: Exception, started: float) -> None:
-        """Another session holds a lock. Jobs without gates are claimed even so, and those of other
-        resources are admitted at once."""
+        """Another session holds a lock. Jobs without gates are claimed even so."""
         if not self._cut_short(error):
             raise error
         emit_throttled("admission_blocked", logging.WARNING, error=ErrorReport.of(error).summary)

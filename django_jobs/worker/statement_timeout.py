@@ -20,8 +20,7 @@ class StatementTimedOut(Exception):
 
 
 def took_too_long(error: BaseException) -> bool:
-    """Whether the server ended the statement, because ``lock_timeout`` or ``statement_timeout`` is
-    set for the role."""
+    """Whether the server ended it by the role's ``lock_timeout`` or ``statement_timeout``."""
     return getattr(error.__cause__ or error, "sqlstate", None) in ("55P03", "57014")
 
 
@@ -59,8 +58,7 @@ class StatementTimeout:
             self._wrapper.execute_wrappers.remove(self._begin)
 
     def cut_short(self, error: BaseException) -> bool:
-        """Whether a statement failed because it took too long, for example because it waited for a
-        lock."""
+        """Whether a statement took too long, for example because it waited for a lock."""
         return self.passed or took_too_long(error)
 
     def _begin(self, execute: Callable[..., Any], *statement: Any) -> Any:

@@ -48,8 +48,7 @@ SELF_TEST_SECONDS = 2.0
 ALIVE_SECONDS, MAKE_WAY_SECONDS = 30.0, 1.0
 LONGEST_PAUSE = 10.0
 RETEST_SECONDS, LONGEST_RETEST = 30.0, 600.0
-"""Seconds until a connection that received nothing is tested again, because the machine may have
-been suspended."""
+"""Seconds until a silent connection is tested: the machine may have been suspended."""
 
 
 class Wakeup:

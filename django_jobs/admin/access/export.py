@@ -1,5 +1,4 @@
-"""Sends the rows of a list as a file: CSV, or a JSON object a line. It has what the user may see on
-the pages of the rows."""
+"""Sends the rows of a list as a file, CSV or a JSON object a line, as the user may see them."""
 
 from __future__ import annotations
 

@@ -153,8 +153,7 @@ class ConsoleAdmin(ModelAdmin):
         js = ("django_jobs/refresh.js",)
 
     scoped_by: ClassVar[Mapping[str, str] | None] = None
-    """The columns with the queue and the job type of a row. A user with a scope sees no other
-    page."""
+    """The columns with queue and job type of a row. A user with a scope sees no other page."""
 
     def __init__(self, model: Any, admin_site: AdminSite) -> None:
         super().__init__(model, admin_site)

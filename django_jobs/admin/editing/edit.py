@@ -38,8 +38,7 @@ class ConfirmationForm(forms.Form):
 
 
 def may_edit(page: Any, request: HttpRequest, job: Any, refused: str | None) -> bool:
-    """Whether the user may edit ``job`` and it can be edited now. ``refused`` is why its workflow
-    run would not replay it."""
+    """Whether the user may edit ``job`` now. ``refused``: why its workflow run denies a replay."""
     is_dead = job.status == JobStatus.DEAD
     return (
         job.status in EDITABLE

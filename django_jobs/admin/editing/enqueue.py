@@ -83,8 +83,7 @@ def enqueue_url(page: ModelAdmin, name: str | None = None, **like: int) -> str:
 
 
 def like_url(page: Any, request: HttpRequest, job: Job) -> str:
-    """The address of the form filled in with what ``job`` has; empty if the user may enqueue none
-    like it."""
+    """The address of the form filled in with what ``job`` has; empty if the user may not use it."""
     job_type = registry.find(job.job_type)
     if job_type is None or not page.has_enqueue_permission(request):
         return ""

@@ -1,5 +1,4 @@
-"""The page of one failure: how often, since when, in which code, what can be done, and the link
-that opens an issue about it."""
+"""The page of one failure: how often, since when, in which code, and what can be done about it."""
 
 from __future__ import annotations
 

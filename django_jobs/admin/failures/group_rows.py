@@ -89,8 +89,7 @@ class Row:
 
 
 def shown(groups: Iterable[FailureGroup], user: Any) -> tuple[FailureGroup, ...]:
-    """The groups as ``user`` may see them: with the classes of errors alone, or their messages
-    without secrets."""
+    """The groups as ``user`` may see them: classes of errors alone, or messages without secrets."""
     text = without_secrets if may_see_errors(user) else class_alone
     return tuple(replace(group, error=text(group.error)) for group in groups)
 

@@ -97,8 +97,7 @@ def key_of_form(given: Mapping[str, Any]) -> str | None:
 def made_by_hand(
     page: ModelAdmin, request: HttpRequest, row: Any, how: str, made: str, held: str
 ) -> HttpResponse:
-    """Go to the page of a new row with the message ``made``, or with ``held`` to that of the one
-    that has its key."""
+    """Go to the page of a new row with the message ``made``; if another has its key, ``held``."""
     if row.deduplicated:
         page.message_user(request, held, messages.WARNING)
     else:

@@ -79,8 +79,7 @@ TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 
 
 def links_of(job: Any, payload: str | None, headers: str | None) -> list[str]:
-    """The links of ``job`` that can be filled. ``payload`` and ``headers`` are JSON text; None for
-    what the user may not see."""
+    """The links of ``job`` that can be filled, by JSON text; None for what the user may not see."""
     return [
         format_html('<li><a href="{}">{}</a></li>', url, label)
         for label, url in _links(job, payload, headers)
@@ -106,8 +105,7 @@ def _links(job: Any, payload: str | None, headers: str | None) -> Iterator[tuple
 
 
 def _as_seen(job: Any, payload: str | None, headers: str | None) -> Any:
-    """A copy of ``job`` that has of its JSON what the user may see, masked, and which trace it is
-    in."""
+    """A copy of ``job`` that has of its JSON what the user may see, masked, and its trace."""
     seen = copy(job)
     seen.payload, seen.headers = masked(object_of(payload)), masked(object_of(headers))
     if payload is None:

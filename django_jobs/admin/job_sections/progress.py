@@ -71,8 +71,7 @@ class Progressed:
 
 
 def progress_of(job: Any, seen: bool) -> Progressed | None:
-    """The progress and the receipts of ``job``; None if it has neither. ``seen``: the user may see
-    data."""
+    """Progress and receipts of ``job``; None if it has neither. ``seen``: the user may see data."""
     alias = job._state.db
     rows = Progress.objects.using(alias).defer("checkpoint").filter(pk=job.pk)
     row = rows.annotate(**as_text("checkpoint", LARGEST)).first()

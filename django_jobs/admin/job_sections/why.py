@@ -111,8 +111,7 @@ class Linked:
 
 
 def state_sentence(job: Any, worker: str, why: WhySection, refused: str | None = None) -> Any:
-    """What ``job`` does now and what comes next. ``worker`` is the one that runs it, ``refused``
-    why it cannot be replayed."""
+    """What ``job`` does and what comes next. ``refused``: why it cannot be replayed."""
     now = job.read_at
     match JobStatus(job.status):
         case JobStatus.RUNNING:

@@ -67,8 +67,7 @@ CUT = "…"
 
 
 def add_arguments(rows: list[Any]) -> None:
-    """Give each job ``arguments``: a line of names and values, with secrets masked. One
-    statement."""
+    """Give each job ``arguments``: a line of names and values, secrets masked. One statement."""
     jobs = Job.objects.using(conf().database).filter(pk__in=[row.pk for row in rows]).order_by()
     size = Func(F("payload"), function="pg_column_size", output_field=IntegerField())
     text = Case(When(stored__lte=MOST_STORED, then=Cast(F("payload"), TextField())))

@@ -64,8 +64,7 @@ class Heading:
 
 
 class Sorting:
-    """How the address of a page sorts a table: by one of ``keys``, which take a row. A row whose
-    key is None is last."""
+    """How an address sorts a table: by one of ``keys``, which take a row. A key of None is last."""
 
     def __init__(
         self, request: HttpRequest, keys: Mapping[str, Callable[[Any], Any]], default: str

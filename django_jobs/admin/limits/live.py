@@ -194,8 +194,7 @@ def _attempts(row: Resource, types: list[str], details: LimitDetails) -> BarChar
 
 
 def _of_jobs(details: LimitDetails, visible: Visible) -> list[Table]:
-    """The tables of single jobs and of lines, whose keys are often made of arguments; none for a
-    user who may not view jobs."""
+    """The tables of single jobs and of lines, for a user who may view jobs."""
     if not visible.sees(Job):
         return []
     lines = [] if _is_tenant(details) else _lines(details)

@@ -194,8 +194,7 @@ class Searched(NamedTuple):
 
 
 class NewestList(ConsoleList):
-    """A list that says so if it did not search all rows. An action on all that match reads the
-    same rows."""
+    """Says so if it did not search all rows. An action on all that match reads the same rows."""
 
     def searched(self, request: HttpRequest, chosen: Mapping[str, str]) -> Searched | None:
         """What is searched for these choices of filters; None if an index finds the rows."""

@@ -206,8 +206,7 @@ MOST_RUNS = 1_000
 
 
 class WorkerFilter(NameFilter):
-    """The jobs that a worker holds now, by its number or its name. When a job ends, only its run
-    keeps the worker."""
+    """The jobs that a worker holds now, by its number or name. Of ended jobs only runs have one."""
 
     title = _("worker")
     parameter_name = kind = "worker"

@@ -220,8 +220,7 @@ FARTHEST = 1e10
 
 
 def seconds_text(seconds: float) -> str:
-    """``3 min 20 s``, whose units stay with their numbers. PostgreSQL gives the JSON of infinite
-    seconds as text."""
+    """``3 min 20 s``, with units kept to their numbers. Infinite seconds come as text."""
     length = timedelta(seconds=min(max(float(seconds), -FARTHEST), FARTHEST))
     return BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", duration(length))
 
@@ -330,8 +329,7 @@ def rates_of_queue(numbers: Numbers, name: str) -> Rates | None:
 
 
 def empty_in(numbers: Numbers, name: str, *, paused: bool) -> str:
-    """When the backlog will be gone, by the rates of the last five minutes. The numbers may be
-    older than a pause or its end."""
+    """When the backlog will be gone, by the rates of the last five minutes."""
     ready, past = numbers.jobs("ready", name), past_of_queue(numbers, name)
     if not ready.number:
         return _("empty")

@@ -38,8 +38,7 @@ class RuleFields:
     fields: ClassVar[tuple[str, ...]]
 
     def names(self, stored: Any) -> tuple[str, ...]:
-        """The fields that edit this value: the column itself, as text, if the others cannot show
-        all of it."""
+        """The fields that edit this value: the column itself, as text, if others cannot show it."""
         return (self.column,) if self.values(stored) is None else self.fields
 
     def values(self, stored: Any) -> Values | None:

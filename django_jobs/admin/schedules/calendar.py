@@ -38,8 +38,7 @@ MOST = 1_000
 DAYS, MOST_DAYS = 7, 31
 LAST_DAY = date(9000, 1, 1)
 SHOWN = 4
-"""The times of a schedule that is due at most this often on a day. Of others, the first and the
-last."""
+"""The times of a schedule that is due at most so often on a day. Of others, first and last."""
 ROW = """
 <tr><td>{}</td><td class="jobs-number">{}</td><th scope="row">{}</th><td>{}</td></tr>
 """.strip()

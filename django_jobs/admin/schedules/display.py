@@ -72,8 +72,7 @@ class Preview:
 
 
 def preview(rule: Rule, now: datetime, jobs_left: int | None = None) -> Preview:
-    """The next due times of ``rule`` after ``now``, of a schedule that may make ``jobs_left``
-    jobs."""
+    """The next due times of ``rule`` after ``now``, if a schedule may make ``jobs_left`` jobs."""
     from ...domain.cron import check_timezone
 
     try:
@@ -232,8 +231,7 @@ def reason_of(text: str) -> str:
 
 
 def why_not(schedule: Schedule) -> str:
-    """Why it does not fire: the error, the reason given for the pause, or that it made all of its
-    jobs."""
+    """Why it does not fire: the error, the reason of the pause, or that it made all of its jobs."""
     if schedule.error:
         return schedule.error
     if schedule.is_armed and schedule.jobs_left == 0:
@@ -269,8 +267,7 @@ def exception_of(one: Occurrence, zone: tzinfo) -> str:
 
 
 def what_it_does(change: Change, zone: tzinfo, *, there: bool = False) -> str:
-    """The exception of a due time: ``skipped``. If it is moved, from which time with ``there``,
-    else to which one."""
+    """The exception of a due time: ``skipped``, or moved: ``there`` from where, else to where."""
     if change.skipped:
         return _("skipped")
     texts = []

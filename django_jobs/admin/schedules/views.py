@@ -166,8 +166,7 @@ def _is_time(text: str) -> bool:
 
 
 def occurrence_view(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
-    """A form that skips or moves a due time of a schedule, gives it other arguments, or undoes
-    that."""
+    """A form that skips or moves a due time of a schedule, changes its arguments or undoes that."""
     schedule = page.get_queryset(request).filter(pk=pk).first()
     if schedule is None:
         raise Http404
@@ -240,8 +239,7 @@ def _carry_out(schedule: Schedule, given: dict[str, Any], actor: Any) -> tuple[s
 
 
 def _begin(request: HttpRequest, now: datetime) -> datetime:
-    """The begin of the day that the address names, which is one of the calendar: of the clock of
-    the page."""
+    """The begin of the day that the address names, by the clock of the page."""
     with suppress(ValueError, OverflowError):
         day = date.fromisoformat(request.GET.get("from", ""))
         midnight = datetime.combine(day, time(), timezone.get_current_timezone())

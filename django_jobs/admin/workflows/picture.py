@@ -74,8 +74,7 @@ def picture_of(
     now: datetime,
     actions: Sequence[OperatorAction],
 ) -> Picture:
-    """The picture of a run with these steps. The table has a button for each of the ``actions`` of
-    the user that a step can have."""
+    """The picture of a run, with a button for each of the user's ``actions`` on a step."""
     kinds: dict[Key, str] = {pk: step.job_type for pk, step in steps.by_id.items()}
     pairs: list[tuple[Key, Key]] = [(edge.parent, edge.child) for edge in steps.edges]
     try:

@@ -183,8 +183,7 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
         }
 
     def _of_steps(self, request: HttpRequest, run: Any) -> list[OperatorAction]:
-        """The actions on steps of ``run`` that the user may take. They are those of the list of
-        jobs."""
+        """The actions on steps of ``run`` that the user may take: those of the list of jobs."""
         if not self.admin_site.is_registered(Job):  # a project's own site may leave it out
             return []
         jobs = self.admin_site.get_model_admin(Job)

@@ -1,5 +1,4 @@
-"""Reads the steps of a run: a bounded part of them, how many there are in each state, and the jobs
-that will undo them."""
+"""Reads the steps of a run: a bounded part, their number by state, and what will undo them."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """The steps of a run by the id of their job, and the edges among them. ``cut``: there are
-    more."""
+    """The steps of a run by the id of their job, and their edges. ``cut``: there are more."""
 
     by_id: dict[int, Step]
     edges: Sequence[Edge]

@@ -20,8 +20,7 @@ from .run_options import StartArguments
 from .startable import Startable
 
 MOST_EDGES = 1_000_000
-"""Of one run. A group of 1,000 after a group of 1,000 has as many. With a step between them it has
-2,000."""
+"""Of one run. A group of 1,000 after one has as many; with a step between them 2,000."""
 
 
 class Composition(Startable):

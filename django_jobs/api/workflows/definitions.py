@@ -71,8 +71,7 @@ def synchronise(alias: str) -> None:
 
 
 def changed_definitions() -> Iterator[str]:
-    """A sentence for each declared workflow whose graph differs from the stored one that has
-    runs."""
+    """A sentence for each declared workflow whose graph differs from a stored one that has runs."""
     rows = WorkflowDefinition.objects.using(conf().database).filter(HAS_RUNS)
     used = {(row.name, row.version): row for row in rows}
     for workflow in registry.workflows():

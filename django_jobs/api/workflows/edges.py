@@ -51,8 +51,7 @@ class DeclaredSteps:
         return iter(self._by_name.values())
 
     def add(self, step: Step) -> None:
-        """Add a step whose edges were found by this object. Raises :class:`WorkflowError` if too
-        many come after one."""
+        """Add a step whose edges this object found. Raises :class:`WorkflowError` for too many."""
         if self.part_of:
             raise WorkflowError(
                 f"{self._where}: its steps are steps of {self.part_of} already: declare step "
@@ -67,8 +66,7 @@ class DeclaredSteps:
         self._stored = None
 
     def stored(self) -> tuple[Document, str]:
-        """The graph as JSON, and its fingerprint. Computed once: for 10,000 steps that takes half a
-        second, a third of a start."""
+        """The graph as JSON, and its fingerprint. For 10,000 steps that takes half a second."""
         if self._stored is None:
             graph = document_of(step.graph_step() for step in self) | self._options
             self._stored = graph, fingerprint(graph)

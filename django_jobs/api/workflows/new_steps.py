@@ -101,8 +101,7 @@ def _new_step(
 def compensations_of(
     steps: Sequence[Step], arguments: Mapping[str, Any], options: RunOptions, where: str
 ) -> str | None:
-    """The jobs that undo steps, as they are stored with a run. Raises :class:`PayloadError` if they
-    are too large together."""
+    """The jobs that undo steps, as stored. Raises :class:`PayloadError` if they are too large."""
     requests = Requests(options)
     undoing: dict[str, NewStep] = {}
     takes: dict[str, dict[str, list[str]]] = {}

@@ -1,5 +1,4 @@
-"""What a workflow, a chain and a group have in common: options of one run, and its start, by code
-or by a job."""
+"""What a workflow, a chain and a group have in common: options of a run, and its start."""
 
 from __future__ import annotations
 

@@ -307,8 +307,7 @@ class Workflow(Startable):
     def _before(
         self, name: str, after: After | None, when: Condition, takes: Mapping[str, Reference]
     ) -> tuple[dict[str, When | If], dict[str, str]]:
-        """The steps before a new one: what their ends have to be, and those whose results arguments
-        get."""
+        """The steps before a new one: how they have to end, and whose results arguments get."""
         edges = self._steps.edges(name, after, when)
         sources = {
             argument: self._steps.source_of(source, name) for argument, source in takes.items()
@@ -341,8 +340,7 @@ class Workflow(Startable):
             )
 
     def _check_name(self, name: Any, where: str = "") -> str:
-        """Raise :class:`WorkflowError` unless a new step can have this name; return how messages
-        about it begin."""
+        """How messages about a new step begin. Raises :class:`WorkflowError` for a wrong name."""
         check_step_name(name, where or str(self))
         self._steps.check_free(name)
         return f"{self}: step {name!r}"

@@ -130,8 +130,7 @@ class JobsTask(DjangoTask):  # type: ignore[misc]  # Celery has no types
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
-        """Connect the app to the tables; register the task. Celery calls it when it binds a task
-        to its app."""
+        """Connect the app to the tables; register the task. Celery calls it to bind a task."""
         connect(app)
         if apps.models_ready and cls.name is not None:
             from .running.job_types import register

@@ -190,8 +190,7 @@ def start(
 
 
 def _error_class(terms: Mapping[str, Any]) -> str:
-    """The class of the error whose fingerprint is a term, as long as a job has it: a person does
-    not recognise the fingerprint."""
+    """The class of the error whose fingerprint is a term, as long as a job has it."""
     if not terms.get("error"):
         return ""
     found = Job.objects.using(jobs_connection().alias).filter(
@@ -263,8 +262,7 @@ def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int
 
 
 def _kept(operation: BulkOperation) -> dict[str, Any]:
-    """The progress with which an operation continues. The time since it ended is added to that for
-    which it was stopped."""
+    """The progress with which an operation continues. The time since it ended counts as stopped."""
     kept = {name: value for name, value in operation.progress.items() if name in KEPT}
     if operation.started_at is not None and operation.finished_at is not None:
         since = (database_time() - operation.finished_at).total_seconds()
@@ -347,8 +345,7 @@ def wait_a_second() -> None:
 
 
 def of_locked_runs(ids: list[int]) -> list[int]:
-    """Those of these jobs that are steps of a run which another session has locked. Keeps no
-    lock."""
+    """Those of these jobs that are steps of a run which another session locks. Keeps no lock."""
     with transaction.atomic(using=jobs_connection().alias):
         steps = [id_ for (id_,) in fetch(OF_LOCKED_RUNS, {"ids": ids})]
         transaction.set_rollback(True, using=jobs_connection().alias)

@@ -24,8 +24,7 @@ SHOWN = timedelta(hours=1)
 
 @limited
 def ask(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
-    """Ask the workers of running jobs for their stacks. Raises ``PermissionDenied`` if ``actor``
-    may not."""
+    """Ask workers for stacks of running jobs. Raises ``PermissionDenied`` if ``actor`` may not."""
     from .. import progress
 
     demand(actor, "django_jobs.inspect_job")
@@ -49,8 +48,7 @@ def latest(job_id: int) -> Inspection | None:
 
 
 def wait_for_answer(question: Inspection, timeout: float) -> Inspection:
-    """Read the question until it is answered, its attempt has ended, or ``timeout`` seconds are
-    over."""
+    """Read the question until it is answered, its attempt ends, or ``timeout`` seconds are over."""
     until = time.monotonic() + timeout
     while question.answered_at is None and time.monotonic() < until and is_running(question):
         time.sleep(LOOK_SECONDS)

@@ -168,8 +168,7 @@ def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> O
 
 @limited
 def run_now(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
-    """Make scheduled jobs ready at once; a handler that sleeps wakes. Raises ``PermissionDenied``
-    if ``actor`` may not."""
+    """Make scheduled or sleeping jobs ready. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.run_job")
     wanted = list(ids)
     return _moved(wanted, [WAKE, RUN_NOW], {"ids": wanted, "run_at": None})
@@ -283,8 +282,7 @@ def _stop(wanted: list[int], why: str, actor: Actor, by: str, others: str = "") 
 
 
 def not_replayable(job: Job, headers: str | None, check: Callable[[Job], str | None]) -> str | None:
-    """Why a job cannot be replayed, or None. ``headers`` is the type of its headers; None if it has
-    no row."""
+    """Why a job cannot be replayed, or None. ``headers`` is their JSON type; None without a row."""
     if headers is None:
         return gettext_noop("it is not dead any more")
     if headers != "object":  # a row that was not written by enqueue

@@ -23,8 +23,7 @@ from .jobs import Actor, demand, name_of
 PAGE = 5_000
 """Jobs that one statement looks at or moves."""
 MOVE_SECONDS = 1.0
-"""Seconds for which quarantining or lifting moves jobs itself. The maintenance task moves the
-rest."""
+"""Seconds for which an operation moves jobs itself. The maintenance task moves the rest."""
 MOST_CRASHES = 10_000
 """Crashed runs to look at, newest first."""
 
@@ -153,8 +152,7 @@ class Crashes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One page of a queue: the position where it ended, whether there may be more, and how many
-    jobs were blocked."""
+    """One page of a queue: where it ended, whether there may be more, how many were blocked."""
 
     last: QueuePosition
     is_full: bool
@@ -219,8 +217,7 @@ def lift(
 
 
 def spread(names: Sequence[str]) -> list[str]:
-    """Extend the quarantines of ``names`` to the names that their job types have been given since.
-    Returns the names added."""
+    """Extend quarantines to later names of their job types. Returns the names added."""
     new: list[str] = []
     for name in names:
         others = sorted(set(family(name)) - set(names))
@@ -248,8 +245,7 @@ def types_to_unblock() -> list[str]:
 
 
 def unblock(name: str, page: int = PAGE) -> int:
-    """Make up to ``page`` blocked jobs of this name ready and notify their queues; return how
-    many."""
+    """Make up to ``page`` blocked jobs of this name ready, notify their queues; return how many."""
     moved = fetch(UNBLOCK, {"job_type": name, "page": page})
     for queue, _ in moved:
         notify_after_commit(queue)

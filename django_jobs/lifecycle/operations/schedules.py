@@ -39,8 +39,7 @@ RUN_NOW = "run now by"
 """The begin of the reason of a tick that is at no due time."""
 
 Request = Callable[..., JobRequest]
-"""Returns what a schedule enqueues, or what it would with another payload. Raises what an enqueue
-raises."""
+"""Returns what a schedule enqueues, or would with another payload. Raises as an enqueue does."""
 
 LIVE_OF_BACKFILL = """
 SELECT job.id FROM django_jobs_job_live AS job

@@ -133,8 +133,7 @@ def demand_of_step(actor: Actor, id_: int, signal: str | None = None) -> None:
 
 
 def _why_refused(id_: int, name: str, room: int) -> str:
-    """Why a job has no such signal. Raises :class:`PayloadError` if those that it has are larger
-    than ``room``."""
+    """Why a job has no such signal. Raises :class:`PayloadError` if its own exceed ``room``."""
     rows = Job.objects.using(conf().database).filter(pk=id_)
     columns = rows.values_list("status", "signals", "job_type", "payload__name", BYTES)
     for status, signals, job_type, awaited, size in columns:

@@ -147,8 +147,7 @@ def in_zones(after: int, limit: int) -> list[Schedule]:
 
 
 def take_stale(limit: int, *, shuffled: bool = False) -> list[int]:
-    """Lock up to ``limit`` schedules whose rule has changed until the transaction ends; return
-    their ids. Skips rows that are locked."""
+    """Lock up to ``limit`` schedules with a changed rule; return their ids. Skips locked rows."""
     return _locked(Schedule.objects.filter(stale=True).order_by("?" if shuffled else "id"), limit)
 
 
@@ -165,16 +164,14 @@ def read(ids: Collection[int]) -> list[Schedule]:
 
 
 def lock(ids: Iterable[int]) -> list[Schedule]:
-    """Lock these schedules, waiting for other sessions' locks, and return them as :func:`read`
-    does."""
+    """Lock these schedules, waiting for other sessions, and return them as :func:`read` does."""
     wanted = list(ids)
     list(_rows(wanted).select_for_update(no_key=True).values_list("pk"))
     return read(wanted)
 
 
 def live_jobs(schedules: Collection[int]) -> dict[int, list[tuple[int, bool]]]:
-    """``(id, whether it waits for the one before)`` of each live job, by schedule, in order of
-    id."""
+    """``(id, whether it waits for the one before)`` of each live job, by schedule, by id."""
     by_schedule: dict[int, list[tuple[int, bool]]] = {}
     for schedule, job, waits in fetch(LIVE_JOBS, {"schedules": list(schedules)}):
         by_schedule.setdefault(schedule, []).append((job, waits))
@@ -208,8 +205,7 @@ def _locked(rows: ScheduleQuerySet, limit: int) -> list[int]:
 
 
 def mark_error(schedule: int, error: str) -> str:
-    """Store ``error`` on a schedule and return its name. It is not fired until the error is
-    cleared."""
+    """Store ``error`` on a schedule and return its name. It does not fire until it is cleared."""
     return _stop(schedule, error=error[:2_000])
 
 

@@ -121,8 +121,7 @@ class StepResult(_Row):
 
 
 def taken_results(job: ClaimedJob) -> dict[str, Any]:
-    """The arguments of a step that are results of its parents; None of one that did not succeed.
-    Raises :class:`ResultNotStored`."""
+    """The arguments of a step that are results of parents. Raises :class:`ResultNotStored`."""
     return {
         name: _stored(step, result, reason)
         for takes, step, result, reason in fetch(TAKEN, {"id": job.id})

@@ -1,5 +1,4 @@
-"""``jobworker --reload``: starts the worker again when a file of the project has changed. Without
-it, a worker warns of the change."""
+"""``jobworker --reload``: starts the worker again when a file of the project has changed."""
 
 from __future__ import annotations
 
@@ -107,8 +106,7 @@ class Reloader:
             self._print(f"Changed: {', '.join(map(os.path.relpath, changed))}. Starting again.")
 
     def _wait_for_change(self, seen: dict[str, float], *, until_exit: bool) -> list[str]:
-        """The files that have changed, been added or been removed; none if it has to stop, or the
-        child has ended."""
+        """The files changed, added or removed; none if it has to stop, or the child has ended."""
         assert self._child is not None
         while not self._stopping:
             if self._parent is not None and os.getppid() != self._parent:

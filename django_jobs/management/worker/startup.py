@@ -48,8 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def open_port(*, health_port: int | None, health_host: str, **others: object) -> HealthPort | None:
-    """Listen at the port of the options; None without one. Raises ``CommandError`` if that is not
-    possible."""
+    """Listen at the port of the options, if any. Raises ``CommandError`` if that is impossible."""
     if health_port is None:
         return None
     try:
@@ -176,8 +175,7 @@ def warn_of_job_types() -> None:
 
 
 def unknown_types() -> MaintenanceTask:
-    """The maintenance task that names the types of ready jobs which no worker knows, each once. It
-    changes no row."""
+    """The maintenance task that names types of ready jobs which no worker knows, each once."""
     from ...metrics.unclaimable import take_unclaimable
 
     named: set[str] = set()

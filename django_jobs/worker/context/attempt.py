@@ -46,8 +46,7 @@ class StopHandler(BaseException):
 
 
 class Suspended(BaseException):
-    """Raised in a handler that sleeps or waits, which ends the attempt. No ``except Exception`` of
-    the handler catches it."""
+    """Raised in a handler that sleeps or waits. No ``except Exception`` catches it."""
 
     def __init__(self, outcome: Snoozed) -> None:
         super().__init__(f"the handler waits for {outcome.awaits or f'{outcome.seconds:.3f} s'}")
@@ -130,8 +129,7 @@ class Attempt:
         self.entry.begin(*self._times())
 
     def await_child(self) -> None:
-        """Put the attempt on the scoreboard without time limits, which count from the start of its
-        child."""
+        """Put the attempt on the scoreboard without time limits: they count in its child."""
         self.started = time.monotonic()
         job = self.job
         self.entry = self.slot.start(job.id, job.attempt, job.worker, alone=True)
@@ -152,8 +150,7 @@ class Attempt:
             entry.bound(now + AROUND_SECONDS if entry.deadline else 0.0, 0.0)
 
     def read(self) -> None:
-        """Read the fields of the row that the handler can use. Raises if ``enqueue`` did not write
-        the row."""
+        """Read the fields that the handler can use. Raises if ``enqueue`` did not write the row."""
         job = self.job
         self.headers = object_in(job.headers)
         if self.headers:

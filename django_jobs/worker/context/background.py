@@ -39,8 +39,7 @@ class Task(Generic[R]):
 
 
 class BackgroundThread:
-    """One thread with its own connection for all handlers of a process. Starts with the first
-    task."""
+    """A thread with its own connection for all handlers of a process. Its first task starts it."""
 
     def __init__(self) -> None:
         self.deadline = StatementTimeout(3.0)

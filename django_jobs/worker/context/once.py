@@ -203,8 +203,7 @@ class _Refused(Exception):
 
 
 def _store(write: Callable[[str], str], text: str) -> str:
-    """Store the answer; a note in its place if the database refuses it. Raises the refusal if it
-    refuses the note as well."""
+    """Store the answer, or a note if the database refuses it. Raises if it refuses both."""
     try:
         return _store_in_the_end(write, text)
     except _Refused as refused:

@@ -74,8 +74,7 @@ class Reports:
 
 
 class Reporter:
-    """Takes reports from handlers without blocking them, and writes them outside their
-    transactions."""
+    """Takes reports without blocking handlers, and writes them outside their transactions."""
 
     def __init__(self) -> None:
         self.background = BackgroundThread()
@@ -84,8 +83,7 @@ class Reporter:
         self._wrote_at = float("-inf")
 
     def of(self, attempt: Attempt) -> Reports:
-        """The reports of the attempt. Raises :class:`LeaseLost` if a write was refused, and
-        ``RuntimeError`` if the attempt has ended."""
+        """The reports of the attempt. Raises :class:`LeaseLost` if a write was refused."""
         job = attempt.job
         reports = self._open.get(attempt)
         if reports is None:
@@ -237,8 +235,7 @@ class Reporter:
             self._plan(EVERY)
 
     def _write(self, batch: Sequence[Reports], until: float = 0.0) -> bool:
-        """Write the new reports. Retries while the database is away, until then. Returns False if
-        nothing could be written."""
+        """Write new reports, with retries until then. Returns False if nothing could be written."""
         # Copied now, because handlers report while this is written.
         taken = [
             (reports, reports.progress, reports.checkpoint)

@@ -52,8 +52,7 @@ class RunContext:
 
     @property
     def deadline(self) -> datetime | None:
-        """When the time-out stops the attempt: an aware datetime of this machine's clock. None
-        without a time-out."""
+        """When the time-out stops the attempt, aware, by this machine's clock. None without one."""
         return self._attempt.deadline
 
     @property
@@ -69,14 +68,12 @@ class RunContext:
 
     @property
     def parent_id(self) -> int | None:
-        """The id of the job whose handler enqueued this one, or started its workflow. None if no
-        handler did."""
+        """The id of the job whose handler enqueued this one or started its workflow, if any."""
         return self._attempt.parent_id
 
     @property
     def traceparent(self) -> str:
-        """The span of this attempt in the form of W3C Trace Context. Empty without
-        :doc:`traces </tracing>`."""
+        """The span of this attempt as W3C Trace Context. Empty without :doc:`traces </tracing>`."""
         return self._attempt.traceparent
 
     @property
@@ -380,8 +377,7 @@ class RunContext:
         self._attempt.reporter.confirm(self._attempt)
 
     def _can_go_on_elsewhere(self) -> bool:
-        """Whether the next attempt can continue where this one stops: there is one, and no open
-        transaction would be rolled back."""
+        """Whether the next attempt, if any, can continue where this one stops."""
         return not (self._attempt.job.at_most_once or in_transaction(jobs_connection()))
 
 

@@ -1,5 +1,4 @@
-"""The event loop of a worker process, for its ``async def`` handlers. Names the handler that holds
-it up, in the log."""
+"""The event loop of a worker process, for ``async def`` handlers. Logs which one holds it up."""
 
 from __future__ import annotations
 
@@ -273,8 +272,7 @@ def _end_tasks() -> None:
 
 @dataclass(eq=False, slots=True)
 class _Limit:
-    """The limit of one handler. ``outcome`` is how its attempt ends if it is stopped; None for a
-    stop of the process."""
+    """The limit of one handler. ``outcome``, if it is stopped; None for a stop of the process."""
 
     asked: Asked
     timeout: asyncio.Timeout

@@ -174,8 +174,7 @@ class Inspector:
 
 
 class Orders:
-    """The requests of the supervisor to this child: first to drain, then to stop. If the supervisor
-    has exited, both."""
+    """The supervisor's requests to this child: to drain, to stop. Both if that has exited."""
 
     def __init__(self, pipe: MessagePipe) -> None:
         self._pipe = pipe
@@ -193,8 +192,7 @@ class Orders:
         return MessageType.STOP in self._received
 
     def stop_requested(self) -> bool | None:
-        """:meth:`stopping`, for a signal that may arrive while that is being read. Returns None in
-        this case."""
+        """:meth:`stopping`, for a signal that may come while that is read; then it returns None."""
         return None if self._reading.locked() else self.stopping()
 
     def _listen(self) -> None:

@@ -155,8 +155,7 @@ def _shown(error: BaseException) -> BaseException:
 
 
 def _may_be_replaced(error: BaseException) -> bool:
-    """Whether the handler failed by itself: it was neither stopped from outside nor lost its
-    lease."""
+    """Whether the handler failed by itself: neither stopped from outside nor without its lease."""
     return isinstance(error, Exception) and not isinstance(error, Interrupted | LeaseLost)
 
 

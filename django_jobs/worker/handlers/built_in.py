@@ -64,8 +64,7 @@ class _Failed(Skip):
 
 @job(name=END, max_crashes=MOST_CRASHES)
 def end(last: str | None = None) -> Any:
-    """Succeed if none of the steps before failed and one succeeded. The result is that of the step
-    ``last``, if it was stored."""
+    """Succeed if no step before failed and one succeeded, with the result of ``last``, if any."""
     from ...lifecycle.workflows.results import fates_before
 
     run = _this_run()

@@ -50,8 +50,7 @@ class CallThreads:
             return True
 
     def enter(self) -> HandlerCalls:
-        """Give the handler of the current context its thread for ``sync_to_async``. Close what this
-        returns at its end."""
+        """Give the handler its thread for ``sync_to_async``. Close what this returns at its end."""
         calls = HandlerCalls(self)
         context = ThreadSensitiveContext()
         SyncToAsync.context_to_thread_executor[context] = calls

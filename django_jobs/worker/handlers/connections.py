@@ -77,16 +77,14 @@ class HandlerConnections:
         return was_open
 
     def cancel(self) -> None:
-        """Ask the servers to end what they do for the handler, which has to end. Called while it
-        runs, from any thread or a signal."""
+        """Ask the servers to end what they do for the handler. From any thread, or a signal."""
         active = [raw for one in self.all if (raw := one.given_up()) is not None]
         if active:
             with suppress(RuntimeError):  # no thread can be started: its process will be killed
                 start_new_thread(_cancel, (active,))
 
     def close_if_idle(self, seconds: float) -> None:
-        """Close the connections that no handler has used for this long. May be called from any
-        thread."""
+        """Close connections that no handler used for this long. May be called from any thread."""
         if self.in_use.acquire(blocking=False):
             try:
                 for connection in self.all:
@@ -95,8 +93,7 @@ class HandlerConnections:
                 self.in_use.release()
 
     def reset(self) -> None:
-        """Reset the sessions, so that the next handler gets no setting, lock or table of this
-        one."""
+        """Reset the sessions: the next handler gets no setting, lock or table of this one."""
         for connection in self.all:
             connection.reset()
 
@@ -176,8 +173,7 @@ class HandlerConnection:
         return self._as_connected != _client_side(self.wrapper) or self._is_marked()
 
     def _is_marked(self) -> bool:
-        """Whether an attribute of the wrapper was set that is not Django's, with or without a
-        query."""
+        """Whether an attribute of the wrapper was set that is not Django's."""
         number = len(vars(self.wrapper))
         if self.wrapper.force_debug_cursor:
             return True

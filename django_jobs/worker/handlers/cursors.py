@@ -44,8 +44,7 @@ def open_cursors(raw: Any) -> list[Cursor[Any] | ServerCursor[Any]]:
 
 
 class _Watched(AnyCursor):
-    """A cursor that notes statements that are not plain. Every statement goes through one of these
-    four methods."""
+    """A cursor that notes statements that are not plain. Each goes by one of these four methods."""
 
     def execute(self, query: Any, *args: Any, **options: Any) -> Any:
         # The path of the ORM: one dict lookup.

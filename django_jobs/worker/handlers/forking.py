@@ -1,5 +1,4 @@
-"""Makes processes that a handler forks behave as usual: they receive signals, and share no
-connection with the worker."""
+"""Makes a handler's forks behave as usual: they get signals, and share no connection."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ SUPERVISOR_SECONDS = 5.0
 """The supervisor wakes up every second, and takes three at most to end the heartbeat process."""
 
 CLAIM_SECONDS = 10.0
-"""A round of the claimer may begin so much later than planned. Statements are ended after five
-seconds."""
+"""A claimer's round may begin so much later than planned. Statements end after five seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,8 +74,7 @@ class CrashRecovery:
             close_others()
 
     def _recover(self, message: Message) -> None:
-        """Settle the jobs. While the database is away, retries for as long as the message
-        allows."""
+        """Settle the jobs. While the database is away, retries as long as the message allows."""
         worker, reason = message["worker"], message["reason"]
         outcomes = {
             (job, attempt, holder): outcome_of_ending(AttemptEnd(end), reason, seconds)
@@ -186,8 +185,7 @@ class Leases:
         self._clock_skew: float | None = None
 
     def renew(self) -> bool:
-        """Renew the leases, and pass on the requests of operators. Returns False if it has to be
-        repeated soon."""
+        """Renew leases, pass on operators' requests. Returns False if it has to be repeated."""
         status = self._scoreboard.status
         slots = {slot.worker: slot for slot in self._scoreboard.slots if slot.worker}
         if not slots and status.is_connected:
@@ -243,8 +241,7 @@ class Leases:
     def _note(
         self, slots: dict[int, WorkerSlot], alive: dict[int, workers.Renewal], asked_at: float
     ) -> bool:
-        """Note the renewed and the lost leases. Returns whether a lock kept one from being renewed;
-        that lease then stays as it was."""
+        """Note renewed and lost leases. Returns whether a lock kept one from being renewed."""
         beats: dict[int, datetime] = {}
         blocked = False
         for worker, slot in slots.items():

@@ -1,5 +1,4 @@
-"""Runs the maintenance tasks in the heartbeat process: reaping, retention, quarantine; decides when
-to look at the schedules."""
+"""Runs the maintenance tasks in the heartbeat process; decides when to look at schedules."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ class TaskRunner:
         return max(max(due, self._waits_until) - now, 0.0)
 
     def run_one(self) -> None:
-        """Run a part of the task that has been due for longest, if any. Raises the database's
-        errors."""
+        """Run a part of the task that is due for longest, if any. Raises the database's errors."""
         task = min(self._tasks, key=lambda task: self._due[task.name], default=None)
         now = time.monotonic()
         if task is None or now < max(self._due[task.name], self._waits_until):
@@ -86,8 +84,7 @@ class TaskRunner:
             emit_throttled("maintenance_failed", logging.ERROR, task=task.name, error=repr(error))
 
     def _ask_all(self, now: float) -> None:
-        """Ask those that are due now or soon, and put off what has nothing to do. If the question
-        fails, each runs, and fails by itself."""
+        """Ask those due now or soon; put off what has nothing to do. If that fails, each runs."""
         asking = [
             task
             for task in self._tasks

@@ -34,8 +34,7 @@ MAKE_WAY_SECONDS = 1.0
 
 
 class Upkeep:
-    """Fires schedules, then runs a part of one maintenance task, even if the schedules failed; then
-    sleeps."""
+    """Fires schedules, then runs a part of one maintenance task, also if they failed; sleeps."""
 
     def __init__(
         self,

@@ -1,5 +1,4 @@
-"""Forks processes and connects them with pipes: their messages, and the endings of attempts in
-other processes."""
+"""Forks processes and connects them by pipes: messages, and endings of attempts elsewhere."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ class AttemptEnd(StrEnum):
 
 
 class UnexpectedMessage(Exception):
-    """A message that its receiver does not know. All processes run the same code, so this is a
-    bug."""
+    """A message unknown to its receiver. All processes run the same code, so this is a bug."""
 
 
 def refuse(message: dict[str, Any]) -> NoReturn:
@@ -211,8 +209,7 @@ def _settle_in(parent: int, outlives_it: bool) -> None:
 
 
 def _close_input() -> None:
-    """Replace stdin by an empty file, so that a program of a handler does not fail at the
-    terminal."""
+    """Replace stdin by an empty file: a program of a handler does not fail at the terminal."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # None where it was closed
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, sys.stdin.fileno())
@@ -231,7 +228,6 @@ def describe_exit(status: int) -> str:
 
 
 def kill(pid: int) -> None:
-    """Send SIGKILL to a child and to the processes that its handlers started, even if the child has
-    exited."""
+    """Send SIGKILL to a child, even one that has exited, and what its handlers started."""
     with contextlib.suppress(OSError):  # no process is left
         os.killpg(pid, signal.SIGKILL)

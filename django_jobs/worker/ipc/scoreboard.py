@@ -30,8 +30,7 @@ from ...lifecycle.job_columns import Fence
 FREE, STARTED, FINISHED, FAILED = 0, 1, 2, 3
 
 SHORT_SECONDS = 3.0
-"""A connection that could not be opened counts as missing for this long. It is tried again
-sooner."""
+"""A connection that could not be opened is missing for this long. It is tried again sooner."""
 
 CAPACITY = 4_096
 """Entries of one process: more than it ever has started and not settled."""
@@ -81,14 +80,12 @@ class StartedJob(Structure):
         self.deadline, self.silence = deadline, silence
 
     def begin(self, deadline: float, silence: float) -> None:
-        """Start its time limits in the child that runs it, because they do not count from the
-        request for the child."""
+        """Start its time limits in the child that runs it: they do not count from the request."""
         self.started = self.progress_at = time.monotonic()
         self.bound(deadline, silence)
 
     def end_times(self) -> None:
-        """Remove its time limits, although it is not settled: its result may still crash the
-        process."""
+        """Remove its time limits before it is settled: its result may still crash the process."""
         self.bound(0.0, 0.0)
         self.forced_at = 0.0
 
@@ -153,8 +150,7 @@ class TreeStatus(Structure):
     draining: bool
     """Whether the command drains."""
     is_connected: bool
-    """Whether the last try of the heartbeat process to connect succeeded. Without a connection no
-    lease is renewed."""
+    """Whether the heartbeat process connected on its last try. Without that no lease is renewed."""
 
     def beat(self) -> None:
         """Note that the heartbeat process is running."""
@@ -248,8 +244,7 @@ class WorkerSlot(Structure):
 
     @property
     def is_short(self) -> bool:
-        """Whether they lack a connection because a limit is reached: then claimers and listeners
-        close theirs."""
+        """Whether a limit denies them a connection: claimers and listeners then close theirs."""
         return not self.may_claim and time.monotonic() < self.status.room_asked_at + SHORT_SECONDS
 
     def register(self, worker: int, lease_until: float) -> None:
@@ -350,8 +345,7 @@ class WorkerSlot(Structure):
         self.inspect_asked_at = time.monotonic()
 
     def look(self) -> list[StartedJob]:
-        """The started jobs that are not settled. Notes whether it has to be looked at again
-        soon."""
+        """The started jobs that are not settled. Notes whether to look at it again soon."""
         # First the flag and then the entries, in reverse of the worker: a job that it starts
         # meanwhile is found here or sets the flag again.
         self.watched = False
@@ -374,8 +368,7 @@ class WorkerSlot(Structure):
 
 
 class Scoreboard:
-    """The table: one :class:`WorkerSlot` for each worker process of the tree. Made before any
-    fork."""
+    """One :class:`WorkerSlot` for each worker process of the tree. Made before any fork."""
 
     def __init__(self, slots: int) -> None:
         memory = mmap.mmap(-1, sizeof(TreeStatus) + slots * sizeof(WorkerSlot))

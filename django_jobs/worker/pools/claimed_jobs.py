@@ -126,8 +126,7 @@ class ClaimedJobs:
         return line
 
     def add(self, jobs: Collection[ClaimedJob], *, on_loop: bool = False) -> None:
-        """Add claimed jobs, for threads or for the event loop. None starts before it is in a
-        line."""
+        """Add claimed jobs, for threads or the event loop. None starts before it is in a line."""
         for job in jobs:
             self._queues[job.fence] = job.queue
             self.weigh(job, job.bytes)

@@ -8,8 +8,7 @@ from ...lifecycle.job_columns import ClaimedJob
 from ..options import QueueShare
 
 MOST_QUEUES = 3
-"""Queues in one plan, because each costs a statement. The others are in the next plan, with more
-jobs."""
+"""Queues in one plan: each costs a statement. Others are in the next plan, with more jobs."""
 
 
 class QueueSelector:
@@ -34,8 +33,7 @@ class QueueSelector:
         self._times = {name: self._time(name) for name in names}
 
     def plan(self, among: Collection[str], room: int) -> list[tuple[str, int]]:
-        """How many jobs to claim from which of these queues: ``room`` in all, so that their virtual
-        times meet."""
+        """How many jobs to claim from which queues, ``room`` in all, so that virtual times meet."""
         queues = [name for name in self._weights if name in among]
         if self._strict:
             return [(name, room) for name in queues[:1]]

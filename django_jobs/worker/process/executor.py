@@ -28,8 +28,7 @@ from ..timeouts.threads import ThreadTimeouts, let_waits_end, raise_in
 from .settler import Cancels, Settler
 
 NOTHING_LEFT = None
-"""In place of an outcome: the attempt was settled by its child, or no longer belongs to this
-worker."""
+"""In place of an outcome: settled by its child, or no longer of this worker."""
 
 
 def emit_lost(job: ClaimedJob, lost: LeaseLost) -> None:

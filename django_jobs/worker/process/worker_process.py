@@ -195,8 +195,7 @@ class WorkerProcess:
             pool.line.end()
 
     def _close_idle(self) -> None:
-        """Close idle connections of handlers: after a while, or at once if the tree lacks a
-        connection."""
+        """Close idle connections of handlers: after a while, or if the tree lacks one."""
         status = self._slot.status
         if status.room_asked_at > self._made_room_at:
             self._made_room_at = status.room_asked_at

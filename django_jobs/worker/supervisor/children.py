@@ -51,8 +51,7 @@ class WorkerProcessHandle:
         kill(self.pid)
 
     def pause_before_restart(self) -> None:
-        """Set the pause before the restart: none, unless the process keeps dying soon after its
-        start."""
+        """Set the pause before the restart: none, unless the process keeps dying early."""
         now = time.monotonic()
         self.quick_deaths = self.quick_deaths + 1 if now - self.started < QUICK_DEATH else 0
         if self.quick_deaths > 1:

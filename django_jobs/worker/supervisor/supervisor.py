@@ -51,8 +51,7 @@ class Supervisor:
         self._heartbeat_at = self._health_at = 0.0
 
     def run(self) -> int:
-        """Start all processes, replace those that exit, and drain on a signal. Returns the exit
-        code."""
+        """Start all processes, replace those that exit, drain on a signal. Returns an exit code."""
         signal_process(process_started, "jobworker")
         self._tree.catch_signals()
         gc.freeze()  # children share the memory pages of the loaded code
@@ -263,8 +262,7 @@ class Supervisor:
                 emit("process_died", logging.ERROR, pid=pid, worker=worker, reason=end)
 
     def _replace_drained(self, child: WorkerProcessHandle) -> None:
-        """Replace the processes that an operator has drained, unless all of them were asked to
-        drain: then the command ends."""
+        """Replace drained processes, unless all were asked to drain: then the command ends."""
         child.wanted = any(
             other.wanted and not other.asked_to_drain for other in self._tree.children
         )

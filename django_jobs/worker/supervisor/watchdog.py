@@ -29,8 +29,7 @@ LOST_GRACE = 2.0
 
 
 class Watchdog:
-    """Reads the scoreboard and kills processes whose jobs must not run any longer. ``lease`` is in
-    seconds."""
+    """Kills processes whose jobs must not run longer, by the scoreboard. ``lease`` in seconds."""
 
     def __init__(self, tree: ProcessTree, lease: float) -> None:
         self._tree = tree

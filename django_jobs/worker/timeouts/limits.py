@@ -110,8 +110,7 @@ class TimeLimit:
         self._kept: dict[str, Any] = {}
 
     def call(self, handler: Callable[..., Any], payload: dict[str, Any]) -> Any:
-        """Call the handler and return its result. Raises :class:`Interrupted` if its time was over
-        first."""
+        """Call the handler. Raises :class:`Interrupted` if its time was over first."""
         # A defaultdict calls the handler and keeps the result in one step of C. No exception can
         # arrive between the two, so what is kept had returned in time.
         kept: dict[str, Any] = defaultdict(partial(handler, **payload))
@@ -144,16 +143,14 @@ class TimeLimit:
             raise Interrupted(self.ended, passed) from None
 
     def begin_again(self) -> None:
-        """Prepare another call of the handler. Its silence counts from now, and its time-out from
-        the first call."""
+        """Prepare another call of the handler: its silence counts from now, not its time-out."""
         self._entry.note_progress()
         deadline = 0.0 if self._timeout is None else self._deadline
         self._entry.bound(deadline, self._silence or 0.0)
         self._slot.watched = True
 
     def due(self) -> float:
-        """When the time is over, if nothing is reported until then; never, if it no longer
-        matters."""
+        """When the time is over, without a report until then; never, if it does not matter."""
         if self._kept or self._stopped or self.ended is not None:
             return NEVER
         if self.stop_requested or self._entry.forced_at:
@@ -197,8 +194,7 @@ class SignalTimeouts:
         self._before: dict[signal.Signals, Any] = {}
 
     def arm(self, limit: TimeLimit) -> None:
-        """Interrupt the calling thread when the time of ``limit`` is over, or at
-        :data:`STOP_SIGNAL`."""
+        """Interrupt the calling thread when ``limit`` is over, or at :data:`STOP_SIGNAL`."""
         self._limit = limit
         for number in (signal.SIGALRM, STOP_SIGNAL):
             self._before[number] = signal.signal(number, self._on_signal) or signal.SIG_DFL
@@ -233,8 +229,7 @@ class SignalTimeouts:
 
 
 def wait_for(due: float, now: float) -> float:
-    """Seconds for a source to wait. If the limit is overdue, until the handler may have left unsafe
-    code."""
+    """Seconds for a source to wait. If the limit is overdue, until unsafe code may have ended."""
     return min(due - now, LONGEST_WAIT) if due > now else UNSAFE_WAIT
 
 

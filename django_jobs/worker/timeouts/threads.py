@@ -35,8 +35,7 @@ class ThreadTimeouts:
             self._wake(due)
 
     def look(self, thread: int, attempt: Attempt) -> None:
-        """Raise in another thread if the limit of its attempt is over now, also if its call began
-        without one."""
+        """Raise in another thread if its attempt's limit is over, also if its call had none."""
         with self._lock:
             if attempt.in_call and attempt.limit is not None:
                 self._armed[thread] = attempt.limit
@@ -51,8 +50,7 @@ class ThreadTimeouts:
             self._earlier.notify()
 
     def disarm(self, limit: TimeLimit) -> None:
-        """Stop raising in the calling thread, and take back an exception that has not arrived
-        yet."""
+        """Stop raising in the calling thread, and take back an exception still to arrive."""
         thread = threading.get_ident()
         with self._lock:
             self._armed.pop(thread, None)

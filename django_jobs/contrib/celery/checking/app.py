@@ -232,8 +232,7 @@ def apps_of(path: str | None) -> list[Any]:
 
 
 def findings_of(app: Any) -> Iterator[Finding]:
-    """The findings in the settings, the tasks and beat's schedule of an app, the errors of each
-    kind first."""
+    """The findings in settings, tasks and beat's schedule of an app, errors of each kind first."""
     for find in (findings_in_settings, findings_in_worker, findings_in_tasks, findings_in_beat):
         yield from _sorted(find(app))
 

@@ -149,8 +149,7 @@ def check_kinds(args: Any, kwargs: Any) -> None:
 
 
 def as_result(value: Any) -> Any:
-    """What jsonb stores for a value that Celery's serializer encodes. Raises its ``EncodeError``
-    for any other."""
+    """What jsonb stores for a value. Raises Celery's ``EncodeError`` for one it cannot encode."""
     return _in_jsonb(dumps(value, serializer="json")[2])
 
 
@@ -213,8 +212,7 @@ def _place_in(value: Any, path: Path) -> Path:
 
 
 def revived(value: Any) -> Any:
-    """What Celery's serializer ``json`` decodes from a value that :func:`as_json` or
-    :func:`as_result` returned."""
+    """What Celery's ``json`` decodes from what :func:`as_json` or :func:`as_result` returned."""
     if isinstance(value, dict):
         if value.keys() == MARKED:
             if value["__type__"] == AS_TEXT:

@@ -111,8 +111,7 @@ def routed_to(app: Any, name: str, options: Mapping[str, Any]) -> str:
 
 
 def _bound_to(app: Any, name: str, chosen: str, exchange: Any, routing_key: Any) -> str:
-    """The queue that gets messages of this exchange and routing key, as far as the
-    declared ones say."""
+    """The queue of messages with this exchange and routing key, as the declared ones say."""
     queues = app.amqp.queues
     exchange = getattr(exchange, "name", exchange)
     for queue in (queues[chosen], *queues.values()):

@@ -40,8 +40,7 @@ EXITED = "Worker exited prematurely"
 WRITTEN_SINCE_BEGIN = (
     "SELECT created_at >= transaction_timestamp() FROM django_jobs_job WHERE id = %s"
 )
-"""Whether the row is as new as the open transaction. Then that has most likely written it, and no
-worker sees it."""
+"""Whether the open transaction has most likely written the row, so that no worker sees it."""
 
 ASYNC = (
     "results are rows, which async code cannot read: write `await sync_to_async(result.get)()`, or "

@@ -1,5 +1,4 @@
-"""One attempt of a Celery task: the handler of its job type, what it keeps for the next attempt,
-and its soft time limit."""
+"""One attempt of a Celery task: its handler, what it keeps for the next, its soft time limit."""
 
 from __future__ import annotations
 

@@ -70,8 +70,7 @@ def seed(app: Any) -> None:
 
 
 def _limited_by(resource: str, rate: str) -> Mapping[str, Any]:
-    """The options of the resource: those of the setting, with the rate of the task unless they name
-    one."""
+    """The options of the resource, with the rate of the task unless the setting names one."""
     given = conf().resources.get(resource, {})
     return given if "rate" in given else {"rate": rate, "burst": 1, **given}
 

@@ -238,8 +238,7 @@ def _of_groups(tasks: Iterable[Any]) -> Iterator[Any]:
 
 
 def _passed_on(signature: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a chain, a group or a chord that its tasks get: those that are ``given`` to it
-    prevail over its own."""
+    """The options of a canvas that its tasks get: those ``given`` to it prevail over its own."""
     options = {**_without(OF_A_MEMBER, signature.options), **given}
     for option, instead in INSTEAD.items():
         if options.pop(option, None):
