@@ -16,6 +16,7 @@ from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
 from ..exceptions import OperationRefused
 from .fields import (
+    LOOSE,
     FloatField,
     TagsField,
     TagsIndex,
@@ -116,14 +117,7 @@ class Job(models.Model):
     expires_at = TimestampField(_("expires at"), null=True, blank=True)
     retry_until = TimestampField(_("retried until"), null=True, blank=True)
     worker = models.ForeignKey(
-        Worker,
-        verbose_name=_("worker"),
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        related_name="jobs",
-        db_constraint=False,
-        db_index=False,
+        Worker, models.DO_NOTHING, "jobs", verbose_name=_("worker"), null=True, blank=True, **LOOSE
     )
     ready_at = TimestampField(
         _("ready at"), null=True, blank=True, help_text=_("When its gates let it go.")
@@ -153,15 +147,15 @@ class Job(models.Model):
     )
     cancel_requested_at = TimestampField(_("cancel requested at"), null=True, blank=True)
     force_requested_at = TimestampField(_("stop by force requested at"), null=True, blank=True)
+    # A job outlives its schedule.
     schedule = models.ForeignKey(
         "Schedule",
+        models.DO_NOTHING,
+        "jobs",
         verbose_name=_("schedule"),
         null=True,
         blank=True,
-        on_delete=models.DO_NOTHING,  # a job outlives its schedule
-        related_name="jobs",
-        db_constraint=False,
-        db_index=False,
+        **LOOSE,
     )
     scheduled_for = TimestampField(
         _("scheduled for"), null=True, blank=True, help_text=_("The due time of its schedule.")
@@ -184,13 +178,12 @@ class Job(models.Model):
     )
     workflow_run = models.ForeignKey(
         WorkflowRun,
+        models.DO_NOTHING,
+        "steps",
         verbose_name=_("workflow run"),
         null=True,
         blank=True,
-        on_delete=models.DO_NOTHING,
-        related_name="steps",
-        db_constraint=False,
-        db_index=False,
+        **LOOSE,
     )
     step = models.CharField(  # noqa: DJ001 — null is no step of a workflow
         _("step"), max_length=LONGEST_STEP, null=True, blank=True

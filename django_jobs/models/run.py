@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..domain.payload import LONGEST_KEY
 from ..domain.states import CRASHED, RunState
-from .fields import FloatField, TimestampField, check, index, unique
+from .fields import LOOSE, FloatField, TimestampField, check, index, unique
 from .job import Job
 from .worker import Worker
 
@@ -33,26 +33,11 @@ class Run(models.Model):
     """One attempt of a job that has ended. Written when the attempt ends, and never changed."""
 
     id = models.BigAutoField(primary_key=True)
-    # No constraint in the database: it costs a quarter of the throughput. The unique pair
-    # below is the index.
-    job = models.ForeignKey(
-        Job,
-        verbose_name=_("job"),
-        on_delete=models.CASCADE,
-        related_name="runs",
-        db_constraint=False,
-        db_index=False,
-    )
+    job = models.ForeignKey(Job, models.CASCADE, "runs", verbose_name=_("job"), **LOOSE)
     attempt = models.PositiveIntegerField(_("attempt"))
     outcome = models.CharField(_("outcome"), max_length=9, choices=RunOutcome)
     worker = models.ForeignKey(
-        Worker,
-        verbose_name=_("worker"),
-        null=True,
-        on_delete=models.DO_NOTHING,
-        related_name="runs",
-        db_constraint=False,
-        db_index=False,
+        Worker, models.DO_NOTHING, "runs", verbose_name=_("worker"), null=True, **LOOSE
     )
     available_at = TimestampField(_("due at"))
     ready_at = TimestampField(_("ready at"), null=True, help_text=_("When its gates let it go."))
@@ -151,15 +136,7 @@ class Receipt(models.Model):
     when ``run.sleep(key, ...)`` sleeps, or ``run.wait_for(name, ...)`` waits."""
 
     id = models.BigAutoField(primary_key=True)
-    # No constraint in the database, as with runs. The unique pair below is the index.
-    job = models.ForeignKey(
-        Job,
-        verbose_name=_("job"),
-        on_delete=models.CASCADE,
-        related_name="receipts",
-        db_constraint=False,
-        db_index=False,
-    )
+    job = models.ForeignKey(Job, models.CASCADE, "receipts", verbose_name=_("job"), **LOOSE)
     key = models.CharField(_("key"), max_length=LONGEST_KEY + 10)  # with a prefix
     attempt = models.PositiveIntegerField(_("attempt"))
     answer = models.JSONField(_("answer"), null=True)
@@ -263,16 +240,8 @@ class UniqueKey(models.Model):
     queue = models.CharField(_("queue"), max_length=100)
     key = models.CharField(_("key"), max_length=200)
     job_type = models.CharField(_("job type"), max_length=200)
-    # No constraint in the database, as with receipts. The row outlives its job if retention is
-    # shorter.
-    job = models.ForeignKey(
-        Job,
-        verbose_name=_("job"),
-        on_delete=models.DO_NOTHING,
-        related_name="+",
-        db_constraint=False,
-        db_index=False,
-    )
+    # The row outlives its job if retention is shorter.
+    job = models.ForeignKey(Job, models.DO_NOTHING, "+", verbose_name=_("job"), **LOOSE)
     expires_at = TimestampField(_("expires at"))
 
     class Meta:

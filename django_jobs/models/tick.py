@@ -11,7 +11,7 @@ from django.db.models.functions import Cast, Coalesce, Greatest, Least, Now
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.policies import EPOCH, MOST_MOVED, TickState
-from .fields import FloatField, TimestampField, check, index, unique
+from .fields import LOOSE, FloatField, TimestampField, check, index, unique
 from .job import Job
 from .schedule import Schedule
 
@@ -53,34 +53,21 @@ class Tick(models.Model):
     backfill changes it: it replaces a tick that made no job."""
 
     id = models.BigAutoField(primary_key=True)
+    # The unique pair below is the index.
     schedule = models.ForeignKey(
-        Schedule,
-        verbose_name=_("schedule"),
-        on_delete=models.CASCADE,
-        related_name="ticks",
-        db_index=False,  # the unique pair below is the index
+        Schedule, models.CASCADE, "ticks", verbose_name=_("schedule"), db_index=False
     )
     due_at = TimestampField(_("due at"))
     outcome = models.CharField(_("outcome"), max_length=15, choices=TickOutcome)
     reason = models.CharField(_("reason"), max_length=300, blank=True, default="")
     # The job may be deleted long before the tick, by its own retention.
     job = models.ForeignKey(
-        Job,
-        verbose_name=_("job"),
-        null=True,
-        on_delete=models.DO_NOTHING,
-        related_name="ticks",
-        db_constraint=False,
-        db_index=False,
+        Job, models.DO_NOTHING, "ticks", verbose_name=_("job"), null=True, **LOOSE
     )
     late_seconds = FloatField(_("late by"), help_text=_("Seconds."))
+    # The partial one below: few ticks have one.
     backfill = models.ForeignKey(
-        Backfill,
-        verbose_name=_("backfill"),
-        null=True,
-        on_delete=models.CASCADE,
-        related_name="ticks",
-        db_index=False,  # the partial one below: few ticks have one
+        Backfill, models.CASCADE, "ticks", verbose_name=_("backfill"), null=True, db_index=False
     )
     created_at = TimestampField(_("created at"))
 
@@ -117,12 +104,9 @@ class ScheduleException(models.Model):
     workers."""
 
     id = models.BigAutoField(primary_key=True)
+    # The unique pair below is the index.
     schedule = models.ForeignKey(
-        Schedule,
-        verbose_name=_("schedule"),
-        on_delete=models.CASCADE,
-        related_name="exceptions",
-        db_index=False,  # the unique pair below is the index
+        Schedule, models.CASCADE, "exceptions", verbose_name=_("schedule"), db_index=False
     )
     due_at = TimestampField(_("due at"), help_text=_("The due time by the rule."))
     skipped = models.BooleanField(_("skipped"), default=False)

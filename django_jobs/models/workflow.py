@@ -10,7 +10,7 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.workflows import When, WorkflowState
-from .fields import TimestampField, index, unique
+from .fields import LOOSE, TimestampField, index, unique
 from .resource import LONGEST_TENANT
 
 LONGEST_STEP = 200
@@ -221,30 +221,10 @@ class Dependency(models.Model):
 
     pk = models.CompositePrimaryKey("parent_id", "child_id")
     workflow_run = models.ForeignKey(
-        WorkflowRun,
-        verbose_name=_("workflow run"),
-        on_delete=models.DO_NOTHING,
-        related_name="dependencies",
-        db_constraint=False,
-        db_index=False,
+        WorkflowRun, models.DO_NOTHING, "dependencies", verbose_name=_("workflow run"), **LOOSE
     )
-    # No constraint in the database, as with runs of jobs.
-    parent = models.ForeignKey(
-        "Job",
-        verbose_name=_("parent"),
-        on_delete=models.DO_NOTHING,
-        related_name="+",
-        db_constraint=False,
-        db_index=False,
-    )
-    child = models.ForeignKey(
-        "Job",
-        verbose_name=_("child"),
-        on_delete=models.DO_NOTHING,
-        related_name="+",
-        db_constraint=False,
-        db_index=False,
-    )
+    parent = models.ForeignKey("Job", models.DO_NOTHING, "+", verbose_name=_("parent"), **LOOSE)
+    child = models.ForeignKey("Job", models.DO_NOTHING, "+", verbose_name=_("child"), **LOOSE)
     when = models.CharField(_("when"), max_length=9, choices=StepCondition)
     takes = models.JSONField(
         _("takes"),
