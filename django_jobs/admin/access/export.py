@@ -12,15 +12,14 @@ from math import isfinite
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import PAGE_VAR
-from django.contrib.contenttypes.models import ContentType
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponseBadRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
 from ...models.fields import DistantTime
+from ..base.actions import log_together
 from ..base.json_display import LONGEST, as_text, coding_of, document
 from ..base.search import SEE_PAYLOADS
 from .errors import HidesErrors
@@ -75,15 +74,8 @@ def export(
         for value in values
         if name != PAGE_VAR
     ]
-    user = request.user.pk
-    assert user is not None
-    LogEntry.objects.create(
-        user_id=user,
-        content_type=ContentType.objects.get_for_model(page.model),
-        object_repr=f"{number:,} {what}",
-        action_flag=CHANGE,
-        change_message=f"exported as {kind}: {', '.join(asked) or 'all'}",
-    )
+    message = f"exported as {kind}: {', '.join(asked) or 'all'}"
+    log_together(request, page.model, f"{number:,} {what}", message)
     content_type, lines = FORMATS[kind]
     body = lines(columns, parts)
     response = StreamingHttpResponse(

@@ -109,6 +109,25 @@ class Alternative(NamedTuple):
     """Whether its button is the first one, before that which confirms."""
 
 
+def log_change(request: HttpRequest, row: Model, message: str, flag: int = CHANGE) -> None:
+    """Write in the history of a row what the user did with it."""
+    user = cast(int, request.user.pk)
+    LogEntry.objects.log_actions(user, [row], flag, message, single_object=True)
+
+
+def log_together(
+    request: HttpRequest, model: type[Model], which: str, message: str, **entry: Any
+) -> None:
+    """Write in the history what the user did with several rows."""
+    LogEntry.objects.create(
+        user_id=cast(int, request.user.pk),
+        content_type=ContentType.objects.get_for_model(model),
+        object_repr=which,
+        change_message=message,
+        **{"action_flag": CHANGE, **entry},
+    )
+
+
 def admin_action(action: OperatorAction) -> Callable[..., HttpResponse | None]:
     def run(page: ModelAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         return run_action(page, request, queryset, action)
@@ -367,20 +386,14 @@ def _log(
         if value not in ("", None) and name not in action.unlogged:
             is_time = isinstance(value, datetime)
             message += f": {name} {value:%Y-%m-%d %H:%M:%S %Z}" if is_time else f": {value}"
-    model, user = _concrete(page), request.user.pk
-    assert user is not None
     if len(done) <= LOGGED_ONE_BY_ONE:
         rows: Any = [row for row in named if row.pk in done]
         rows += _rows(page, action, [*set(done).difference(row.pk for row in rows)])
-        LogEntry.objects.log_actions(user, rows, CHANGE, message)
+        LogEntry.objects.log_actions(cast(int, request.user.pk), rows, CHANGE, message)
         return
-    LogEntry.objects.create(
-        user_id=user,
-        content_type=ContentType.objects.get_for_model(model),
-        object_repr=f"{len(done):,} {model._meta.verbose_name_plural}",
-        action_flag=CHANGE,
-        change_message=message,
-    )
+    model = _concrete(page)
+    which = f"{len(done):,} {model._meta.verbose_name_plural}"
+    log_together(request, model, which, message)
 
 
 def _rows(page: ModelAdmin, action: OperatorAction, ids: Sequence[int]) -> QuerySet[Any]:

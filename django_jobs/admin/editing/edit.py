@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -21,7 +20,7 @@ from ...exceptions import JobsError
 from ...lifecycle.editing.edits import CHANGED_MEANWHILE, EDITABLE, stored_job
 from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus
-from ..base.actions import ModelAdmin
+from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import change_url, refusal_text
 from ..forms.fields import reason_field
 from ..layout.console_page import console_page, list_crumb
@@ -149,10 +148,8 @@ def _edit(
         return refusal_text(error)
     if result.refused:
         return _not_changed(result.refused[job_id])
-    user = request.user.pk
-    assert user is not None
-    rows = Job.objects.using(conf().database).filter(pk=job_id).only("job_type")
-    LogEntry.objects.log_actions(user, rows, CHANGE, f"edited: {given['reason']}")
+    for job in Job.objects.using(conf().database).filter(pk=job_id).only("job_type"):
+        log_change(request, job, f"edited: {given['reason']}")
     page.message_user(request, gettext("The job was changed."), messages.SUCCESS)
     return None
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
@@ -25,7 +24,7 @@ from ...exceptions import JobsError
 from ...lifecycle.operations.schedules import run_now
 from ...lifecycle.scope import Scope, scope_of
 from ...models import Job, Schedule
-from ..base.actions import ModelAdmin
+from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import change_url, link, list_url, refusal_text
 from ..base.json_display import texts
 from ..base.search import SEE_PAYLOADS
@@ -286,10 +285,7 @@ def _report(page: Any, request: HttpRequest, schedule: Schedule, made: list[int]
         text = gettext("This form was sent twice. It made one job.")
         page.message_user(request, text, messages.WARNING)
         return
-    user = request.user.pk
-    assert user is not None
-    message = "run now with other arguments"
-    LogEntry.objects.log_actions(user, [schedule], CHANGE, message, single_object=True)
+    log_change(request, schedule, "run now with other arguments")
     shown = link(page.admin_site, Job, made[0], f"#{made[0]}")
     text = format_html("{} {}", gettext("The schedule made a job."), shown)
     page.message_user(request, text, messages.SUCCESS)

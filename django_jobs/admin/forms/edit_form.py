@@ -11,13 +11,13 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import ADDITION, LogEntry
+from django.contrib.admin.models import ADDITION
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.crypto import salted_hmac
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from ..base.actions import ModelAdmin
+from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import change_url
 
 
@@ -101,8 +101,6 @@ def made_by_hand(
     if row.deduplicated:
         page.message_user(request, held, messages.WARNING)
     else:
-        user = request.user.pk
-        assert user is not None
-        LogEntry.objects.log_actions(user, [row], ADDITION, f"{how} by hand", single_object=True)
+        log_change(request, row, f"{how} by hand", ADDITION)
         page.message_user(request, made, messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, type(row), row.pk))

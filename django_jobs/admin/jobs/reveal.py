@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Job
 from ..access.errors import deaths, mask, may_see_errors, without_secrets
-from ..base.actions import ModelAdmin
+from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import change_url
 from ..base.json_display import coding_of, document, texts
 from ..base.search import SEE_PAYLOADS
@@ -41,10 +40,7 @@ def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     parts = hidden_parts(request, job)
     if request.method != "POST" or not parts:
         return HttpResponseRedirect(back)
-    user = request.user.pk
-    assert user is not None
-    message = f"revealed: {', '.join(parts)}"
-    LogEntry.objects.log_actions(user, [job], CHANGE, message, single_object=True)
+    log_change(request, job, f"revealed: {', '.join(parts)}")
     job.errors_hidden = False
     mask(job)
     columns = texts(job, page.titles)

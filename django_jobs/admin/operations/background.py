@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
-from django.contrib.admin.models import ADDITION, LogEntry
-from django.contrib.contenttypes.models import ContentType
+from django.contrib.admin.models import ADDITION
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
 from django.utils.translation import gettext
@@ -22,7 +21,7 @@ from ...models import BulkAction, BulkOperation, DeadLetter, JobStatus, Schedule
 from ...models.bulk_operation import PERMISSIONS
 from ...models.database import database_time
 from ...separators import number_text
-from ..base.actions import Alternative, Choice, ModelAdmin
+from ..base.actions import Alternative, Choice, ModelAdmin, log_together
 from ..base.formatting import change_url, clock_text
 from ..base.search import job_search
 from ..failures.filters import NO_ERROR
@@ -172,8 +171,6 @@ def begin(
     max_id: int | None = None,
     plan: ReplayPlan | None = None,
 ) -> HttpResponse:
-    user = request.user.pk
-    assert user is not None
     from ...lifecycle.operations import bulk
 
     operation = bulk.start(
@@ -191,14 +188,9 @@ def begin(
         page.message_user(request, text, messages.WARNING)
         return to
     which = described(terms, operation.error_class)
-    LogEntry.objects.create(
-        user_id=user,
-        content_type=ContentType.objects.get_for_model(BulkOperation),
-        object_id=str(operation.pk),
-        object_repr=str(operation),
-        action_flag=ADDITION,
-        change_message=": ".join(filter(None, ["requested", which, reason])),
-    )
+    message = ": ".join(filter(None, ["requested", which, reason]))
+    entry = {"object_id": str(operation.pk), "action_flag": ADDITION}
+    log_together(request, BulkOperation, str(operation), message, **entry)
     text = gettext("The workers carry out this operation. This page shows the progress.")
     page.message_user(request, text, messages.SUCCESS)
     return to

@@ -9,7 +9,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.db.models import Count, Exists, OuterRef
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -25,7 +24,7 @@ from ...domain.states import LIVE
 from ...exceptions import JobsError
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ...separators import number_text
-from ..base.actions import ModelAdmin
+from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import (
     ago,
     badge,
@@ -204,11 +203,9 @@ def _make(
     from ...lifecycle.operations.schedules import backfill
 
     row = backfill(schedule, begin, end, request_of, actor=request.user)
-    user = request.user.pk
-    assert user is not None
     span = " to ".join(zone_text(at, schedule.zone) for at in (begin, end))
     message = f"backfilled from {span}: {row.job_count:,} jobs"
-    LogEntry.objects.log_actions(user, [schedule], CHANGE, message, single_object=True)
+    log_change(request, schedule, message)
     text = ngettext("%(count)s job was made.", "%(count)s jobs were made.", row.job_count)
     page.message_user(request, text % {"count": number_text(row.job_count)}, messages.SUCCESS)
     return HttpResponseRedirect(change_url(page.admin_site, type(row), row.pk))

@@ -11,7 +11,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.db.models import Q
 from django.forms.fields import InvalidJSONInput
@@ -33,7 +32,7 @@ from ...models import Backfill, Schedule, ScheduleException, Tick, Worker
 from ...models.database import database_time
 from ...models.fields import TimestampMax
 from ..access.visible import Visible
-from ..base.actions import ModelAdmin
+from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import (
     NOTHING,
     badge,
@@ -184,9 +183,7 @@ def occurrence_view(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
             except (JobsError, ValueError, OverflowError) as error:
                 form.add_error(None, refusal_text(error))
             else:
-                user = request.user.pk
-                assert user is not None
-                LogEntry.objects.log_actions(user, [schedule], CHANGE, history, single_object=True)
+                log_change(request, schedule, history)
                 page.message_user(request, done, messages.SUCCESS)
                 return HttpResponseRedirect(back)
         response = console_page(
