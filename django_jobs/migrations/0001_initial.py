@@ -121,48 +121,24 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     models.CharField(
-                        max_length=100,
-                        unique=True,
-                        validators=[
-                            django.core.validators.RegexValidator(
-                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z", "Use letters, digits, dots, hyphens and underscores; start with a letter or digit."
-                            )
-                        ],
-                        verbose_name="name",
+                        max_length=100, unique=True, validators=[django.core.validators.RegexValidator("\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z", "Use letters, digits, dots, hyphens and underscores; start with a letter or digit.")], verbose_name="name"
                     ),
                 ),
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
                 ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
                 ("paused_until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused until")),
-                (
-                    "resumed_at",
-                    django_jobs.models.fields.TimestampField(
-                        blank=True,
-                        editable=False,
-                        help_text=("When the last pause ended: rates and forecasts begin there."),
-                        null=True,
-                        verbose_name="resumed at",
-                    ),
-                ),
+                ("resumed_at", django_jobs.models.fields.TimestampField(blank=True, editable=False, help_text=("When the last pause ended: rates and forecasts begin there."), null=True, verbose_name="resumed at")),
                 (
                     "max_concurrency",
                     models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs of this queue that may run at once, on all workers together. Empty: no limit.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="maximum concurrency",
+                        blank=True, help_text="Jobs of this queue that may run at once, on all workers together. Empty: no limit.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="maximum concurrency"
                     ),
                 ),
                 (
                     "max_backlog",
                     models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that are ready or wait at their gates at which the queue is full. Empty: no limit.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="maximum backlog",
+                        blank=True, help_text="Jobs that are ready or wait at their gates at which the queue is full. Empty: no limit.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="maximum backlog"
                     ),
                 ),
                 (
@@ -176,37 +152,15 @@ class Migration(migrations.Migration):
                         verbose_name="when full",
                     ),
                 ),
-                (
-                    "pressure",
-                    models.CharField(
-                        db_default="ok", default="ok", editable=False, help_text="The level when a worker last looked.", max_length=4, verbose_name="pressure"
-                    ),
-                ),
+                ("pressure", models.CharField(db_default="ok", default="ok", editable=False, help_text="The level when a worker last looked.", max_length=4, verbose_name="pressure")),
                 (
                     "priority_weight",
                     models.FloatField(
-                        default=60.0,
-                        help_text="Seconds of waiting that equal one point of priority. 100,000,000 is strict: priority always decides.",
-                        validators=[django.core.validators.MinValueValidator(0.0)],
-                        verbose_name="priority weight",
+                        default=60.0, help_text="Seconds of waiting that equal one point of priority. 100,000,000 is strict: priority always decides.", validators=[django.core.validators.MinValueValidator(0.0)], verbose_name="priority weight"
                     ),
                 ),
-                (
-                    "max_attempts",
-                    models.PositiveSmallIntegerField(
-                        blank=True,
-                        help_text="For job types without max_attempts. Empty: 5.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="attempts",
-                    ),
-                ),
-                (
-                    "backoff",
-                    models.JSONField(
-                        blank=True, help_text="For job types without a backoff, as returned by Backoff.as_json().", null=True, verbose_name="backoff"
-                    ),
-                ),
+                ("max_attempts", models.PositiveSmallIntegerField(blank=True, help_text="For job types without max_attempts. Empty: 5.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="attempts")),
+                ("backoff", models.JSONField(blank=True, help_text="For job types without a backoff, as returned by Backoff.as_json().", null=True, verbose_name="backoff")),
                 (
                     "timeout",
                     models.FloatField(
@@ -217,15 +171,7 @@ class Migration(migrations.Migration):
                         verbose_name="time-out",
                     ),
                 ),
-                (
-                    "retention",
-                    models.JSONField(
-                        blank=True,
-                        help_text='Overrides the setting RETENTION, such as {"succeeded": "1d", "dead": "30d"}.',
-                        null=True,
-                        verbose_name="retention",
-                    ),
-                ),
+                ("retention", models.JSONField(blank=True, help_text='Overrides the setting RETENTION, such as {"succeeded": "1d", "dead": "30d"}.', null=True, verbose_name="retention")),
                 (
                     "slo_seconds",
                     models.FloatField(
@@ -266,18 +212,10 @@ class Migration(migrations.Migration):
                 "ordering": ("name",),
                 "permissions": (("pause_queue", "Can pause and resume queues"),),
                 "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__gte", 1), _connector="OR"),
-                        name="django_jobs_queue_concurrency",
-                    ),
+                    models.CheckConstraint(condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__gte", 1), _connector="OR"), name="django_jobs_queue_concurrency"),
                     models.CheckConstraint(condition=models.Q(("on_full__in", ["raise", "drop_lowest"])), name="django_jobs_queue_on_full"),
-                    models.CheckConstraint(
-                        condition=models.Q(("slo_target__isnull", True), ("slo_target__range", (0.01, 0.99999)), _connector="OR"), name="django_jobs_queue_slo_target"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("slo_seconds__isnull", True), ("slo_seconds__range", (0.001, 31622400.0)), _connector="OR"),
-                        name="django_jobs_queue_slo_seconds",
-                    ),
+                    models.CheckConstraint(condition=models.Q(("slo_target__isnull", True), ("slo_target__range", (0.01, 0.99999)), _connector="OR"), name="django_jobs_queue_slo_target"),
+                    models.CheckConstraint(condition=models.Q(("slo_seconds__isnull", True), ("slo_seconds__range", (0.001, 31622400.0)), _connector="OR"), name="django_jobs_queue_slo_seconds"),
                     models.CheckConstraint(condition=models.Q(("slo_since__in", ["due", "ready"])), name="django_jobs_queue_slo_since"),
                 ],
             },
@@ -295,53 +233,19 @@ class Migration(migrations.Migration):
                 ("pools", models.JSONField(blank=True, default=list, verbose_name="thread pools")),
                 ("code_version", models.CharField(blank=True, default="", max_length=100, verbose_name="code version")),
                 ("job_types", models.JSONField(default=list, verbose_name="known job types")),
-                (
-                    "payload_versions",
-                    models.JSONField(
-                        blank=True,
-                        help_text="By job type, unless it is 1. Null: a worker of an older release, which takes any.",
-                        null=True,
-                        verbose_name="newest payload versions",
-                    ),
-                ),
-                (
-                    "status",
-                    models.CharField(
-                        choices=[("running", "running"), ("draining", "draining"), ("stopped", "stopped"), ("lost", "lost")],
-                        default="running",
-                        max_length=8,
-                        verbose_name="status",
-                    ),
-                ),
+                ("payload_versions", models.JSONField(blank=True, help_text="By job type, unless it is 1. Null: a worker of an older release, which takes any.", null=True, verbose_name="newest payload versions")),
+                ("status", models.CharField(choices=[("running", "running"), ("draining", "draining"), ("stopped", "stopped"), ("lost", "lost")], default="running", max_length=8, verbose_name="status")),
                 ("started_at", models.DateTimeField(verbose_name="started at")),
                 ("heartbeat_at", models.DateTimeField(verbose_name="last heartbeat")),
                 ("schedules_seen_at", models.DateTimeField(blank=True, null=True, verbose_name="last check of the schedules")),
                 ("lease_expires_at", models.DateTimeField(verbose_name="lease expires at")),
-                (
-                    "claim_failures",
-                    models.PositiveBigIntegerField(
-                        db_default=0, default=0, help_text="Rounds of claims that failed, as of the last heartbeat.", verbose_name="failed claims"
-                    ),
-                ),
-                (
-                    "ended_runs",
-                    models.PositiveBigIntegerField(
-                        db_default=0, default=0, help_text="Attempts that it has ended, as of the last heartbeat.", verbose_name="runs"
-                    ),
-                ),
+                ("claim_failures", models.PositiveBigIntegerField(db_default=0, default=0, help_text="Rounds of claims that failed, as of the last heartbeat.", verbose_name="failed claims")),
+                ("ended_runs", models.PositiveBigIntegerField(db_default=0, default=0, help_text="Attempts that it has ended, as of the last heartbeat.", verbose_name="runs")),
                 ("failed_runs", models.PositiveBigIntegerField(db_default=0, default=0, verbose_name="failed runs")),
                 ("listens", models.BooleanField(help_text="As of the last heartbeat. Null: not known.", null=True, verbose_name="receives notifications")),
                 ("supervisor_pid", models.PositiveIntegerField(blank=True, null=True, verbose_name="process id of its command")),
                 ("rss_mb", models.PositiveIntegerField(blank=True, help_text="As of the last heartbeat.", null=True, verbose_name="memory in MB")),
-                (
-                    "started_jobs",
-                    models.JSONField(
-                        blank=True,
-                        help_text="As of the last heartbeat, the oldest first: id, seconds since the start, and the MB of its process if it has one.",
-                        null=True,
-                        verbose_name="started jobs",
-                    ),
-                ),
+                ("started_jobs", models.JSONField(blank=True, help_text="As of the last heartbeat, the oldest first: id, seconds since the start, and the MB of its process if it has one.", null=True, verbose_name="started jobs")),
                 ("clock_skew", models.FloatField(blank=True, null=True)),
                 ("drain_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="drain requested at")),
                 ("draining_at", models.DateTimeField(blank=True, null=True, verbose_name="draining since")),
@@ -374,64 +278,29 @@ class Migration(migrations.Migration):
                         default="",
                         help_text="Empty: the queue that the job type declares.",
                         max_length=100,
-                        validators=[
-                            django.core.validators.RegexValidator(
-                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z", "Use letters, digits, dots, hyphens and underscores; start with a letter or digit."
-                            )
-                        ],
+                        validators=[django.core.validators.RegexValidator("\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z", "Use letters, digits, dots, hyphens and underscores; start with a letter or digit.")],
                         verbose_name="queue",
                     ),
                 ),
                 (
                     "priority",
                     models.SmallIntegerField(
-                        blank=True,
-                        help_text="Empty: the priority that the job type declares.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(-100), django.core.validators.MaxValueValidator(100)],
-                        verbose_name="priority",
+                        blank=True, help_text="Empty: the priority that the job type declares.", null=True, validators=[django.core.validators.MinValueValidator(-100), django.core.validators.MaxValueValidator(100)], verbose_name="priority"
                     ),
                 ),
-                (
-                    "cron",
-                    models.CharField(
-                        blank=True,
-                        default="",
-                        help_text="Minute, hour, day of the month, month, day of the week.",
-                        max_length=100,
-                        verbose_name="cron expression",
-                    ),
-                ),
+                ("cron", models.CharField(blank=True, default="", help_text="Minute, hour, day of the month, month, day of the week.", max_length=100, verbose_name="cron expression")),
                 ("every", models.FloatField(blank=True, help_text="Seconds, counted from the start or else from 1970.", null=True, verbose_name="interval")),
                 ("timezone", models.CharField(default="UTC", max_length=64, verbose_name="time zone")),
                 ("starts_at", models.DateTimeField(blank=True, null=True, verbose_name="starts at")),
                 ("ends_at", models.DateTimeField(blank=True, null=True, verbose_name="ends at")),
-                (
-                    "excluded_dates",
-                    django_jobs.models.schedule.DatesField(
-                        blank=True,
-                        db_default=models.Value("{}"),
-                        default=list,
-                        help_text="Dates in the time zone of the schedule on which it is not due.",
-                        verbose_name="excluded dates",
-                    ),
-                ),
+                ("excluded_dates", django_jobs.models.schedule.DatesField(blank=True, db_default=models.Value("{}"), default=list, help_text="Dates in the time zone of the schedule on which it is not due.", verbose_name="excluded dates")),
                 (
                     "max_jobs",
                     models.PositiveIntegerField(
-                        blank=True,
-                        help_text="After this many jobs it ends; a larger number starts it again. Empty: any number.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="maximum number of jobs",
+                        blank=True, help_text="After this many jobs it ends; a larger number starts it again. Empty: any number.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="maximum number of jobs"
                     ),
                 ),
-                (
-                    "jobs_made",
-                    django_jobs.models.schedule.CountField(
-                        db_default=0, default=0, editable=False, help_text="The number of jobs that its due times made.", verbose_name="jobs made"
-                    ),
-                ),
+                ("jobs_made", django_jobs.models.schedule.CountField(db_default=0, default=0, editable=False, help_text="The number of jobs that its due times made.", verbose_name="jobs made")),
                 ("enabled", models.BooleanField(default=True, verbose_name="enabled")),
                 (
                     "jitter_seconds",
@@ -442,64 +311,27 @@ class Migration(migrations.Migration):
                         verbose_name="jitter",
                     ),
                 ),
-                (
-                    "dst",
-                    models.CharField(
-                        choices=[("once", "once on each day"), ("skip", "not in a skipped hour"), ("twice", "twice in an hour that occurs twice")],
-                        default="once",
-                        max_length=5,
-                        verbose_name="when the clock changes",
-                    ),
-                ),
+                ("dst", models.CharField(choices=[("once", "once on each day"), ("skip", "not in a skipped hour"), ("twice", "twice in an hour that occurs twice")], default="once", max_length=5, verbose_name="when the clock changes")),
                 (
                     "overlap",
                     models.CharField(
-                        choices=[
-                            ("skip", "skip"),
-                            ("queue_one", "let one wait"),
-                            ("queue_all", "let all wait, and run them in order"),
-                            ("allow", "run at the same time, up to the limit"),
-                            ("cancel", "cancel the last job"),
-                        ],
+                        choices=[("skip", "skip"), ("queue_one", "let one wait"), ("queue_all", "let all wait, and run them in order"), ("allow", "run at the same time, up to the limit"), ("cancel", "cancel the last job")],
                         default="skip",
                         max_length=9,
                         verbose_name="while the last job is not done",
                     ),
                 ),
-                (
-                    "overlap_limit",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that may run at once, or wait. Empty: any number.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="overlap limit",
-                    ),
-                ),
+                ("overlap_limit", models.PositiveIntegerField(blank=True, help_text="Jobs that may run at once, or wait. Empty: any number.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="overlap limit")),
                 (
                     "catch_up",
                     models.CharField(
-                        choices=[
-                            ("latest", "run only the latest"),
-                            ("skip", "skip them"),
-                            ("at_most", "run the newest, up to the limit"),
-                            ("window", "run those within the limit in seconds"),
-                        ],
+                        choices=[("latest", "run only the latest"), ("skip", "skip them"), ("at_most", "run the newest, up to the limit"), ("window", "run those within the limit in seconds")],
                         default="latest",
                         max_length=7,
                         verbose_name="missed due times",
                     ),
                 ),
-                (
-                    "catch_up_limit",
-                    models.FloatField(
-                        blank=True,
-                        help_text="A number of jobs, or seconds.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="limit of missed due times",
-                    ),
-                ),
+                ("catch_up_limit", models.FloatField(blank=True, help_text="A number of jobs, or seconds.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="limit of missed due times")),
                 (
                     "pause_after_dead",
                     models.PositiveSmallIntegerField(
@@ -510,24 +342,14 @@ class Migration(migrations.Migration):
                         verbose_name="pause after dead jobs",
                     ),
                 ),
-                (
-                    "declared",
-                    models.BooleanField(
-                        default=False, editable=False, help_text="Each migrate writes the values from the code.", verbose_name="declared in code"
-                    ),
-                ),
+                ("declared", models.BooleanField(default=False, editable=False, help_text="Each migrate writes the values from the code.", verbose_name="declared in code")),
                 ("origin", models.TextField(db_default="", default="", editable=False)),
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
                 ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
                 ("paused_until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused until")),
                 ("resumed_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="resumed at")),
-                (
-                    "error",
-                    models.TextField(
-                        blank=True, default="", editable=False, help_text="The schedule does not fire until it is saved or resumed.", verbose_name="error"
-                    ),
-                ),
+                ("error", models.TextField(blank=True, default="", editable=False, help_text="The schedule does not fire until it is saved or resumed.", verbose_name="error")),
                 ("stale", models.BooleanField(default=True, editable=False)),
                 ("next_due_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="next due at")),
                 ("last_due_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="last due at")),
@@ -537,29 +359,15 @@ class Migration(migrations.Migration):
                 "verbose_name": "schedule",
                 "verbose_name_plural": "schedules",
                 "ordering": ("name",),
-                "permissions": (
-                    ("pause_schedule", "Can pause and resume schedules"),
-                    ("run_schedule", "Can run schedules now"),
-                    ("backfill_schedule", "Can backfill schedules"),
-                    ("move_schedule", "Can skip and move due times of schedules"),
-                ),
+                "permissions": (("pause_schedule", "Can pause and resume schedules"), ("run_schedule", "Can run schedules now"), ("backfill_schedule", "Can backfill schedules"), ("move_schedule", "Can skip and move due times of schedules")),
                 "indexes": [
                     models.Index(condition=models.Q(("paused_until__isnull", False)), fields=["paused_until"], name="django_jobs_schedule_until"),
-                    models.Index(
-                        condition=models.Q(("enabled", True), ("error", ""), ("paused_at__isnull", True)),
-                        fields=["next_due_at"],
-                        name="django_jobs_schedule_due",
-                    ),
+                    models.Index(condition=models.Q(("enabled", True), ("error", ""), ("paused_at__isnull", True)), fields=["next_due_at"], name="django_jobs_schedule_due"),
                     models.Index(condition=models.Q(("stale", True)), fields=["id"], name="django_jobs_schedule_stale"),
                 ],
                 "constraints": [
                     models.CheckConstraint(condition=models.Q(("priority__range", (-100, 100))), name="django_jobs_schedule_priority"),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("overlap__in", ["skip", "queue_one", "queue_all", "allow", "cancel"]), ("catch_up__in", ["latest", "skip", "at_most", "window"])
-                        ),
-                        name="django_jobs_schedule_policies",
-                    ),
+                    models.CheckConstraint(condition=models.Q(("overlap__in", ["skip", "queue_one", "queue_all", "allow", "cancel"]), ("catch_up__in", ["latest", "skip", "at_most", "window"])), name="django_jobs_schedule_policies"),
                 ],
             },
         ),
@@ -585,50 +393,15 @@ class Migration(migrations.Migration):
             name="WorkflowRun",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                (
-                    "definition",
-                    models.ForeignKey(
-                        blank=True,
-                        null=True,
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="runs",
-                        to="django_jobs.workflowdefinition",
-                        verbose_name="definition",
-                    ),
-                ),
+                ("definition", models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name="runs", to="django_jobs.workflowdefinition", verbose_name="definition")),
                 ("name", models.CharField(max_length=200, verbose_name="name")),
-                (
-                    "status",
-                    models.CharField(
-                        choices=[("running", "running"), ("succeeded", "succeeded"), ("failed", "failed"), ("cancelled", "cancelled"), ("expired", "expired")],
-                        max_length=9,
-                        verbose_name="status",
-                    ),
-                ),
+                ("status", models.CharField(choices=[("running", "running"), ("succeeded", "succeeded"), ("failed", "failed"), ("cancelled", "cancelled"), ("expired", "expired")], max_length=9, verbose_name="status")),
                 ("payload", models.JSONField(default=dict, help_text="Arguments by name.", verbose_name="payload")),
                 ("idempotency_key", models.CharField(blank=True, max_length=200, null=True, verbose_name="idempotency key")),
                 ("tenant", models.CharField(blank=True, max_length=100, null=True, verbose_name="tenant")),
-                (
-                    "ends_left",
-                    models.PositiveIntegerField(editable=False, help_text="Steps that no other waits for, and that have not ended.", verbose_name="ends left"),
-                ),
-                (
-                    "compensations",
-                    models.JSONField(
-                        blank=True, editable=False, help_text="The jobs that undo steps if the run fails.", null=True, verbose_name="compensations"
-                    ),
-                ),
-                (
-                    "on_failure",
-                    models.CharField(
-                        db_default="continue",
-                        default="continue",
-                        editable=False,
-                        help_text="Whether a dead step cancels the others.",
-                        max_length=8,
-                        verbose_name="on failure",
-                    ),
-                ),
+                ("ends_left", models.PositiveIntegerField(editable=False, help_text="Steps that no other waits for, and that have not ended.", verbose_name="ends left")),
+                ("compensations", models.JSONField(blank=True, editable=False, help_text="The jobs that undo steps if the run fails.", null=True, verbose_name="compensations")),
+                ("on_failure", models.CharField(db_default="continue", default="continue", editable=False, help_text="Whether a dead step cancels the others.", max_length=8, verbose_name="on failure")),
                 ("reason", models.TextField(blank=True, db_default="", default="", verbose_name="reason")),
                 ("cancel_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at")),
                 ("started_at", models.DateTimeField(verbose_name="started at")),
@@ -647,19 +420,11 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["name", "id"], name="django_jobs_run_of_workflow"),
                     models.Index(condition=models.Q(("status", "running")), fields=["id"], name="django_jobs_running_workflow"),
-                    models.Index(
-                        condition=models.Q(("cancel_requested_at__isnull", False), ("status", "running")), fields=["id"], name="django_jobs_run_cancelled"
-                    ),
+                    models.Index(condition=models.Q(("cancel_requested_at__isnull", False), ("status", "running")), fields=["id"], name="django_jobs_run_cancelled"),
                     models.Index(condition=models.Q(("finished_at__isnull", False)), fields=["finished_at"], name="django_jobs_workflow_ended"),
                     models.Index(condition=models.Q(("compensations__has_key", "failed")), fields=["id"], name="django_jobs_run_not_undone"),
                 ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("idempotency_key__isnull", False), ("status", "running")),
-                        fields=("name", "idempotency_key"),
-                        name="django_jobs_workflow_key",
-                    )
-                ],
+                "constraints": [models.UniqueConstraint(condition=models.Q(("idempotency_key__isnull", False), ("status", "running")), fields=("name", "idempotency_key"), name="django_jobs_workflow_key")],
             },
         ),
         migrations.CreateModel(
@@ -673,16 +438,7 @@ class Migration(migrations.Migration):
                 (
                     "status",
                     models.CharField(
-                        choices=[
-                            ("waiting", "waiting"),
-                            ("scheduled", "scheduled"),
-                            ("blocked", "blocked"),
-                            ("ready", "ready"),
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("dead", "dead"),
-                            ("cancelled", "cancelled"),
-                        ],
+                        choices=[("waiting", "waiting"), ("scheduled", "scheduled"), ("blocked", "blocked"), ("ready", "ready"), ("running", "running"), ("succeeded", "succeeded"), ("dead", "dead"), ("cancelled", "cancelled")],
                         max_length=9,
                         verbose_name="status",
                     ),
@@ -697,98 +453,31 @@ class Migration(migrations.Migration):
                 ("max_crashes", models.PositiveSmallIntegerField(default=3, verbose_name="maximum crashes")),
                 ("backoff", models.JSONField(blank=True, null=True, verbose_name="backoff")),
                 ("timeout", models.FloatField(blank=True, null=True, verbose_name="time-out")),
-                (
-                    "at_most_once",
-                    models.BooleanField(db_default=False, default=False, help_text="A failed or lost attempt is never retried.", verbose_name="at most once"),
-                ),
+                ("at_most_once", models.BooleanField(db_default=False, default=False, help_text="A failed or lost attempt is never retried.", verbose_name="at most once")),
                 ("expires_at", models.DateTimeField(blank=True, null=True, verbose_name="expires at")),
                 ("retry_until", models.DateTimeField(blank=True, null=True, verbose_name="retried until")),
-                (
-                    "worker",
-                    models.ForeignKey(
-                        blank=True,
-                        db_constraint=False,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="jobs",
-                        to="django_jobs.worker",
-                        verbose_name="worker",
-                    ),
-                ),
+                ("worker", models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name="jobs", to="django_jobs.worker", verbose_name="worker")),
                 ("ready_at", models.DateTimeField(blank=True, help_text="When its gates let it go.", null=True, verbose_name="ready at")),
                 ("claimed_at", models.DateTimeField(blank=True, null=True, verbose_name="claimed at")),
                 ("started_at", models.DateTimeField(blank=True, null=True, verbose_name="started at")),
                 ("finished_at", models.DateTimeField(blank=True, null=True, verbose_name="finished at")),
                 ("result", models.JSONField(blank=True, null=True, verbose_name="result")),
                 ("last_error", models.TextField(blank=True, db_default="", default="", verbose_name="last error")),
-                (
-                    "fingerprint",
-                    models.CharField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        help_text="Of the last error. Failures are grouped by it.",
-                        max_length=16,
-                        verbose_name="fingerprint",
-                    ),
-                ),
+                ("fingerprint", models.CharField(blank=True, db_default="", default="", help_text="Of the last error. Failures are grouped by it.", max_length=16, verbose_name="fingerprint")),
                 ("reason", models.TextField(blank=True, db_default="", default="", help_text="Why the job is dead or cancelled.", verbose_name="reason")),
                 ("idempotency_key", models.CharField(blank=True, max_length=200, null=True, verbose_name="idempotency key")),
                 ("cancel_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at")),
                 ("force_requested_at", models.DateTimeField(blank=True, null=True, verbose_name="stop by force requested at")),
-                (
-                    "schedule",
-                    models.ForeignKey(
-                        blank=True,
-                        db_constraint=False,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="jobs",
-                        to="django_jobs.schedule",
-                        verbose_name="schedule",
-                    ),
-                ),
+                ("schedule", models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name="jobs", to="django_jobs.schedule", verbose_name="schedule")),
                 ("scheduled_for", models.DateTimeField(blank=True, help_text="The due time of its schedule.", null=True, verbose_name="scheduled for")),
                 ("tenant", models.CharField(blank=True, max_length=100, null=True, verbose_name="tenant")),
                 ("concurrency_key", models.CharField(blank=True, max_length=200, null=True, verbose_name="concurrency key")),
                 ("resources", models.JSONField(blank=True, help_text="The names of those that it uses.", null=True, verbose_name="resources")),
-                (
-                    "gates",
-                    models.TextField(
-                        blank=True,
-                        editable=False,
-                        help_text="All gates as one text. Jobs with the same gates wait in one line.",
-                        null=True,
-                        verbose_name="gates",
-                    ),
-                ),
-                (
-                    "workflow_run",
-                    models.ForeignKey(
-                        blank=True,
-                        db_constraint=False,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="steps",
-                        to="django_jobs.workflowrun",
-                        verbose_name="workflow run",
-                    ),
-                ),
+                ("gates", models.TextField(blank=True, editable=False, help_text="All gates as one text. Jobs with the same gates wait in one line.", null=True, verbose_name="gates")),
+                ("workflow_run", models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name="steps", to="django_jobs.workflowrun", verbose_name="workflow run")),
                 ("step", models.CharField(blank=True, max_length=200, null=True, verbose_name="step")),
                 ("prerequisites", models.PositiveIntegerField(blank=True, editable=False, null=True, verbose_name="prerequisites left")),
-                (
-                    "skipped",
-                    models.CharField(
-                        blank=True,
-                        choices=[("failed", "a step before it failed"), ("unneeded", "not needed"), ("passed", "passed over")],
-                        max_length=8,
-                        null=True,
-                        verbose_name="skipped",
-                    ),
-                ),
+                ("skipped", models.CharField(blank=True, choices=[("failed", "a step before it failed"), ("unneeded", "not needed"), ("passed", "passed over")], max_length=8, null=True, verbose_name="skipped")),
                 ("awaits", models.CharField(blank=True, max_length=200, null=True, verbose_name="signal it waits for")),
                 ("signals", models.JSONField(blank=True, help_text="The data that was sent to it, by name.", null=True, verbose_name="signals")),
                 ("tags", django_jobs.models.fields.TagsField(blank=True, null=True, verbose_name="tags")),
@@ -819,130 +508,47 @@ class Migration(migrations.Migration):
                     models.Index(condition=models.Q(("status", "ready")), fields=["queue", "rank", "id"], name="django_jobs_ready"),
                     models.Index(condition=models.Q(("status", "scheduled")), fields=["available_at"], name="django_jobs_scheduled"),
                     models.Index(condition=models.Q(("status", "running")), fields=["worker"], name="django_jobs_running"),
-                    models.Index(
-                        condition=models.Q(("cancel_requested_at__isnull", False), ("status", "running")),
-                        fields=["worker"],
-                        name="django_jobs_cancel_requested",
-                    ),
+                    models.Index(condition=models.Q(("cancel_requested_at__isnull", False), ("status", "running")), fields=["worker"], name="django_jobs_cancel_requested"),
                     models.Index(condition=models.Q(("status", "dead")), fields=["id"], name="django_jobs_dead"),
                     models.Index(condition=models.Q(("status", "dead")), fields=["queue", "finished_at", "id"], name="django_jobs_dead_queue"),
                     models.Index(condition=models.Q(("status", "dead")), fields=["job_type", "finished_at", "id"], name="django_jobs_dead_type"),
-                    models.Index(
-                        condition=models.Q(("status", "dead")), fields=["queue", "job_type", "fingerprint", "finished_at"], name="django_jobs_dead_failure"
-                    ),
-                    models.Index(
-                        condition=models.Q(("failures__gt", 0), ("status", "scheduled")),
-                        fields=["queue", "job_type", "fingerprint"],
-                        name="django_jobs_retried",
-                    ),
-                    models.Index(
-                        condition=models.Q(("schedule__isnull", False), ("status__in", ("waiting", "scheduled", "blocked", "ready", "running"))),
-                        fields=["schedule"],
-                        name="django_jobs_live_schedule",
-                    ),
-                    models.Index(
-                        condition=models.Q(("schedule__isnull", False), ("status", "waiting")), fields=["schedule", "id"], name="django_jobs_waiting_schedule"
-                    ),
-                    models.Index(
-                        condition=models.Q(("reason", "quarantined"), ("status", "blocked")), fields=["job_type", "id"], name="django_jobs_quarantined"
-                    ),
+                    models.Index(condition=models.Q(("status", "dead")), fields=["queue", "job_type", "fingerprint", "finished_at"], name="django_jobs_dead_failure"),
+                    models.Index(condition=models.Q(("failures__gt", 0), ("status", "scheduled")), fields=["queue", "job_type", "fingerprint"], name="django_jobs_retried"),
+                    models.Index(condition=models.Q(("schedule__isnull", False), ("status__in", ("waiting", "scheduled", "blocked", "ready", "running"))), fields=["schedule"], name="django_jobs_live_schedule"),
+                    models.Index(condition=models.Q(("schedule__isnull", False), ("status", "waiting")), fields=["schedule", "id"], name="django_jobs_waiting_schedule"),
+                    models.Index(condition=models.Q(("reason", "quarantined"), ("status", "blocked")), fields=["job_type", "id"], name="django_jobs_quarantined"),
                     models.Index(condition=models.Q(("gates__isnull", False), ("status", "blocked")), fields=["gates", "rank", "id"], name="django_jobs_gates"),
-                    models.Index(
-                        condition=models.Q(("concurrency_key__isnull", False), ("status__in", ("ready", "running"))),
-                        fields=["concurrency_key"],
-                        name="django_jobs_taken_key",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status__in", ("ready", "running")), ("tenant__isnull", False)),
-                        fields=["queue", "tenant"],
-                        name="django_jobs_taken_tenant",
-                    ),
-                    models.Index(
-                        condition=models.Q(("resources__isnull", False), ("status__in", ("ready", "running"))), fields=["id"], name="django_jobs_taken_resource"
-                    ),
+                    models.Index(condition=models.Q(("concurrency_key__isnull", False), ("status__in", ("ready", "running"))), fields=["concurrency_key"], name="django_jobs_taken_key"),
+                    models.Index(condition=models.Q(("status__in", ("ready", "running")), ("tenant__isnull", False)), fields=["queue", "tenant"], name="django_jobs_taken_tenant"),
+                    models.Index(condition=models.Q(("resources__isnull", False), ("status__in", ("ready", "running"))), fields=["id"], name="django_jobs_taken_resource"),
                     models.Index(condition=models.Q(("workflow_run__isnull", False)), fields=["workflow_run", "step"], name="django_jobs_steps"),
                     django_jobs.models.fields.TagsIndex(condition=models.Q(("tags__isnull", False)), fields=["tags"], name="django_jobs_tags"),
                     models.Index(condition=models.Q(("awaits__isnull", False), ("status", "waiting")), fields=["available_at"], name="django_jobs_awaiting"),
                 ],
                 "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("idempotency_key__isnull", False), ("status__in", ("waiting", "scheduled", "blocked", "ready", "running"))),
-                        fields=("queue", "idempotency_key"),
-                        name="django_jobs_live_key",
-                    ),
+                    models.UniqueConstraint(condition=models.Q(("idempotency_key__isnull", False), ("status__in", ("waiting", "scheduled", "blocked", "ready", "running"))), fields=("queue", "idempotency_key"), name="django_jobs_live_key"),
+                    models.CheckConstraint(condition=models.Q(("status__in", ["waiting", "scheduled", "blocked", "ready", "running", "succeeded", "dead", "cancelled"])), name="django_jobs_status"),
                     models.CheckConstraint(
-                        condition=models.Q(("status__in", ["waiting", "scheduled", "blocked", "ready", "running", "succeeded", "dead", "cancelled"])),
-                        name="django_jobs_status",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("status", "running"), ("worker__isnull", False)),
-                            models.Q(models.Q(("status", "running"), _negated=True), ("worker__isnull", True)),
-                            _connector="OR",
-                        ),
-                        name="django_jobs_worker_iff_running",
+                        condition=models.Q(models.Q(("status", "running"), ("worker__isnull", False)), models.Q(models.Q(("status", "running"), _negated=True), ("worker__isnull", True)), _connector="OR"), name="django_jobs_worker_iff_running"
                     ),
                     models.CheckConstraint(condition=models.Q(("priority__range", (-100, 100))), name="django_jobs_priority"),
                 ],
             },
         ),
-        migrations.CreateModel(
-            name="DeadLetter",
-            fields=[],
-            options={
-                "verbose_name": "dead letter",
-                "verbose_name_plural": "dead letters",
-                "proxy": True,
-                "default_permissions": (),
-                "indexes": [],
-                "constraints": [],
-            },
-            bases=("django_jobs.job",),
-        ),
+        migrations.CreateModel(name="DeadLetter", fields=[], options={"verbose_name": "dead letter", "verbose_name_plural": "dead letters", "proxy": True, "default_permissions": (), "indexes": [], "constraints": []}, bases=("django_jobs.job",)),
         migrations.CreateModel(
             name="Run",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                (
-                    "job",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="runs",
-                        to="django_jobs.job",
-                        verbose_name="job",
-                    ),
-                ),
+                ("job", models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="runs", to="django_jobs.job", verbose_name="job")),
                 ("attempt", models.PositiveIntegerField(verbose_name="attempt")),
                 (
                     "outcome",
                     models.CharField(
-                        choices=[
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                            ("timed_out", "timed out"),
-                            ("lost", "lost"),
-                            ("snoozed", "snoozed"),
-                            ("cancelled", "cancelled"),
-                            ("released", "released"),
-                        ],
-                        max_length=9,
-                        verbose_name="outcome",
+                        choices=[("succeeded", "succeeded"), ("failed", "failed"), ("timed_out", "timed out"), ("lost", "lost"), ("snoozed", "snoozed"), ("cancelled", "cancelled"), ("released", "released")], max_length=9, verbose_name="outcome"
                     ),
                 ),
-                (
-                    "worker",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="runs",
-                        to="django_jobs.worker",
-                        verbose_name="worker",
-                    ),
-                ),
+                ("worker", models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name="runs", to="django_jobs.worker", verbose_name="worker")),
                 ("available_at", models.DateTimeField(verbose_name="due at")),
                 ("ready_at", models.DateTimeField(help_text="When its gates let it go.", null=True, verbose_name="ready at")),
                 ("claimed_at", models.DateTimeField(verbose_name="claimed at")),
@@ -964,15 +570,10 @@ class Migration(migrations.Migration):
                 "verbose_name": "run",
                 "verbose_name_plural": "runs",
                 "default_permissions": ("view",),
-                "indexes": [
-                    models.Index(condition=models.Q(("error_type", "Crashed"), ("outcome", "lost")), fields=["finished_at"], name="django_jobs_run_crashed")
-                ],
+                "indexes": [models.Index(condition=models.Q(("error_type", "Crashed"), ("outcome", "lost")), fields=["finished_at"], name="django_jobs_run_crashed")],
                 "constraints": [
                     models.UniqueConstraint(fields=("job", "attempt"), name="django_jobs_run_attempt"),
-                    models.CheckConstraint(
-                        condition=models.Q(("outcome__in", ["succeeded", "failed", "timed_out", "lost", "snoozed", "cancelled", "released"])),
-                        name="django_jobs_run_outcome",
-                    ),
+                    models.CheckConstraint(condition=models.Q(("outcome__in", ["succeeded", "failed", "timed_out", "lost", "snoozed", "cancelled", "released"])), name="django_jobs_run_outcome"),
                 ],
             },
         ),
@@ -980,12 +581,7 @@ class Migration(migrations.Migration):
             name="Backfill",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                (
-                    "schedule",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="backfills", to="django_jobs.schedule", verbose_name="schedule"
-                    ),
-                ),
+                ("schedule", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="backfills", to="django_jobs.schedule", verbose_name="schedule")),
                 ("begins_at", models.DateTimeField(verbose_name="from")),
                 ("ends_at", models.DateTimeField(verbose_name="to")),
                 ("job_count", models.PositiveIntegerField(default=0, verbose_name="jobs")),
@@ -999,16 +595,7 @@ class Migration(migrations.Migration):
             name="ScheduleException",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                (
-                    "schedule",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="exceptions",
-                        to="django_jobs.schedule",
-                        verbose_name="schedule",
-                    ),
-                ),
+                ("schedule", models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="exceptions", to="django_jobs.schedule", verbose_name="schedule")),
                 ("due_at", models.DateTimeField(help_text="The due time by the rule.", verbose_name="due at")),
                 ("skipped", models.BooleanField(default=False, verbose_name="skipped")),
                 ("moved_to", models.DateTimeField(blank=True, null=True, verbose_name="moved to")),
@@ -1027,16 +614,11 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(fields=("schedule", "due_at"), name="django_jobs_scheduleexception_due"),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("moved_to__isnull", True), ("payload__isnull", True), ("skipped", True)),
-                            models.Q(("skipped", False), models.Q(("moved_to__isnull", False), ("payload__isnull", False), _connector="OR")),
-                            _connector="OR",
+                            models.Q(("moved_to__isnull", True), ("payload__isnull", True), ("skipped", True)), models.Q(("skipped", False), models.Q(("moved_to__isnull", False), ("payload__isnull", False), _connector="OR")), _connector="OR"
                         ),
                         name="django_jobs_scheduleexception_action",
                     ),
-                    models.CheckConstraint(
-                        condition=models.Q(("moved_to__isnull", True), models.Q(("moved_to", models.F("due_at")), _negated=True), _connector="OR"),
-                        name="django_jobs_scheduleexception_moved",
-                    ),
+                    models.CheckConstraint(condition=models.Q(("moved_to__isnull", True), models.Q(("moved_to", models.F("due_at")), _negated=True), _connector="OR"), name="django_jobs_scheduleexception_moved"),
                 ],
             },
         ),
@@ -1044,52 +626,20 @@ class Migration(migrations.Migration):
             name="Tick",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                (
-                    "schedule",
-                    models.ForeignKey(
-                        db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="ticks", to="django_jobs.schedule", verbose_name="schedule"
-                    ),
-                ),
+                ("schedule", models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="ticks", to="django_jobs.schedule", verbose_name="schedule")),
                 ("due_at", models.DateTimeField(verbose_name="due at")),
                 (
                     "outcome",
                     models.CharField(
-                        choices=[
-                            ("fired", "fired"),
-                            ("skipped_overlap", "skipped: the last job was not done"),
-                            ("skipped_late", "skipped: too late"),
-                            ("skipped", "skipped: by request"),
-                            ("suppressed", "suppressed"),
-                        ],
+                        choices=[("fired", "fired"), ("skipped_overlap", "skipped: the last job was not done"), ("skipped_late", "skipped: too late"), ("skipped", "skipped: by request"), ("suppressed", "suppressed")],
                         max_length=15,
                         verbose_name="outcome",
                     ),
                 ),
                 ("reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason")),
-                (
-                    "job",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="ticks",
-                        to="django_jobs.job",
-                        verbose_name="job",
-                    ),
-                ),
+                ("job", models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name="ticks", to="django_jobs.job", verbose_name="job")),
                 ("late_seconds", models.FloatField(help_text="Seconds.", verbose_name="late by")),
-                (
-                    "backfill",
-                    models.ForeignKey(
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="ticks",
-                        to="django_jobs.backfill",
-                        verbose_name="backfill",
-                    ),
-                ),
+                ("backfill", models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name="ticks", to="django_jobs.backfill", verbose_name="backfill")),
                 ("created_at", models.DateTimeField(verbose_name="created at")),
             ],
             options={
@@ -1100,10 +650,7 @@ class Migration(migrations.Migration):
                 "indexes": [models.Index(condition=models.Q(("backfill__isnull", False)), fields=["backfill"], name="django_jobs_tick_backfill")],
                 "constraints": [
                     models.UniqueConstraint(fields=("schedule", "due_at"), name="django_jobs_tick_due"),
-                    models.CheckConstraint(
-                        condition=models.Q(("outcome__in", ["fired", "skipped_overlap", "skipped_late", "skipped", "suppressed"])),
-                        name="django_jobs_tick_outcome",
-                    ),
+                    models.CheckConstraint(condition=models.Q(("outcome__in", ["fired", "skipped_overlap", "skipped_late", "skipped", "suppressed"])), name="django_jobs_tick_outcome"),
                 ],
             },
         ),
@@ -1111,20 +658,7 @@ class Migration(migrations.Migration):
             name="BulkOperation",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                (
-                    "action",
-                    models.CharField(
-                        choices=[
-                            ("cancel", "cancel"),
-                            ("reprioritize", "change priority"),
-                            ("run_now", "run now"),
-                            ("replay", "replay"),
-                            ("dismiss", "dismiss"),
-                        ],
-                        max_length=20,
-                        verbose_name="action",
-                    ),
-                ),
+                ("action", models.CharField(choices=[("cancel", "cancel"), ("reprioritize", "change priority"), ("run_now", "run now"), ("replay", "replay"), ("dismiss", "dismiss")], max_length=20, verbose_name="action")),
                 ("arguments", models.JSONField(blank=True, default=dict, verbose_name="arguments")),
                 ("terms", models.JSONField(help_text="Which jobs: all terms are true of them.", verbose_name="terms")),
                 ("plan", models.JSONField(blank=True, help_text="Null: no waves.", null=True, verbose_name="plan")),
@@ -1132,15 +666,7 @@ class Migration(migrations.Migration):
                 ("actor_name", models.CharField(blank=True, default="", max_length=200, verbose_name="requested by")),
                 ("reason", models.CharField(blank=True, default="", max_length=300, verbose_name="reason")),
                 ("max_id", models.BigIntegerField(help_text="Jobs with a higher id came later and are left alone.", verbose_name="up to job")),
-                (
-                    "status",
-                    models.CharField(
-                        choices=[("pending", "pending"), ("running", "running"), ("completed", "completed"), ("stopped", "stopped"), ("failed", "failed")],
-                        default="pending",
-                        max_length=9,
-                        verbose_name="status",
-                    ),
-                ),
+                ("status", models.CharField(choices=[("pending", "pending"), ("running", "running"), ("completed", "completed"), ("stopped", "stopped"), ("failed", "failed")], default="pending", max_length=9, verbose_name="status")),
                 ("why", models.CharField(blank=True, db_default="", default="", max_length=300, verbose_name="why it ended")),
                 ("matched", models.BigIntegerField(blank=True, help_text="About how many jobs, at the start.", null=True, verbose_name="matched")),
                 ("done", models.BigIntegerField(db_default=0, default=0, verbose_name="done")),
@@ -1179,28 +705,12 @@ class Migration(migrations.Migration):
                 ("ran_seconds", models.FloatField(null=True, verbose_name="ran for seconds")),
                 ("stack", models.TextField(blank=True, default="", verbose_name="stack")),
             ],
-            options={
-                "verbose_name": "inspection",
-                "verbose_name_plural": "inspections",
-                "default_permissions": (),
-                "indexes": [models.Index(condition=models.Q(("answered_at", None)), fields=["worker_id"], name="django_jobs_unanswered")],
-            },
+            options={"verbose_name": "inspection", "verbose_name_plural": "inspections", "default_permissions": (), "indexes": [models.Index(condition=models.Q(("answered_at", None)), fields=["worker_id"], name="django_jobs_unanswered")]},
         ),
         migrations.CreateModel(
             name="Progress",
             fields=[
-                (
-                    "job",
-                    models.OneToOneField(
-                        db_constraint=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        primary_key=True,
-                        related_name="progress",
-                        serialize=False,
-                        to="django_jobs.job",
-                        verbose_name="job",
-                    ),
-                ),
+                ("job", models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name="progress", serialize=False, to="django_jobs.job", verbose_name="job")),
                 ("attempt", models.PositiveIntegerField(verbose_name="attempt")),
                 ("fraction", models.FloatField(help_text="From 0 to 1.", null=True, verbose_name="fraction")),
                 ("note", models.CharField(blank=True, default="", max_length=200, verbose_name="note")),
@@ -1213,34 +723,14 @@ class Migration(migrations.Migration):
             name="Receipt",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                (
-                    "job",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="receipts",
-                        to="django_jobs.job",
-                        verbose_name="job",
-                    ),
-                ),
+                ("job", models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="receipts", to="django_jobs.job", verbose_name="job")),
                 ("key", models.CharField(max_length=210, verbose_name="key")),
                 ("attempt", models.PositiveIntegerField(verbose_name="attempt")),
                 ("answer", models.JSONField(null=True, verbose_name="answer")),
                 ("made_at", models.DateTimeField(verbose_name="made at")),
-                (
-                    "prevented",
-                    models.PositiveIntegerField(
-                        db_default=0, default=0, help_text="Calls that were answered with this receipt.", verbose_name="duplicates prevented"
-                    ),
-                ),
+                ("prevented", models.PositiveIntegerField(db_default=0, default=0, help_text="Calls that were answered with this receipt.", verbose_name="duplicates prevented")),
             ],
-            options={
-                "verbose_name": "receipt",
-                "verbose_name_plural": "receipts",
-                "default_permissions": (),
-                "constraints": [models.UniqueConstraint(fields=("job", "key"), name="django_jobs_receipt_key")],
-            },
+            options={"verbose_name": "receipt", "verbose_name_plural": "receipts", "default_permissions": (), "constraints": [models.UniqueConstraint(fields=("job", "key"), name="django_jobs_receipt_key")]},
         ),
         migrations.CreateModel(
             name="Quarantine",
@@ -1253,12 +743,7 @@ class Migration(migrations.Migration):
                 ("by", models.CharField(blank=True, default="", help_text="Empty: a worker.", max_length=150, verbose_name="by")),
                 ("until", models.DateTimeField(blank=True, null=True, verbose_name="until")),
             ],
-            options={
-                "verbose_name": "quarantine",
-                "verbose_name_plural": "quarantines",
-                "permissions": (("quarantine_job_type", "Can quarantine job types and lift quarantines"),),
-                "default_permissions": ("view",),
-            },
+            options={"verbose_name": "quarantine", "verbose_name_plural": "quarantines", "permissions": (("quarantine_job_type", "Can quarantine job types and lift quarantines"),), "default_permissions": ("view",)},
         ),
         migrations.CreateModel(
             name="Resource",
@@ -1267,116 +752,28 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     models.CharField(
-                        max_length=100,
-                        unique=True,
-                        validators=[
-                            django.core.validators.RegexValidator(
-                                "\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z", "Use letters, digits, dots, hyphens and underscores; start with a letter or digit."
-                            )
-                        ],
-                        verbose_name="name",
+                        max_length=100, unique=True, validators=[django.core.validators.RegexValidator("\\A[A-Za-z0-9][A-Za-z0-9_.-]*\\Z", "Use letters, digits, dots, hyphens and underscores; start with a letter or digit.")], verbose_name="name"
                     ),
                 ),
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
                 ("paused_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason for the pause")),
                 ("paused_by", models.CharField(blank=True, db_default="", default="", editable=False, max_length=150, verbose_name="paused by")),
                 ("paused_until", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused until")),
-                (
-                    "max_concurrency",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that may use it at once. Empty: no limit.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="maximum concurrency",
-                    ),
-                ),
-                (
-                    "max_waiting",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that may wait for it. Empty: no limit.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="maximum waiting",
-                    ),
-                ),
-                (
-                    "rate",
-                    models.FloatField(
-                        blank=True,
-                        help_text="Jobs that may start in each period. Empty: no limit.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(0.0001)],
-                        verbose_name="rate",
-                    ),
-                ),
-                (
-                    "rate_seconds",
-                    models.FloatField(
-                        db_default=1.0,
-                        default=1.0,
-                        help_text="The period of the rate, in seconds.",
-                        validators=[django.core.validators.MinValueValidator(0.001)],
-                        verbose_name="period",
-                    ),
-                ),
-                (
-                    "burst",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that may start at once after a rest. Empty: as many as in a period.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="burst",
-                    ),
-                ),
+                ("max_concurrency", models.PositiveIntegerField(blank=True, help_text="Jobs that may use it at once. Empty: no limit.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="maximum concurrency")),
+                ("max_waiting", models.PositiveIntegerField(blank=True, help_text="Jobs that may wait for it. Empty: no limit.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="maximum waiting")),
+                ("rate", models.FloatField(blank=True, help_text="Jobs that may start in each period. Empty: no limit.", null=True, validators=[django.core.validators.MinValueValidator(0.0001)], verbose_name="rate")),
+                ("rate_seconds", models.FloatField(db_default=1.0, default=1.0, help_text="The period of the rate, in seconds.", validators=[django.core.validators.MinValueValidator(0.001)], verbose_name="period")),
+                ("burst", models.PositiveIntegerField(blank=True, help_text="Jobs that may start at once after a rest. Empty: as many as in a period.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="burst")),
                 (
                     "breaker_failures",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Failures in the window at which the breaker opens. Empty: it never does.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="failures",
-                    ),
+                    models.PositiveIntegerField(blank=True, help_text="Failures in the window at which the breaker opens. Empty: it never does.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="failures"),
                 ),
-                (
-                    "breaker_window",
-                    models.FloatField(default=60.0, help_text="Seconds.", validators=[django.core.validators.MinValueValidator(1.0)], verbose_name="window"),
-                ),
-                (
-                    "breaker_open_for",
-                    models.FloatField(
-                        default=30.0,
-                        help_text="Seconds after which an open breaker lets a few jobs try.",
-                        validators=[django.core.validators.MinValueValidator(1.0)],
-                        verbose_name="open for",
-                    ),
-                ),
-                (
-                    "breaker_state",
-                    models.CharField(
-                        choices=[("closed", "closed"), ("open", "open"), ("half_open", "half open")],
-                        default="closed",
-                        editable=False,
-                        max_length=9,
-                        verbose_name="breaker",
-                    ),
-                ),
+                ("breaker_window", models.FloatField(default=60.0, help_text="Seconds.", validators=[django.core.validators.MinValueValidator(1.0)], verbose_name="window")),
+                ("breaker_open_for", models.FloatField(default=30.0, help_text="Seconds after which an open breaker lets a few jobs try.", validators=[django.core.validators.MinValueValidator(1.0)], verbose_name="open for")),
+                ("breaker_state", models.CharField(choices=[("closed", "closed"), ("open", "open"), ("half_open", "half open")], default="closed", editable=False, max_length=9, verbose_name="breaker")),
                 ("breaker_changed_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="breaker changed at")),
                 ("breaker_reason", models.CharField(blank=True, default="", editable=False, max_length=300, verbose_name="reason of the breaker")),
-                (
-                    "pressure",
-                    models.CharField(
-                        db_default="ok",
-                        default="ok",
-                        editable=False,
-                        help_text="The level when a worker last looked.",
-                        max_length=4,
-                        verbose_name="pressure",
-                    ),
-                ),
+                ("pressure", models.CharField(db_default="ok", default="ok", editable=False, help_text="The level when a worker last looked.", max_length=4, verbose_name="pressure")),
                 (
                     "retry_budget",
                     models.FloatField(
@@ -1392,15 +789,7 @@ class Migration(migrations.Migration):
                 ("counted_at", models.DateTimeField(editable=False, null=True, verbose_name="counted at")),
                 ("tokens", models.FloatField(blank=True, editable=False, help_text="At the last refill.", null=True, verbose_name="tokens")),
                 ("refilled_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="refilled at")),
-                (
-                    "over_limit",
-                    models.BooleanField(
-                        default=False,
-                        editable=False,
-                        help_text="More jobs use it than the limit allows, because the limit was lowered.",
-                        verbose_name="over its limit",
-                    ),
-                ),
+                ("over_limit", models.BooleanField(default=False, editable=False, help_text="More jobs use it than the limit allows, because the limit was lowered.", verbose_name="over its limit")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={
@@ -1410,40 +799,15 @@ class Migration(migrations.Migration):
                 "ordering": ("name",),
                 "permissions": (("pause_resource", "Can pause and resume resources"),),
                 "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__range", (1, 2147483647)), _connector="OR"),
-                        name="django_jobs_resource_max_concurrency",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("max_waiting__isnull", True), ("max_waiting__range", (1, 2147483647)), _connector="OR"),
-                        name="django_jobs_resource_max_waiting",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("rate__isnull", True), ("rate__range", (0.0001, 1e100)), _connector="OR"), name="django_jobs_resource_rate"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("rate_seconds__isnull", True), ("rate_seconds__range", (0.001, 1e100)), _connector="OR"),
-                        name="django_jobs_resource_rate_seconds",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("burst__isnull", True), ("burst__range", (1, 2147483647)), _connector="OR"), name="django_jobs_resource_burst"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("breaker_failures__isnull", True), ("breaker_failures__range", (1, 2147483647)), _connector="OR"),
-                        name="django_jobs_resource_breaker_failures",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("breaker_window__isnull", True), ("breaker_window__range", (1.0, 1e100)), _connector="OR"),
-                        name="django_jobs_resource_breaker_window",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("breaker_open_for__isnull", True), ("breaker_open_for__range", (1.0, 1e100)), _connector="OR"),
-                        name="django_jobs_resource_breaker_open_for",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("retry_budget__isnull", True), ("retry_budget__range", (0.0, 1.0)), _connector="OR"),
-                        name="django_jobs_resource_retry_budget",
-                    ),
+                    models.CheckConstraint(condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__range", (1, 2147483647)), _connector="OR"), name="django_jobs_resource_max_concurrency"),
+                    models.CheckConstraint(condition=models.Q(("max_waiting__isnull", True), ("max_waiting__range", (1, 2147483647)), _connector="OR"), name="django_jobs_resource_max_waiting"),
+                    models.CheckConstraint(condition=models.Q(("rate__isnull", True), ("rate__range", (0.0001, 1e100)), _connector="OR"), name="django_jobs_resource_rate"),
+                    models.CheckConstraint(condition=models.Q(("rate_seconds__isnull", True), ("rate_seconds__range", (0.001, 1e100)), _connector="OR"), name="django_jobs_resource_rate_seconds"),
+                    models.CheckConstraint(condition=models.Q(("burst__isnull", True), ("burst__range", (1, 2147483647)), _connector="OR"), name="django_jobs_resource_burst"),
+                    models.CheckConstraint(condition=models.Q(("breaker_failures__isnull", True), ("breaker_failures__range", (1, 2147483647)), _connector="OR"), name="django_jobs_resource_breaker_failures"),
+                    models.CheckConstraint(condition=models.Q(("breaker_window__isnull", True), ("breaker_window__range", (1.0, 1e100)), _connector="OR"), name="django_jobs_resource_breaker_window"),
+                    models.CheckConstraint(condition=models.Q(("breaker_open_for__isnull", True), ("breaker_open_for__range", (1.0, 1e100)), _connector="OR"), name="django_jobs_resource_breaker_open_for"),
+                    models.CheckConstraint(condition=models.Q(("retry_budget__isnull", True), ("retry_budget__range", (0.0, 1.0)), _connector="OR"), name="django_jobs_resource_retry_budget"),
                 ],
             },
         ),
@@ -1464,53 +828,16 @@ class Migration(migrations.Migration):
                 (
                     "max_concurrency",
                     models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs of this tenant that may be ready or running at once. Empty: no limit.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="maximum concurrency",
+                        blank=True, help_text="Jobs of this tenant that may be ready or running at once. Empty: no limit.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="maximum concurrency"
                     ),
                 ),
                 (
                     "max_waiting",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs of this tenant that may wait at their gates. Empty: no limit.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="maximum waiting",
-                    ),
+                    models.PositiveIntegerField(blank=True, help_text="Jobs of this tenant that may wait at their gates. Empty: no limit.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="maximum waiting"),
                 ),
-                (
-                    "rate",
-                    models.FloatField(
-                        blank=True,
-                        help_text="Jobs that may start in each period. Empty: no limit.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(0.0001)],
-                        verbose_name="rate",
-                    ),
-                ),
-                (
-                    "rate_seconds",
-                    models.FloatField(
-                        db_default=1.0,
-                        default=1.0,
-                        help_text="The period of the rate, in seconds.",
-                        validators=[django.core.validators.MinValueValidator(0.001)],
-                        verbose_name="period",
-                    ),
-                ),
-                (
-                    "burst",
-                    models.PositiveIntegerField(
-                        blank=True,
-                        help_text="Jobs that may start at once after a rest. Empty: as many as in a period.",
-                        null=True,
-                        validators=[django.core.validators.MinValueValidator(1)],
-                        verbose_name="burst",
-                    ),
-                ),
+                ("rate", models.FloatField(blank=True, help_text="Jobs that may start in each period. Empty: no limit.", null=True, validators=[django.core.validators.MinValueValidator(0.0001)], verbose_name="rate")),
+                ("rate_seconds", models.FloatField(db_default=1.0, default=1.0, help_text="The period of the rate, in seconds.", validators=[django.core.validators.MinValueValidator(0.001)], verbose_name="period")),
+                ("burst", models.PositiveIntegerField(blank=True, help_text="Jobs that may start at once after a rest. Empty: as many as in a period.", null=True, validators=[django.core.validators.MinValueValidator(1)], verbose_name="burst")),
                 ("tokens", models.FloatField(blank=True, editable=False, help_text="At the last refill.", null=True, verbose_name="tokens")),
                 ("refilled_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="refilled at")),
                 ("paused_at", models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at")),
@@ -1546,34 +873,17 @@ class Migration(migrations.Migration):
                 "permissions": (("pause_tenant", "Can pause and resume tenants"),),
                 "indexes": [
                     models.Index(condition=models.Q(("paused_until__isnull", False)), fields=["paused_until"], name="django_jobs_tenant_until"),
-                    models.Index(condition=models.Q(("max_waiting__isnull", False)), fields=["name", "max_waiting"], name="django_jobs_tenant_waiting")
+                    models.Index(condition=models.Q(("max_waiting__isnull", False)), fields=["name", "max_waiting"], name="django_jobs_tenant_waiting"),
                 ],
                 "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("slo_seconds__isnull", True), ("slo_seconds__range", (0.001, 31622400.0)), _connector="OR"),
-                        name="django_jobs_tenant_slo_seconds",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("slo_target__isnull", True), ("slo_target__range", (0.01, 0.99999)), _connector="OR"), name="django_jobs_tenant_slo_target"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("rate__isnull", True), ("rate__range", (0.0001, 1e100)), _connector="OR"), name="django_jobs_tenant_rate"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("rate_seconds__isnull", True), ("rate_seconds__range", (0.001, 1e100)), _connector="OR"),
-                        name="django_jobs_tenant_rate_seconds",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("burst__isnull", True), ("burst__range", (1, 2147483647)), _connector="OR"), name="django_jobs_tenant_burst"
-                    ),
+                    models.CheckConstraint(condition=models.Q(("slo_seconds__isnull", True), ("slo_seconds__range", (0.001, 31622400.0)), _connector="OR"), name="django_jobs_tenant_slo_seconds"),
+                    models.CheckConstraint(condition=models.Q(("slo_target__isnull", True), ("slo_target__range", (0.01, 0.99999)), _connector="OR"), name="django_jobs_tenant_slo_target"),
+                    models.CheckConstraint(condition=models.Q(("rate__isnull", True), ("rate__range", (0.0001, 1e100)), _connector="OR"), name="django_jobs_tenant_rate"),
+                    models.CheckConstraint(condition=models.Q(("rate_seconds__isnull", True), ("rate_seconds__range", (0.001, 1e100)), _connector="OR"), name="django_jobs_tenant_rate_seconds"),
+                    models.CheckConstraint(condition=models.Q(("burst__isnull", True), ("burst__range", (1, 2147483647)), _connector="OR"), name="django_jobs_tenant_burst"),
                     models.CheckConstraint(condition=models.Q(("weight__gte", 0.001), ("weight__lte", 1000000)), name="django_jobs_tenant_weight"),
-                    models.CheckConstraint(
-                        condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__gte", 1), _connector="OR"),
-                        name="django_jobs_tenant_concurrency",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("max_waiting__isnull", True), ("max_waiting__gte", 1), _connector="OR"), name="django_jobs_tenant_max_waiting"
-                    ),
+                    models.CheckConstraint(condition=models.Q(("max_concurrency__isnull", True), ("max_concurrency__gte", 1), _connector="OR"), name="django_jobs_tenant_concurrency"),
+                    models.CheckConstraint(condition=models.Q(("max_waiting__isnull", True), ("max_waiting__gte", 1), _connector="OR"), name="django_jobs_tenant_max_waiting"),
                 ],
             },
         ),
@@ -1606,12 +916,7 @@ class Migration(migrations.Migration):
                 ("is_checkpoint", models.BooleanField(db_default=False, default=False, verbose_name="is a checkpoint")),
                 ("created_at", models.DateTimeField(verbose_name="created at")),
             ],
-            options={
-                "verbose_name": "stored file",
-                "verbose_name_plural": "stored files",
-                "default_permissions": (),
-                "constraints": [models.UniqueConstraint(fields=("name", "job_id"), name="django_jobs_stored_file_name")],
-            },
+            options={"verbose_name": "stored file", "verbose_name_plural": "stored files", "default_permissions": (), "constraints": [models.UniqueConstraint(fields=("name", "job_id"), name="django_jobs_stored_file_name")]},
         ),
         migrations.CreateModel(
             name="UniqueKey",
@@ -1620,17 +925,7 @@ class Migration(migrations.Migration):
                 ("queue", models.CharField(max_length=100, verbose_name="queue")),
                 ("key", models.CharField(max_length=200, verbose_name="key")),
                 ("job_type", models.CharField(max_length=200, verbose_name="job type")),
-                (
-                    "job",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="django_jobs.job",
-                        verbose_name="job",
-                    ),
-                ),
+                ("job", models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name="+", to="django_jobs.job", verbose_name="job")),
                 ("expires_at", models.DateTimeField(verbose_name="expires at")),
             ],
             options={
@@ -1651,19 +946,7 @@ class Migration(migrations.Migration):
             ],
             options={"verbose_name": "stored metrics", "verbose_name_plural": "stored metrics", "default_permissions": ()},
         ),
-        migrations.CreateModel(
-            name="Overview",
-            fields=[],
-            options={
-                "verbose_name": "overview",
-                "verbose_name_plural": " Overview",
-                "proxy": True,
-                "default_permissions": (),
-                "indexes": [],
-                "constraints": [],
-            },
-            bases=("django_jobs.storedmetrics",),
-        ),
+        migrations.CreateModel(name="Overview", fields=[], options={"verbose_name": "overview", "verbose_name_plural": " Overview", "proxy": True, "default_permissions": (), "indexes": [], "constraints": []}, bases=("django_jobs.storedmetrics",)),
         migrations.CreateModel(
             name="ResourceOutcome",
             fields=[
@@ -1672,87 +955,30 @@ class Migration(migrations.Migration):
                 ("failed", models.BooleanField(verbose_name="failed")),
                 ("happened_at", models.DateTimeField(verbose_name="happened at")),
             ],
-            options={
-                "verbose_name": "outcome of a resource",
-                "verbose_name_plural": "outcomes of resources",
-                "default_permissions": (),
-                "indexes": [models.Index(fields=["resource", "happened_at"], name="django_jobs_resource_outcome")],
-            },
+            options={"verbose_name": "outcome of a resource", "verbose_name_plural": "outcomes of resources", "default_permissions": (), "indexes": [models.Index(fields=["resource", "happened_at"], name="django_jobs_resource_outcome")]},
         ),
         migrations.CreateModel(
             name="Dependency",
             fields=[
                 ("pk", models.CompositePrimaryKey("parent_id", "child_id", blank=True, editable=False, primary_key=True, serialize=False)),
-                (
-                    "workflow_run",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="dependencies",
-                        to="django_jobs.workflowrun",
-                        verbose_name="workflow run",
-                    ),
-                ),
-                (
-                    "parent",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="django_jobs.job",
-                        verbose_name="parent",
-                    ),
-                ),
-                (
-                    "child",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="django_jobs.job",
-                        verbose_name="child",
-                    ),
-                ),
-                (
-                    "when",
-                    models.CharField(choices=[("succeeded", "succeeded"), ("failed", "failed"), ("finished", "finished")], max_length=9, verbose_name="when"),
-                ),
-                (
-                    "takes",
-                    models.JSONField(blank=True, help_text="The arguments of the child that get the result of the parent.", null=True, verbose_name="takes"),
-                ),
-                (
-                    "condition",
-                    models.JSONField(blank=True, help_text="What the result of the parent has to be besides.", null=True, verbose_name="condition"),
-                ),
+                ("workflow_run", models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name="dependencies", to="django_jobs.workflowrun", verbose_name="workflow run")),
+                ("parent", models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name="+", to="django_jobs.job", verbose_name="parent")),
+                ("child", models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name="+", to="django_jobs.job", verbose_name="child")),
+                ("when", models.CharField(choices=[("succeeded", "succeeded"), ("failed", "failed"), ("finished", "finished")], max_length=9, verbose_name="when")),
+                ("takes", models.JSONField(blank=True, help_text="The arguments of the child that get the result of the parent.", null=True, verbose_name="takes")),
+                ("condition", models.JSONField(blank=True, help_text="What the result of the parent has to be besides.", null=True, verbose_name="condition")),
             ],
-            options={
-                "verbose_name": "dependency",
-                "verbose_name_plural": "dependencies",
-                "default_permissions": (),
-                "indexes": [models.Index(fields=["child", "parent"], name="django_jobs_parents")],
-            },
+            options={"verbose_name": "dependency", "verbose_name_plural": "dependencies", "default_permissions": (), "indexes": [models.Index(fields=["child", "parent"], name="django_jobs_parents")]},
         ),
         migrations.CreateModel(
             name="JobTypeDefaults",
-            fields=[
-                ("name", models.CharField(max_length=200, primary_key=True, serialize=False, verbose_name="name")),
-                ("options", models.JSONField(verbose_name="options")),
-            ],
+            fields=[("name", models.CharField(max_length=200, primary_key=True, serialize=False, verbose_name="name")), ("options", models.JSONField(verbose_name="options"))],
             options={"verbose_name": "defaults of a job type", "verbose_name_plural": "defaults of job types", "default_permissions": ()},
         ),
         migrations.CreateModel(
             name="RunTotal",
             fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "period", "began_at", "queue", "job_type", "outcome", blank=True, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
+                ("pk", models.CompositePrimaryKey("period", "began_at", "queue", "job_type", "outcome", blank=True, editable=False, primary_key=True, serialize=False)),
                 ("period", models.PositiveIntegerField(help_text="Seconds: 60 or 3,600; 0 is since the beginning.", verbose_name="period")),
                 ("began_at", models.DateTimeField(verbose_name="began at")),
                 ("queue", models.CharField(max_length=100, verbose_name="queue")),
@@ -1760,17 +986,7 @@ class Migration(migrations.Migration):
                 (
                     "outcome",
                     models.CharField(
-                        choices=[
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                            ("timed_out", "timed out"),
-                            ("lost", "lost"),
-                            ("snoozed", "snoozed"),
-                            ("cancelled", "cancelled"),
-                            ("released", "released"),
-                        ],
-                        max_length=9,
-                        verbose_name="outcome",
+                        choices=[("succeeded", "succeeded"), ("failed", "failed"), ("timed_out", "timed out"), ("lost", "lost"), ("snoozed", "snoozed"), ("cancelled", "cancelled"), ("released", "released")], max_length=9, verbose_name="outcome"
                     ),
                 ),
                 ("runs", models.BigIntegerField(verbose_name="runs")),
@@ -1798,17 +1014,7 @@ class Migration(migrations.Migration):
                 (
                     "outcome",
                     models.CharField(
-                        choices=[
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                            ("timed_out", "timed out"),
-                            ("lost", "lost"),
-                            ("snoozed", "snoozed"),
-                            ("cancelled", "cancelled"),
-                            ("released", "released"),
-                        ],
-                        max_length=9,
-                        verbose_name="outcome",
+                        choices=[("succeeded", "succeeded"), ("failed", "failed"), ("timed_out", "timed out"), ("lost", "lost"), ("snoozed", "snoozed"), ("cancelled", "cancelled"), ("released", "released")], max_length=9, verbose_name="outcome"
                     ),
                 ),
                 ("runs", models.BigIntegerField(verbose_name="runs")),
@@ -1822,27 +1028,14 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="TenantTotal",
             fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey("period", "began_at", "tenant", "outcome", blank=True, editable=False, primary_key=True, serialize=False),
-                ),
+                ("pk", models.CompositePrimaryKey("period", "began_at", "tenant", "outcome", blank=True, editable=False, primary_key=True, serialize=False)),
                 ("period", models.PositiveIntegerField(verbose_name="period")),
                 ("began_at", models.DateTimeField(verbose_name="began at")),
                 ("tenant", models.CharField(max_length=100, verbose_name="tenant")),
                 (
                     "outcome",
                     models.CharField(
-                        choices=[
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                            ("timed_out", "timed out"),
-                            ("lost", "lost"),
-                            ("snoozed", "snoozed"),
-                            ("cancelled", "cancelled"),
-                            ("released", "released"),
-                        ],
-                        max_length=9,
-                        verbose_name="outcome",
+                        choices=[("succeeded", "succeeded"), ("failed", "failed"), ("timed_out", "timed out"), ("lost", "lost"), ("snoozed", "snoozed"), ("cancelled", "cancelled"), ("released", "released")], max_length=9, verbose_name="outcome"
                     ),
                 ),
                 ("runs", models.BigIntegerField(verbose_name="runs")),
@@ -1858,12 +1051,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="ErrorTotal",
             fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "began_at", "job_type", "error_type", "fingerprint", blank=True, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
+                ("pk", models.CompositePrimaryKey("began_at", "job_type", "error_type", "fingerprint", blank=True, editable=False, primary_key=True, serialize=False)),
                 ("began_at", models.DateTimeField(verbose_name="began at")),
                 ("job_type", models.CharField(max_length=200, verbose_name="job type")),
                 ("error_type", models.CharField(max_length=200, verbose_name="error class")),
@@ -1874,11 +1062,7 @@ class Migration(migrations.Migration):
         ),
         migrations.CreateModel(
             name="RunWatermark",
-            fields=[
-                ("id", models.PositiveSmallIntegerField(primary_key=True, serialize=False)),
-                ("run_id", models.BigIntegerField(verbose_name="run")),
-                ("reached_at", models.DateTimeField(null=True, verbose_name="reached at")),
-            ],
+            fields=[("id", models.PositiveSmallIntegerField(primary_key=True, serialize=False)), ("run_id", models.BigIntegerField(verbose_name="run")), ("reached_at", models.DateTimeField(null=True, verbose_name="reached at"))],
             options={"verbose_name": "watermark of runs", "verbose_name_plural": "watermarks of runs", "default_permissions": ()},
         ),
         migrations.CreateModel(
