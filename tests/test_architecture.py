@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 1_016,
-    "admin": 16_741,
+    "admin": 16_721,
     "api": 4_626,
     "backend": 1_038,
     "checks": 1_079,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_639,
     "why": 1_798,
-    "worker": 11_234,
+    "worker": 11_219,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

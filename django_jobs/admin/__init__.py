@@ -1,7 +1,7 @@
 """The admin pages of queues, jobs, runs, schedules, resources, tenants and workers."""
 
 from . import quarantines, runs, workers
-from .jobs import dead_letters, job_admin
+from .jobs import job_admin
 from .limits import resource_admin, tenant_admin
 from .operations import operation_admin
 from .overview import overview_admin
@@ -12,7 +12,6 @@ from .workflows import runs as workflow_runs
 
 __all__ = [
     "backfills",
-    "dead_letters",
     "definitions",
     "job_admin",
     "operation_admin",

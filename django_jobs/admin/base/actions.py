@@ -115,9 +115,7 @@ def log_change(request: HttpRequest, row: Model, message: str, flag: int = CHANG
     LogEntry.objects.log_actions(user, [row], flag, message, single_object=True)
 
 
-def log_together(
-    request: HttpRequest, model: type[Model], which: str, message: str, **entry: Any
-) -> None:
+def log_together(request: HttpRequest, model: Any, which: str, message: str, **entry: Any) -> None:
     """Write in the history what the user did with several rows."""
     LogEntry.objects.create(
         user_id=cast(int, request.user.pk),
@@ -154,8 +152,8 @@ def run_action(
             return other.go(page, request, choice, form.cleaned_data)
         # The rows are others now. The action would change them all at once.
         text = _("Nothing was changed. “%(way)s” is no longer offered for what was chosen.")
-        way = instead if other is None else other.label
-        page.message_user(request, text % {"way": way}, messages.ERROR)
+        text %= {"way": other.label if other else instead}
+        page.message_user(request, text, messages.ERROR)
         return _question(page, request, choice, action, form)
     _act(page, request, choice, action, form.cleaned_data)
     if "from_page" in request.POST and len(choice.ids) + len(choice.gone) == 1:
@@ -321,8 +319,9 @@ def _show_result(
         if result.made:
             made = ((link(page.admin_site, Job, pk, f"#{pk}"),) for pk in result.made[:NAMED])
             text = format_html("{} {}", text, format_html_join(", ", "{}", made))
-        from_page = "from_page" in request.POST
-        if links := () if from_page else action.leads_to(page, request, result.done):
+        if "from_page" not in request.POST and (
+            links := action.leads_to(page, request, result.done)
+        ):
             shown = ((url, label) for label, url in links)
             text = format_html("{} {}", text, format_html_join(" · ", '<a href="{}">{}</a>', shown))
         page.message_user(request, text, messages.SUCCESS)
@@ -392,8 +391,7 @@ def _log(
         LogEntry.objects.log_actions(cast(int, request.user.pk), rows, CHANGE, message)
         return
     model = _concrete(page)
-    which = f"{len(done):,} {model._meta.verbose_name_plural}"
-    log_together(request, model, which, message)
+    log_together(request, model, f"{len(done):,} {model._meta.verbose_name_plural}", message)
 
 
 def _rows(page: ModelAdmin, action: OperatorAction, ids: Sequence[int]) -> QuerySet[Any]:

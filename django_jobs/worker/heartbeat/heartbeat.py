@@ -34,8 +34,7 @@ from ..ipc.scoreboard import Scoreboard, WorkerSlot
 from ..meters import resident_megabytes
 from ..options import Options
 from ..statement_timeout import StatementTimedOut, StatementTimeout
-from .maintenance import Look
-from .upkeep import Upkeep
+from .upkeep import Look, Upkeep
 
 
 class CrashRecovery:

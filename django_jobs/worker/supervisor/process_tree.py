@@ -15,7 +15,7 @@ from ...domain.maintenance import MaintenanceTask
 from ..execution import isolation
 from ..health import server
 from ..heartbeat import heartbeat
-from ..heartbeat.maintenance import Look
+from ..heartbeat.upkeep import Look
 from ..ipc.pipes import (
     STOPS,
     AttemptEnd,

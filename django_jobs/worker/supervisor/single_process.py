@@ -20,7 +20,7 @@ from ..events import emit
 from ..handlers.forking import start_afresh_in_forks
 from ..health.server import HealthServer
 from ..heartbeat import heartbeat
-from ..heartbeat.maintenance import Look
+from ..heartbeat.upkeep import Look
 from ..ipc.pipes import CRASHED, STOPS, MessagePipe, MessageType, flush, refuse, respected
 from ..ipc.scoreboard import Scoreboard
 from ..options import FORCED, Options, left_to_others

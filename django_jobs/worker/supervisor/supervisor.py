@@ -16,7 +16,7 @@ from ...domain.maintenance import MaintenanceTask
 from ...signals import process_ended, process_started
 from ..connections import signal_process
 from ..events import emit
-from ..heartbeat.maintenance import Look
+from ..heartbeat.upkeep import Look
 from ..ipc.pipes import AttemptEnd, Message, MessagePipe, MessageType, describe_exit, kill, refuse
 from ..ipc.scoreboard import StartedJob
 from ..meters import usage_of

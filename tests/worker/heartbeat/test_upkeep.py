@@ -19,8 +19,7 @@ from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.models import Schedule
 from django_jobs.worker.connections import drop_connection, own_connection
-from django_jobs.worker.heartbeat.maintenance import Scheduler, TaskRunner
-from django_jobs.worker.heartbeat.upkeep import Upkeep
+from django_jobs.worker.heartbeat.upkeep import Scheduler, TaskRunner, Upkeep
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
 from django_jobs.worker.poller import LINGER_SECONDS
@@ -159,7 +158,7 @@ def test_a_minute_without_work_takes_few_statements(monkeypatch: pytest.MonkeyPa
     """With a poll each second, ten heartbeats and two looks at the listener: 1.5 a second."""
     clock = [1_000.0]
     now = SimpleNamespace(monotonic=lambda: clock[0])
-    monkeypatch.setattr("django_jobs.worker.heartbeat.maintenance.time", now)
+    monkeypatch.setattr("django_jobs.worker.heartbeat.upkeep.time", now)
     scoreboard = Scoreboard(1)
     scoreboard.slots[0].note_listening(True)
     scheduler = Scheduler(lambda: Scheduling().look(), scoreboard, poll=1.0)
@@ -192,7 +191,7 @@ def test_a_condition_that_fails_keeps_no_task_from_its_turn() -> None:
 def test_a_task_that_always_loses_the_connection_keeps_no_other_from_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("django_jobs.worker.heartbeat.maintenance.SHORTEST_GRACE", 0.2)
+    monkeypatch.setattr("django_jobs.worker.heartbeat.upkeep.SHORTEST_GRACE", 0.2)
     done: list[int] = []
 
     def lose() -> int:
