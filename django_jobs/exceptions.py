@@ -42,8 +42,7 @@ class JobsError(Exception):
 class EnqueueError(JobsError, ValueError):
     """The job was not enqueued. ``enqueue`` has written nothing, and the caller's transaction can
     be committed. A trigger of yours may be the cause, which drops the row with NULL before INSERT.
-    ``enqueue_many`` outside ``transaction.atomic()`` may have committed earlier batches of 5,000
-    jobs."""
+    ``enqueue_many`` outside ``transaction.atomic()`` may have committed batches of 5,000 jobs."""
 
 
 class UnknownQueue(EnqueueError):
@@ -207,9 +206,8 @@ class Cancel(Fate):
 
 
 class Skip(Cancel):
-    """Make the job cancelled because it is not needed; its reason begins with ``skipped:``. A step
-    of a workflow is skipped so: its run can still succeed, and what needs its success is skipped
-    too."""
+    """Make the job cancelled because it is not needed; its reason begins with ``skipped:``. The run
+    of a step can still succeed, and what needs the success of the step is skipped too."""
 
     skipped = Skipped.UNNEEDED
 

@@ -202,8 +202,7 @@ class JobType(Generic[P, R]):
     def enqueue_on_commit(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """:meth:`enqueue` once all transactions of this thread have committed, for data in another
         database than the jobs'. Raises what :meth:`enqueue` raises at once, but for a full queue
-        and a held key. If the process dies between the commit and the insert, there is no job.
-        """
+        and a held key. If the process dies between the commit and the insert, there is no job."""
         after_commit.enqueue_on_commit(self, self.bind(*args, **kwargs))
 
     def enqueue_many(

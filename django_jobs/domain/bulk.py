@@ -70,9 +70,8 @@ TERMS: Mapping[str, Callable[[Any], bool]] = {
     "code": _is_text,
     "tag": _is_text,
 }
-"""What may be asked of a job, and whether a value is one. ``all`` is true of every job; ``error``
-is the fingerprint of its last error, empty without one, and ``code`` the error code of its last
-run."""
+"""What may be asked of a job, and whether a value is one. ``all`` is every job; ``error`` is the
+fingerprint of its last error, empty without one, and ``code`` the error code of its last run."""
 
 
 def checked_terms(given: Any) -> dict[str, Any]:

@@ -42,8 +42,7 @@ class MaintenanceTask:
 
 class TaskParts:
     """Calls the parts of a task one after the other. After an error the next run begins with what
-    comes behind the part that failed, which would keep the others waiting for as long as it
-    fails."""
+    comes behind the part that failed, which would keep the others waiting while it fails."""
 
     def __init__(self) -> None:
         self._first = 0

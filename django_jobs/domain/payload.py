@@ -48,8 +48,7 @@ def _written(path: Path) -> str:
 
 class Coding(NamedTuple):
     """How the payload of a job type has values that JSON lacks, such as dates: what makes JSON of
-    one, and one of JSON, which is an object with these ``keys``. The attribute ``coding`` of its
-    handler."""
+    one, and one of JSON, which is an object with these ``keys``. Its handler's ``coding``."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]

@@ -130,8 +130,7 @@ class Past(NamedTuple):
     """What is known of a queue: its runs, whether they were counted lately, its running jobs, its
     oldest and its last sample of the last five minutes after any pause, and how far its past
     forecasts were off. The ready jobs of a sample are None if they were too many to count.
-    ``retention`` is what the queue says of successes, as JSON.
-    """
+    ``retention`` is what the queue says of successes, as JSON."""
 
     runs: int
     running: int

@@ -26,13 +26,12 @@ GATES = ":gates"
 BLOCKED = ":blocked:"
 AWAITED = ":awaited:"
 """Sent in place of a queue's name, which never begins with a colon. ``CANCELLED``: the cancel of a
-running job was requested. ``INSPECT``: a person asks what a running job is doing.
-``QUARANTINED``: a job type was quarantined, and ready jobs of it may be left to block.
-``OPERATIONS``: an operation on all jobs that match begins.
-``SCHEDULES``: schedules were changed. ``GATES``: a resource or a tenant was changed, and jobs of
-any queue may have room. ``BLOCKED``, before the name of a queue: a job came that waits at gates,
-so that a worker looks at these first; :func:`blocked_hint` says if it has one gate alone.
-``AWAITED``, before the id of a job: a caller waits for its end."""
+running job was requested. ``INSPECT``: a person asks what a running job is doing. ``QUARANTINED``:
+a job type was quarantined, and ready jobs of it may be left to block. ``OPERATIONS``: an operation
+on all jobs that match begins. ``SCHEDULES``: schedules were changed. ``GATES``: a resource or a
+tenant was changed, and jobs of any queue may have room. ``BLOCKED``, before the name of a queue: a
+job came that waits at gates, so that a worker looks at these first; :func:`blocked_hint` says if it
+has one gate alone. ``AWAITED``, before the id of a job: a caller waits for its end."""
 
 _BLOCKED_BY: dict[LoneGate | None, str] = {
     None: BLOCKED,

@@ -148,9 +148,8 @@ class Answer:
 
 
 def look_up(job: ClaimedJob, key: str) -> Answer | None:
-    """Return the answer that an earlier call under ``key`` got, and count one more duplicate as
-    prevented; None if there is no answer. Raises :class:`LeaseLost` if the job is no longer its
-    worker's."""
+    """Return the answer that an earlier call under ``key`` got, and count a prevented duplicate;
+    None if there is no answer. Raises :class:`LeaseLost` if the job is no longer its worker's."""
     parameters = {"id": job.id, "attempt": job.attempt, "worker": job.worker, "key": key}
     ((ours, text, attempt),) = fetch(LOOK_UP, parameters)
     if not ours:

@@ -1,6 +1,5 @@
 """The sleeps of a handler, and its waits for signals. A receipt keeps when each is over, so that it
-is measured once, from the first attempt that came to it.
-"""
+is measured once, from the first attempt that came to it."""
 
 from __future__ import annotations
 

@@ -173,9 +173,8 @@ def database_problem(error: Exception) -> str | None:
 
 
 def demand_no_transaction(command: str) -> None:
-    """Raise ``CommandError`` inside ``transaction.atomic()``, such as in a ``TestCase``: the
-    processes of ``command`` would not see its writes, and closing its connection would lose
-    them."""
+    """Raise ``CommandError`` inside ``transaction.atomic()``, as in a ``TestCase``: the processes
+    of ``command`` would not see its writes, and closing its connection would lose them."""
     if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
         raise CommandError(
             f"{command} cannot run inside transaction.atomic(): use TransactionTestCase, or "

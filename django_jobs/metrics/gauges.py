@@ -34,10 +34,9 @@ BOUNDS = {
     "series": 500,
     "tenants": 20,
 }
-"""What the statement reads: all live jobs in up to ``whole`` pages, ``pages`` of them where there
-are more, ``most`` rows of an index, the ``head`` of
-all queues together and of all ``lines`` of blocked jobs together, and ``recent`` dead jobs of each;
-and what it returns: rows of a part, and tenants."""
+"""What the statement reads: all live jobs in up to ``whole`` pages, ``pages`` of more, ``most``
+rows of an index, the ``head`` of all queues together and of all ``lines`` of blocked jobs together,
+and ``recent`` dead jobs of each; and what it returns: rows of a part, and tenants."""
 
 ALL_TIME = {"period": SINCE_THE_BEGINNING}
 """Which totals of runs are read: a counter counts from the beginning."""

@@ -103,13 +103,12 @@ ORDER BY worker.name, worker.started_at, worker.id
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
     """One queue. If it is ``gone``, it has jobs and no row, so no worker claims them. Counts stop
-    at 100,000. ``gated`` jobs wait at their gates.
-    ``oldest_ready_seconds`` is how long its oldest ready job has been due, and
-    ``overdue_scheduled_seconds`` its oldest scheduled one that no worker has made ready; None
-    without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or ``"full"``; None without a
-    ``max_backlog``. ``prefetched`` of the ``running`` jobs have not begun: their workers have no
-    slot for them yet. ``paused_seconds`` is None if it is not paused. ``paused_by`` is empty then,
-    and also if it was paused by code."""
+    at 100,000. ``gated`` jobs wait at their gates. ``oldest_ready_seconds`` is how long its oldest
+    ready job has been due, and ``overdue_scheduled_seconds`` its oldest scheduled one that no
+    worker has made ready; None without one. ``pressure`` is its level, ``"ok"``, ``"high"`` or
+    ``"full"``; None without a ``max_backlog``. ``prefetched`` of the ``running`` jobs have not
+    begun: their workers have no slot for them yet. ``paused_seconds`` is None if it is not paused.
+    ``paused_by`` is empty then, and also if it was paused by code."""
 
     name: str
     gone: bool = False
@@ -144,9 +143,8 @@ class QueueSnapshot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSnapshot:
     """One worker that has not ended. ``heartbeat_seconds`` is the age of its last heartbeat.
-    ``lease_seconds`` is what is left of its lease, negative once that ran out. ``claimed`` counts
-    the jobs that it runs or has prefetched. ``pools`` has the queues and threads of each named
-    pool."""
+    ``lease_seconds`` is what is left of its lease, negative after it. ``claimed`` counts the jobs
+    that it runs or has prefetched. ``pools`` has the queues and threads of each named pool."""
 
     id: int
     name: str
@@ -166,8 +164,7 @@ class WorkerSnapshot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """All queues, all living workers, all schedules and the first 1,000 quarantines, resources and
-    tenants.
-    ``unknown_job_types`` and ``unread_versions`` are empty while no worker lives."""
+    tenants. ``unknown_job_types`` and ``unread_versions`` are empty while no worker lives."""
 
     queues: tuple[QueueSnapshot, ...] = field(default=())
     workers: tuple[WorkerSnapshot, ...] = field(default=())

@@ -146,8 +146,7 @@ def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
 def fetch_planned(sql: str, parameters: Parameters, *, before: str = "") -> list[tuple[Any, ...]]:
     """As :func:`fetch`, or :func:`fetch_last` with a statement ``before`` it. On a session with a
     ``prepare_threshold``, as workers claim and settle on, the server keeps the plans for the next
-    statements of the same text. It keeps none after a migration has changed the type of a
-    result."""
+    statements of the same text. None after a migration has changed the type of a result."""
     statements = [before, sql] if before else [sql]
     connection = jobs_connection()
     connection.ensure_connection()

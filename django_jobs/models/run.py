@@ -211,8 +211,7 @@ class Inspection(models.Model):
 
 class StoredFile(models.Model):
     """A file of ``DJANGO_JOBS["STORAGE"]``, and a job that refers to it. It is deleted after the
-    last of its jobs. The row of job 0 has the last day whose files were compared with this table.
-    """
+    last of its jobs. Job 0 has the last day whose files were compared with this table."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(_("name"), max_length=255)

@@ -100,8 +100,7 @@ def last_of_schedule(alias: str) -> models.QuerySet[Tick]:
 
 class ScheduleException(models.Model):
     """What one due time of a schedule does instead: it is skipped, or is moved, has another
-    payload, or both. Write it with the functions of ``django_jobs``, which also wake the
-    workers."""
+    payload, or both. Write it with the functions of ``django_jobs``, which wake workers."""
 
     id = models.BigAutoField(primary_key=True)
     # The unique pair below is the index.

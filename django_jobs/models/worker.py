@@ -137,8 +137,7 @@ class Worker(models.Model):
 def in_hand_text(*processes: tuple[int, int, int]) -> tuple[str, str]:
     """Of the claimed jobs of processes, each with its threads and its async slots: those that run
     with the slots that there are, ``4 / 4``, and those that wait for one. All jobs for which there
-    is a slot count as running: which kind a job needs is not looked at.
-    """
+    is a slot count as running: which kind a job needs is not looked at."""
     running = sum(min(claimed, threads + on_loop) for claimed, threads, on_loop in processes)
     waiting = sum(claimed for claimed, _, _ in processes) - running
     slots = slots_text(

@@ -169,8 +169,7 @@ class Admitter:
     def look_now(self, gate: LoneGate | None) -> None:
         """Look at the lines at once: a blocked job has come. If it waits for one ``gate`` alone,
         one round trip may be enough, unless all lines are to be looked at anyway. Called by any
-        thread. An admission that is under way may overwrite the time; the poll that lingers then
-        looks."""
+        thread. An admission under way may overwrite the time; the poll that lingers then looks."""
         self.look_soon()
         self._conflicts = self._conflicts or gate is None
         if self.next_at > time.monotonic():

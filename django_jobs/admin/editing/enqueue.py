@@ -47,9 +47,8 @@ NAMED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Like:
-    """What a new job takes of another one: ``stored`` are arguments, without those that the user
-    may not see, and ``options`` those of its request that the form does not have. ``notes`` say
-    so."""
+    """What a new job takes of another one: ``stored`` are arguments that the user may see, and
+    ``options`` those of its request that the form does not have. ``notes`` say so."""
 
     stored: dict[str, Any] = field(default_factory=dict)
     initial: dict[str, Any] = field(default_factory=dict)

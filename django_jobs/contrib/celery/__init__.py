@@ -26,8 +26,7 @@ def __getattr__(name: str) -> Any:
 
 def autodiscover() -> None:
     """Import the tasks of each Celery app that was imported with ``JobsTask``, and register them as
-    job types; and the one that follows django-celery-beat. Does nothing in a project without
-    Celery."""
+    job types; and the one that follows django-celery-beat. Does nothing without Celery."""
     if "celery" in sys.modules:
         from .task import find_tasks
 

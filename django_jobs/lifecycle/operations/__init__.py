@@ -21,9 +21,8 @@ from typing import Any
 
 @dataclass(slots=True)
 class OperationResult:
-    """The result of an operation: the ids it changed, and a reason for each id it left alone.
-    ``asked`` are the changed jobs that keep running until they stop by themselves, and ``made`` new
-    ones."""
+    """The result of an operation: the ids it changed, and a reason for each left alone. ``asked``
+    are the changed jobs that keep running until they stop by themselves, and ``made`` new ones."""
 
     done: list[int] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)

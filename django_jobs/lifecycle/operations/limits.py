@@ -76,9 +76,8 @@ RETURNING name
 
 
 def pause_resources(names: Iterable[str], **given: Unpack[Pause]) -> list[str]:
-    """Start no job that uses these resources. Jobs that are ready or running are not affected.
-    Returns the names of the resources it paused. Raises ``PermissionDenied`` if the actor may
-    not."""
+    """Start no job that uses these resources. Ready or running jobs are not affected. Returns the
+    names of the resources it paused. Raises ``PermissionDenied`` if the actor may not."""
     return _change(PAUSE_RESOURCES, names, **fields_of(given, "django_jobs.pause_resource"))
 
 
@@ -132,8 +131,7 @@ def close_breaker(
     names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
 ) -> list[str]:
     """Close the breakers of these resources. Returns the names of those that were open or half
-    open. Without an actor, ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may
-    not."""
+    open. Without an actor, ``by`` asked. Raises ``PermissionDenied`` if ``actor`` may not."""
     changed, fields = _set_breaker(names, BreakerState.CLOSED, actor, reason, by)
     for name in changed:
         worker_event.send_robust(

@@ -1,6 +1,5 @@
 """dead, cancelled -> waiting or ready, of the steps of workflows: those that start again, and those
-that were skipped because of them.
-"""
+that were skipped because of them."""
 
 from __future__ import annotations
 

@@ -183,8 +183,7 @@ def _waiting_for(job: ClaimedJob) -> tuple[list[tuple[int, str]], bool]:
 
 def _lock(job: ClaimedJob, spawn: NewSpawn, waiting: Sequence[int]) -> tuple[int, set[int]]:
     """Lock the job, the steps that wait for it and the own ``then`` of the spawn. Return the run,
-    which is made for a job that is no step, and those of the steps that do not wait: they were
-    skipped."""
+    made for a job that is no step, and those of the steps that do not wait: they were skipped."""
     own = stored(job, spawn.key).then
     steps = {*waiting, *([] if own is None else [own])}
     rows = fetch(LOCK, {"ids": [job.id, *steps]})

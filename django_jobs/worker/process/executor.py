@@ -195,9 +195,8 @@ class Executor:
                 emit_left_open(attempt.job)
 
     def _look(self, job: ClaimedJob) -> None:
-        """Look for cancels while this job may start. Does not use this thread's connections:
-        they belong to its handlers, have no deadline, and may be closed by others while they
-        are idle."""
+        """Look for cancels while this job may start. Does not use this thread's connections: they
+        belong to its handlers, have no deadline, and may be closed by others while idle."""
         while self.may_start(job):
             try:
                 return self._settler.submit(

@@ -54,8 +54,7 @@ def schedule_of(app: Any, name: str, entry: Mapping[str, Any]) -> dict[str, Any]
 
 def message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
     """The payload, the queue and the priority of what beat sends. What follows from the task need
-    not be stored. Raises ``ValueError`` for an option that no schedule has, and what a send does.
-    """
+    not be stored. Raises ``ValueError`` for an option that no schedule has, or as a send does."""
     if (task := app.tasks.get(entry["task"])) is None:
         raise LookupError(f"there is no task {entry['task']!r}")
     args, kwargs = entry.get("args") or (), entry.get("kwargs") or {}

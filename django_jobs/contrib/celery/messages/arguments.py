@@ -130,8 +130,7 @@ def scheduled_payload_of(
     job_type: JobType[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], expires: Any
 ) -> dict[str, Any]:
     """The payload of a schedule, whose jobs are not run ``expires`` seconds after they were due.
-    Raises what :func:`payload_of` raises, and :class:`PayloadError` for a call that the task does
-    not take."""
+    Raises what :func:`payload_of` raises, and :class:`PayloadError` for a wrong call."""
     if job_type.signature is not AS_A_PAIR:
         JobType.bind(job_type, *args, **kwargs)
     payload, more = payload_of(job_type, args, kwargs)

@@ -25,8 +25,7 @@ LONGEST_RESOURCE = 100
 
 def register(app: Any, name: str) -> None:
     """Register the task of ``app`` with this name as a job type of the same name. Raises
-    ``ValueError`` for a name that no job type may have: the database would refuse it without
-    naming it."""
+    ``ValueError`` for a name that no job type may have: the database would refuse it unnamed."""
     if len(name) > LONGEST_NAME:
         raise ValueError(
             f"the task {name} has a name of {len(name)} characters, and a job type of at most "
