@@ -95,16 +95,16 @@ NEVER = "checks. domain.errors domain.schedules http worker.context croniter"
         (
             (),
             "",
-            69,
+            68,
             f"{NEVER} admin api.steps contrib. domain.cron domain.graph lifecycle.backlog metrics",
         ),
         (
             CONSOLE,
             "",
-            147,
+            139,
             f"{NEVER} doctor lifecycle.operations. maintenance metrics.gauges why",
         ),
-        ((), WORKER, 223, "admin backend. checks. contrib. doctor. http metrics why"),
+        ((), WORKER, 217, "admin backend. checks. contrib. doctor. http metrics why"),
     ],
 )
 def test_a_process_loads_few_modules(
