@@ -31,8 +31,7 @@ from ..connections import (
     unpooled,
     with_session,
 )
-from .cursors import count_query, open_cursors, remember, touched, watched
-from .plain_statements import is_plain
+from .cursors import count_query, is_plain, open_cursors, remember, touched, watched
 
 IDLE_CHECK_SECONDS = 30.0
 

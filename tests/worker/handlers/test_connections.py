@@ -16,8 +16,8 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from django_jobs import cancel, enqueue_many
-from django_jobs.worker.handlers import plain_statements
-from django_jobs.worker.handlers.plain_statements import HARMLESS, is_plain
+from django_jobs.worker.handlers import cursors
+from django_jobs.worker.handlers.cursors import HARMLESS, is_plain
 from tests.app.jobs import noop
 from tests.app.models import Effect
 from tests.factories import run_sql
@@ -403,10 +403,10 @@ def test_a_long_literal_is_parsed_in_linear_time() -> None:
 
 
 def test_the_cache_of_statements_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_statements, "MOST_KEPT", 10)
+    monkeypatch.setattr(cursors, "MOST_KEPT", 10)
     for number in range(100):
         assert is_plain(f"SELECT {number}")
         assert is_plain(f'SAVEPOINT "s{number}"')
     assert is_plain("SELECT " + "1, " * 5_000 + "1")
-    assert len(plain_statements.plain_texts) <= 10
-    assert not any("SAVEPOINT" in text for text in plain_statements.plain_texts)
+    assert len(cursors.plain_texts) <= 10
+    assert not any("SAVEPOINT" in text for text in cursors.plain_texts)
