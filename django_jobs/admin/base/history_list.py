@@ -66,14 +66,11 @@ class PartitionFilter(ListFilter):
         self._bounds = {f"{one.start.astimezone(UTC):%Y-%m-%d}": one for one in reversed(begun)}
         return [(day, _label(one.start, one.end)) for day, one in self._bounds.items()]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value is None:
-            return queryset
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         one = self._bounds.get(value)
         if one is None:  # dropped since the page was read
-            return queryset.none()
-        return queryset.filter(finished_at__gte=one.start, finished_at__lt=one.end)
+            return rows.none()
+        return rows.filter(finished_at__gte=one.start, finished_at__lt=one.end)
 
 
 def _label(start: datetime, end: datetime) -> str:

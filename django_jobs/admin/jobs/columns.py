@@ -40,9 +40,8 @@ class TagFilter(ListFilter):
     def knows(self, value: str) -> bool:
         return True  # an enqueue can give any tag
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        tag = self.value()
-        return queryset if tag is None else cast(JobQuerySet, queryset).listed_by_tag(tag)
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return cast(JobQuerySet, rows).listed_by_tag(value)
 
 
 def tag_links(tags: Iterable[str] | None, site: AdminSite) -> str:

@@ -63,6 +63,14 @@ class ListFilter(admin.SimpleListFilter):
     def value(self) -> str | None:
         return super().value() or None
 
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset if value is None else self.narrowed(queryset, value)
+
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        """Those of the rows that the choice asks for."""
+        raise NotImplementedError
+
     def has_output(self) -> bool:
         # Django drops a filter without choices. The choice may be a value that is not offered.
         return True
@@ -73,9 +81,8 @@ class EqualFilter(ListFilter):
 
     column = ""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        return queryset if value is None else queryset.filter(**{self.column: value})
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return rows.filter(**{self.column: value})
 
 
 class NameFilter(EqualFilter):
@@ -111,12 +118,9 @@ class IdFilter(TypedFilter):
 
     model: type[Model]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value is None:
-            return queryset
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         number = id_of(value)
-        return queryset.none() if number is None else queryset.filter(**{self.column: number})
+        return rows.none() if number is None else rows.filter(**{self.column: number})
 
     def knows(self, value: str) -> bool:
         rows = self.model._default_manager.using(conf().database)
@@ -177,16 +181,14 @@ class SinceFilter(ListFilter):
     def knows(self, value: str) -> bool:
         return True  # ``note`` says what is wrong
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        span = self.span
-        if span is None and (value := self.value()):
-            from ...domain.errors import cut
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        if (span := self.span) is not None:
+            return rows.filter(**{f"{self.column}__gte": Now() - span})
+        from ...domain.errors import cut
 
-            text = _("“%(value)s” is not a time that can be chosen, so it narrows nothing.")
-            self.note = text % {"value": cut(value, LONGEST_NAMED)}
-        return (
-            queryset if span is None else queryset.filter(**{f"{self.column}__gte": Now() - span})
-        )
+        text = _("“%(value)s” is not a time that can be chosen, so it narrows nothing.")
+        self.note = text % {"value": cut(value, LONGEST_NAMED)}
+        return rows
 
 
 class CreatedSinceFilter(SinceFilter):
@@ -212,12 +214,9 @@ class WorkerFilter(NameFilter):
     parameter_name = kind = "worker"
     folded = typed = True
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value is None:
-            return queryset
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         workers = [number] if (number := id_of(value)) is not None else _alive(value)
-        return queryset.filter(worker_id__in=workers, status=JobStatus.RUNNING)
+        return rows.filter(worker_id__in=workers, status=JobStatus.RUNNING)
 
     def knows(self, value: str) -> bool:
         number = id_of(value)
@@ -237,8 +236,8 @@ class ErrorFilter(TypedFilter):
     title = _("error")
     parameter_name = "error"
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return rows
 
 
 def with_error(text: str, error: str | None) -> str:
@@ -251,12 +250,9 @@ class ScheduleFilter(NameFilter):
     parameter_name = kind = "schedule"
     folded = True
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        name = self.value()
-        if name is None:
-            return queryset
-        schedules = Schedule.objects.using(conf().database).filter(name=name)
-        return queryset.filter(schedule_id__in=list(schedules.values_list("pk", flat=True)))
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        schedules = Schedule.objects.using(conf().database).filter(name=value)
+        return rows.filter(schedule_id__in=list(schedules.values_list("pk", flat=True)))
 
 
 class TenantFilter(NameFilter):
@@ -275,16 +271,13 @@ class WorkflowOfStepFilter(NameFilter):
     parameter_name = kind = "workflow"
     folded = True
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        name = self.value()
-        if name is None:
-            return queryset
-        runs = WorkflowRun.objects.using(conf().database).filter(name=name).order_by("-id")
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        runs = WorkflowRun.objects.using(conf().database).filter(name=value).order_by("-id")
         newest = list(runs.values_list("pk", flat=True)[: MOST_RUNS + 1])
         if len(newest) > MOST_RUNS:
             note = _("Only the steps of the newest %(number)s runs of the workflow are listed.")
             self.note = note % {"number": number_text(MOST_RUNS)}
-        return queryset.filter(workflow_run_id__in=newest[:MOST_RUNS])
+        return rows.filter(workflow_run_id__in=newest[:MOST_RUNS])
 
     def knows(self, value: str) -> bool:
         runs = WorkflowRun.objects.using(conf().database).filter(name=value)
@@ -309,21 +302,17 @@ class ScheduleStateFilter(ListFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return ScheduleState.choices
 
-    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Any]:
-        value = self.value() or ""
-        rows: ScheduleQuerySet = queryset
-        return rows.in_state(ScheduleState(value)) if value in ScheduleState else queryset
+    def narrowed(self, rows: Any, value: str) -> QuerySet[Any]:
+        schedules: ScheduleQuerySet = rows
+        return schedules.in_state(ScheduleState(value)) if value in ScheduleState else schedules
 
 
 class ScheduleQueueFilter(QueueFilter):
     """By the queue of its jobs, including a queue that only the job type declares."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value is None:
-            return queryset
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         of_queue = [name for name in registry.names() if registry.get(name).queue == value]
-        return queryset.filter(Q(queue=value) | Q(queue="", job_type__in=of_queue))
+        return rows.filter(Q(queue=value) | Q(queue="", job_type__in=of_queue))
 
 
 class DeclaredFilter(ListFilter):
@@ -335,9 +324,8 @@ class DeclaredFilter(ListFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return (("yes", _("code")), ("no", _("the admin")))
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        return queryset.filter(declared=value == "yes") if value in ("yes", "no") else queryset
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return rows.filter(declared=value == "yes") if value in ("yes", "no") else rows
 
 
 class WorkflowFilter(NameFilter):

@@ -75,10 +75,8 @@ class WaitsFilter(ListFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         return (("person", _("for a person")),)
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() is None:
-            return queryset
-        return queryset.filter(pk__in=waiting_for_person().values("workflow_run"))
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return rows.filter(pk__in=waiting_for_person().values("workflow_run"))
 
 
 @admin.register(WorkflowRun)
