@@ -101,6 +101,34 @@ def test_rows_are_low_and_show_their_status_on_a_telephone(visitor: Visitor) -> 
     assert {path: end for path, end in ends.items() if end > NARROW[0]} == {}
 
 
+SIGHTS = (
+    ("job", "?status=dead", (".field-state .jobs-badge", ".field-error_line")),
+    ("deadletter", "", (".field-why",)),
+    ("queue", "", (".field-state .jobs-badge", "button[aria-label^=Pause]")),
+)
+"""What a person on a telephone looks for in a list."""
+IN_SIGHT = """(all) => all.map((one) => one.getBoundingClientRect())
+    .every((box) => box.width > 40 && box.left >= 0 && box.right <= innerWidth)"""
+
+
+def test_errors_and_pause_are_in_sight_on_a_telephone(visitor: Visitor) -> None:
+    emails = Queue.objects.get(name="emails").pk
+    looks = [(reverse("admin:django_jobs_queue_change", args=[emails]), ["button >> text=Pause"])]
+    for name, chosen, places in SIGHTS:
+        path = f"{reverse(f'admin:django_jobs_{name}_changelist')}{chosen}"
+        looks.append((path, [f"#result_list tbody {place}" for place in places]))
+    hidden = []
+    for path, places in looks:
+        visitor.visit(path)
+        with visitor.at(NARROW) as page:
+            for place in places:
+                rows = page.locator(place)
+                assert rows.count(), (path, place)
+                if not rows.evaluate_all(IN_SIGHT):
+                    hidden.append((path, place))
+    assert hidden == []
+
+
 TYPE = "accounting_of_the_group.reconciliation.close_the_month_of_a_subsidiary"
 MISSING = "(one) => one.scrollWidth - one.clientWidth"
 
