@@ -74,7 +74,7 @@ def declared() -> Iterator[None]:
     ]
     fulfil = Workflow("orders.fulfil")
     reserved = fulfil.step(registry.get("orders.reserve_stock"))
-    approval = fulfil.wait("approval", after=reserved)
+    approval = fulfil.wait("approval", after=reserved, fields={"approved": bool})
     shipped = fulfil.step(registry.get("orders.ship"), after=approval)
     fulfil.step(registry.get("search.index_page"), after=shipped, payload={"page": 7})
     try:
