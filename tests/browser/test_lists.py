@@ -114,9 +114,9 @@ IN_SIGHT = """(all) => all.map((one) => one.getBoundingClientRect())
 def test_errors_and_pause_are_in_sight_on_a_telephone(visitor: Visitor) -> None:
     emails = Queue.objects.get(name="emails").pk
     looks = [(reverse("admin:django_jobs_queue_change", args=[emails]), ["button >> text=Pause"])]
-    for name, chosen, places in SIGHTS:
+    for name, chosen, parts in SIGHTS:
         path = f"{reverse(f'admin:django_jobs_{name}_changelist')}{chosen}"
-        looks.append((path, [f"#result_list tbody {place}" for place in places]))
+        looks.append((path, [f"#result_list tbody {part}" for part in parts]))
     hidden = []
     for path, places in looks:
         visitor.visit(path)

@@ -54,7 +54,8 @@ def follow(visitor: Visitor, name: str, *, exact: bool = False) -> None:
 def confirm(visitor: Visitor) -> str:
     """Answer the question; returns what the next page says."""
     visitor.click(visitor.page.locator(".submit-row .default"))
-    return visitor.page.locator(".messagelist").inner_text()
+    text: str = visitor.page.locator(".messagelist").inner_text()
+    return text
 
 
 def find(visitor: Visitor, words: str) -> None:
@@ -72,7 +73,8 @@ def open_dead(visitor: Visitor, error: str) -> Job:
 
 
 def shown(visitor: Visitor) -> str:
-    return visitor.page.locator("#content").inner_text()
+    text: str = visitor.page.locator("#content").inner_text()
+    return text
 
 
 @in_clicks(2)
@@ -255,6 +257,7 @@ def decide(visitor: Visitor, word: str, reason: str) -> dict[str, object]:
     visitor.page.locator("#id_reason").fill(reason)
     confirm(visitor)
     step.refresh_from_db()
+    assert step.signals is not None
     (data,) = step.signals.values()
     return dict(data)
 
