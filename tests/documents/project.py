@@ -79,7 +79,8 @@ class Project:
         assert (self.directory / block.file).parent.is_dir(), f"{block.file}: no such directory"
         # What startapp wrote there is a comment. The settings are the project's, and are added to.
         if block.file in self._seen or block.file.endswith("settings.py"):
-            self.add(block.file, f"\n\n{block.body}")
+            again = IN_PLACE if block.file.endswith("jobs.py") else ""
+            self.add(block.file, f"\n\n{again}{block.body}")
         else:
             self.write(block.file, block.body)
 
@@ -258,6 +259,13 @@ class Project:
     def _on_the_server(self, statement: str, *names: str) -> None:
         with psycopg.connect(self._server, autocommit=True) as connection:
             connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+IN_PLACE = """
+from django_jobs import registry as _registry
+_registry._modules.clear()
+"""
+"""A reader puts a new version of a handler in the place of the former; here it comes behind."""
 
 
 def _words(text: str) -> str:
