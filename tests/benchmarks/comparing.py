@@ -89,7 +89,7 @@ class Seen:
 
 def others(times: int, scale: float) -> list[Figure]:
     """Enqueue, drain, pickup, start and memory of each, as a user of its documentation sees it."""
-    count, few = max(int(5_000 * scale), 50), max(int(100 * scale), 10)
+    count, few = max(int(5_000 * scale), 50), max(int(40 * scale), 10)
     with ExitStack() as stack:
         redis = stack.enter_context(_redis())
         chosen = [OURS, *(other for other in OTHERS if _is_installed(other, redis))]
