@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+import django_jobs
 from django_jobs.admin.base.model_admin import CappedPaginator
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import promoting
@@ -333,3 +334,13 @@ def test_words_that_are_ours_are_explained_where_they_stand_as_the_glossary_does
         assert all(f": {text}" in glossary for text in texts.values()), texts
         explained |= set(texts)
     assert explained == {"gate", "lease", "prefetched", "pressure"}
+
+
+def test_what_scrolls_in_a_page_is_reached_by_the_keyboard_and_has_a_name() -> None:
+    reached = re.compile(r'class="jobs-scroll" tabindex="0" role="group" aria-label(?:ledby)?="\S')
+    scrolls = 0
+    for template in Path(django_jobs.__file__).parent.rglob("*.html"):
+        text = template.read_text()
+        scrolls += text.count("jobs-scroll")
+        assert text.count("jobs-scroll") == len(reached.findall(text)), template
+    assert scrolls > 20

@@ -46,6 +46,9 @@ TABS_OUT_OF_SIGHT = """() => [...document.querySelectorAll(".jobs-tabs a")]
         return left < list.left || right > list.right || top < list.top || bottom > list.bottom;
     }).map((one) => one.textContent)"""
 
+OF_A_WIDTH = "scrollable-region-focusable", "target-size"
+"""What axe finds in one width and not in another."""
+
 
 def look_at(visitor: Visitor, name: str) -> Iterator[str]:
     """What is wrong with the page: in both themes, wide and narrow."""
@@ -59,6 +62,8 @@ def look_at(visitor: Visitor, name: str) -> Iterator[str]:
         for one in visitor.findings("color-contrast"):
             yield f"{name}, dark: {one}"
     with visitor.at(NARROW) as page:
+        for one in visitor.findings(*OF_A_WIDTH):
+            yield f"{name} in a narrow window: {one}"
         width = page.evaluate("document.documentElement.scrollWidth")
         if width > NARROW[0]:
             wide = page.evaluate(WIDER_THAN_ITS_ELEMENTS)
