@@ -27,6 +27,12 @@ RUN_AXE = """async ([options, left_out, excused]) => (
         .filter((node) => !excused.some(([name, place]) =>
             name === rule.id && document.querySelector(node.target[0]).closest(place)))
         .map((node) => `${rule.id} at ${node.target}: ${node.failureSummary}`))"""
+LEADS_ON = """(one) => {
+    const link = one.closest("a[href]");
+    const button = one.closest("button, input");
+    return link ? !link.getAttribute("href").startsWith("#")
+        : Boolean(button && button.type === "submit" && button.form);
+}"""
 # To wait for their ends took a quarter of the walk through all pages, and without limit.
 END_TRANSITIONS = "() => document.getAnimations().forEach((one) => one.finish())"
 
@@ -78,10 +84,14 @@ class Visitor:
         return response
 
     def click(self, found: Locator) -> None:
-        """Click, and wait for the page that follows, if one does."""
+        """Click, and wait for the page that follows a link or a button of a form. By itself the
+        browser tells of the page that is there still."""
         self.clicks += 1
-        found.click()
-        self.page.wait_for_load_state("load")
+        if found.evaluate(LEADS_ON):
+            with self.page.expect_navigation(wait_until="load"):
+                found.click()
+        else:
+            found.click()
 
     def choose(self, found: Locator, label: str) -> None:
         """Choose from a list. It counts as one click."""
