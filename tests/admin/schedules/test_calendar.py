@@ -159,7 +159,7 @@ def test_the_list_of_schedules_leads_to_the_calendar_and_it_to_each(page_of: Any
     assert f'<a href="{change_url(Schedule, one.pk)}">nightly</a>' in text
     # In the last hour of a day, the rest of it has no due time, and so no table.
     tables, empty = text.count('<th scope="col">Due<'), text.count("No schedule is due.")
-    assert text.count('aria-labelledby="day-') == tables + empty == 7
+    assert text.count('<section aria-labelledby="day-') == tables + empty == 7
     assert tables >= 6
 
 
