@@ -151,8 +151,10 @@ def _failures(worker: int) -> None:
         held = _claimed(worker, handler.queue, job_type, count)
         settle([Ending(job, Failed(error=report, final=dies)) for job in held])
     run_sql(
-        "UPDATE django_jobs_job SET finished_at = finished_at - (id % 97) * interval '9 min', "
-        "created_at = created_at - interval '1 day' WHERE status = 'dead'"
+        "UPDATE django_jobs_job AS job SET finished_at = finished_at - place * interval '9 min', "
+        "created_at = created_at - interval '1 day' FROM (SELECT id, row_number() OVER "
+        "(ORDER BY id DESC) AS place FROM django_jobs_job WHERE status = 'dead') AS dead "
+        "WHERE job.id = dead.id AND status = 'dead'"
     )
     run_sql(
         "UPDATE django_jobs_run AS run SET finished_at = job.finished_at, "
