@@ -131,3 +131,31 @@ def test_an_exception_is_still_needed(one: str) -> None:
 )
 def test_what_is_refused(source: str, kinds: list[str]) -> None:
     assert [kind for _, kind in kinds_in(source)] == kinds
+
+
+def recent_nevers(source: str) -> list[int]:
+    """Lines that count from a time that may not be there, and take a number in its place. The
+    clock began when the machine started, which may be a moment ago."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Sub)
+        and isinstance(call := node.right, ast.Call)
+        and name_of(call.func) == "get"
+        and len(call.args) == 2
+        and ast.unparse(call.args[1]).lstrip("-").replace(".", "").isdigit()
+        and name_of(node.left) == "now"
+    ]
+
+
+def test_no_machine_is_too_young_for_a_throttle() -> None:
+    package = TESTS.parent / "django_jobs"
+    found = [
+        f"{path.relative_to(package)}:{line}"
+        for path in (*package.rglob("*.py"), *TESTS.rglob("*.py"))
+        for line in recent_nevers(path.read_text())
+    ]
+    assert not found
+    assert recent_nevers("if now - sent.get(queue, -1.0) < THROTTLE: pass") == [1]
+    assert not recent_nevers("if now - sent.get(queue, float('-inf')) < THROTTLE: pass")

@@ -121,7 +121,7 @@ def notify(queue: str) -> None:
     """Wake the workers of ``queue`` now. A database error is logged and not raised."""
     now = time.monotonic()
     with _lock:
-        if now - _last_sent.get(queue, -1.0) < THROTTLE_SECONDS:
+        if now - _last_sent.get(queue, float("-inf")) < THROTTLE_SECONDS:
             return
         _last_sent[queue] = now
     _send(CHANNEL, queue)
