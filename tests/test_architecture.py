@@ -49,8 +49,8 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 1_014,
-    "admin": 16_702,
-    "api": 4_625,
+    "admin": 16_713,
+    "api": 4_645,
     "backend": 1_038,
     "checks": 1_079,
     "contrib": 4_477,

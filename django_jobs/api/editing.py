@@ -17,12 +17,16 @@ from ..lifecycle.editing import edits
 from ..lifecycle.editing.edits import Edited, StoredJob
 from ..lifecycle.operations import OperationResult
 from ..lifecycle.operations.jobs import Actor, demand
-from ..lifecycle.scope import OUTSIDE, scope_of
+from ..lifecycle.scope import OUTSIDE, Scope, scope_of
 from ..lifecycle.workflows.results import taken_arguments
 from ..models import Job
-from ..models.database import needing_tables
+from ..models.database import jobs_connection, needing_tables
 from .job_type import JobType
 from .shortcuts import replay_problem
+
+TO_COPY = ("django_jobs.edit_job", "django_jobs.view_job_payload")
+"""With ``enqueue_job``, to enqueue another job of a type that is not ``schedulable``: who has them
+can give a waiting job of it any arguments."""
 
 
 def edit_job(
@@ -115,19 +119,28 @@ def stored_arguments(
 
 
 def enqueue_by_hand(
-    name: str, payload: Mapping[str, Any], *, actor: Actor = None, **options: Any
+    name: str,
+    payload: Mapping[str, Any],
+    *,
+    actor: Actor = None,
+    like: int | None = None,
+    **options: Any,
 ) -> Job:
-    """Enqueue a job of a type that allows it. ``options`` are those of :meth:`JobType.using`.
+    """Enqueue a job of a type that is ``schedulable``, or of the type that the job ``like`` has: an
+    actor may do that who may edit that job. ``options`` are those of :meth:`JobType.using`.
 
     Raises ``PermissionDenied`` if ``actor`` may not, ``OperationRefused`` for another job type, for
     one outside of the actor's scope, for a key that a job outside of it holds, and for
     ``on_duplicate`` of an actor with a scope; and what :meth:`JobType.enqueue` raises.
     """
     demand(actor, "django_jobs.enqueue_job")
-    job_type = registry.get(name)
+    job_type, scope = registry.get(name), scope_of(actor)
     if not job_type.schedulable:
-        raise OperationRefused(f"{name} is not declared with schedulable=True")
-    chosen, scope = job_type.using(**options), scope_of(actor)
+        if like is None or not _is_of_type(like, job_type, scope):
+            raise OperationRefused(f"{name} is not declared with schedulable=True")
+        for permission in TO_COPY:
+            demand(actor, permission)
+    chosen = job_type.using(**options)
     if scope is not None and not (
         scope.has_declared(job_type.queue, name) and scope.has_queue(chosen.queue)
     ):
@@ -143,6 +156,13 @@ def enqueue_by_hand(
             gettext_noop("a job that you may not see holds this idempotency key")
         )
     return job
+
+
+def _is_of_type(id_: int, job_type: JobType[..., Any], scope: Scope | None) -> bool:
+    """Whether there is such a job of this type, in the scope."""
+    condition = (scope or Scope()).of(queue="queue", job_type="job_type")
+    found = Job.objects.using(jobs_connection().alias).filter(condition, pk=id_)
+    return registry.find(found.values_list("job_type", flat=True).first() or "") is job_type
 
 
 def _bound(

@@ -17,7 +17,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
-from ...api.editing import enqueue_by_hand, stored_arguments
+from ...api.editing import TO_COPY, enqueue_by_hand, stored_arguments
 from ...api.job_type import JobType
 from ...api.schedules import request_of
 from ...exceptions import JobsError
@@ -85,7 +85,8 @@ def like_url(page: Any, request: HttpRequest, job: Job) -> str:
     job_type = registry.find(job.job_type)
     if job_type is None or not page.has_enqueue_permission(request):
         return ""
-    return enqueue_url(page, job_type.name, like=job.pk) if job_type in _offered(request) else ""
+    may = job_type in _offered(request, job)
+    return enqueue_url(page, job_type.name, like=job.pk) if may else ""
 
 
 def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
@@ -93,11 +94,12 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
     name = request.GET.get(CHOSEN)
     if name is None:
         return _choice(page, request)
-    job_type = {one.name: one for one in _offered(request)}.get(name)
+    copied = _copied(page, request)
+    job_type = {one.name: one for one in _offered(request, copied)}.get(name)
     if job_type is None:
         raise Http404
     sent = request.POST if request.method == "POST" else None
-    like = _like(page, request, job_type)
+    like = _like(request, job_type, copied)
     form = EnqueueForm(job_type, sent, like=like, scope=scope_of(request.user))
     if form.is_valid():
         given = form.cleaned_data
@@ -108,6 +110,7 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
                 job_type.name,
                 given["payload"],
                 actor=request.user,
+                like=None if copied is None else copied.pk,
                 queue=given["queue"] or None,
                 priority=given["priority"],
                 run_at=given["run_at"],
@@ -137,13 +140,18 @@ def enqueue_view(page: Any, request: HttpRequest) -> HttpResponse:
     )
 
 
-def _like(page: Any, request: HttpRequest, job_type: JobType[..., Any]) -> Like:
-    """What the form takes of the job that the address names."""
+def _copied(page: Any, request: HttpRequest) -> Job | None:
+    """The job that the address names, if the user may see it."""
     pk = request.GET.get(LIKE, "")
-    if not pk:
-        return Like()
     is_id = pk.isascii() and pk.isdigit() and len(pk) < 19 and page.has_view_permission(request)
-    job = page.get_queryset(request).filter(pk=pk).first() if is_id else None
+    job: Job | None = page.get_queryset(request).filter(pk=pk).first() if is_id else None
+    return job
+
+
+def _like(request: HttpRequest, job_type: JobType[..., Any], job: Job | None) -> Like:
+    """What the form takes of the job that the address names."""
+    if not request.GET.get(LIKE):
+        return Like()
     if job is None or registry.find(job.job_type) is not job_type:
         return Like(notes=(gettext("The job to copy does not exist. Nothing is filled in."),))
     text, _length = texts(job, ["payload"])["payload"]
@@ -195,9 +203,12 @@ def _options(
     return {name: value for name, value in had.items() if value and value != follows.get(name)}
 
 
-def _offered(request: HttpRequest) -> list[JobType[..., Any]]:
-    """The job types that allow it, of these the ones in the user's scope."""
-    return [job_type for job_type in _in_scope(request) if job_type.schedulable]
+def _offered(request: HttpRequest, copied: Job | None = None) -> list[JobType[..., Any]]:
+    """The job types in the user's scope that allow it, and that of a job to copy if the user may
+    edit it."""
+    may_copy = copied and request.user.has_perms(TO_COPY)
+    of_copied = registry.find(copied.job_type) if copied and may_copy else None
+    return [one for one in _in_scope(request) if one.schedulable or one is of_copied]
 
 
 def _in_scope(request: HttpRequest) -> list[JobType[..., Any]]:

@@ -320,6 +320,11 @@ def test_an_enqueue_by_hand_checks_the_scope_again(scoped: Callable[..., None]) 
         with pytest.raises(OperationRefused, match="that you may not act on"):
             enqueue_by_hand(name, payload, actor=ada, **options)
     assert not Job.objects.exists()
+    copied = registry.get("app.add").using(queue="bulk").enqueue(1, 2)
+    ada = make_user("enqueue_job", "edit_job", "view_job_payload", name="copies")
+    with pytest.raises(OperationRefused, match="schedulable"):
+        enqueue_by_hand("app.add", {"first": 1}, actor=ada, queue="emails", like=copied.pk)
+    copied.delete()
     scoped(charges)
     eve = make_user("enqueue_job", name="eve")
     noop.using(idempotency_key="k").enqueue()

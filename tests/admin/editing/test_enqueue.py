@@ -324,3 +324,40 @@ def test_gates_that_the_request_named_are_kept(page: Page) -> None:
     page.client.post(url, filled(page.text(url)))
     made = Job.objects.latest("pk")
     assert (made.tenant, made.concurrency_key) == ("acme", "one")
+
+
+COPIES = (*SEES, "edit_job")
+
+
+def test_a_job_of_any_type_is_copied_by_those_who_may_edit_it(page_of: Callable[..., Page]) -> None:
+    job = registry.get("app.add").enqueue(1, 2)
+    run_sql("UPDATE django_jobs_job SET status = 'succeeded', finished_at = now()")
+    url = f"{enqueue_url('app.add')}&like={job.pk}"
+    for number, missing in enumerate(COPIES):
+        page = page_of(*(one for one in COPIES if one != missing), name=f"lacks{number}")
+        assert page.client.post(url, {"argument_first": "1"}).status_code in (403, 404)
+        assert missing == "view_job" or "like=" not in page.text(change_url(Job, job.pk))
+    page = page_of(*COPIES)
+    assert html.escape(url) in page.text(change_url(Job, job.pk))
+    page.client.post(url, filled(page.text(url)))
+    made = Job.objects.latest("pk")
+    assert (made.job_type, made.payload, made.status) == ("app.add", job.payload, "ready")
+    assert Job.objects.count() == 2
+    for other in ("app.noop", "app.gone"):
+        assert page.client.get(f"{enqueue_url(other)}&like={job.pk}").status_code == 404
+    assert page.client.get(enqueue_url("app.add")).status_code == 404
+
+
+def test_who_may_copy_a_job_is_checked_again_below_the_admin() -> None:
+    job = registry.get("app.add").enqueue(1, 2)
+    other = registry.get("app.noop").enqueue()
+    ada = make_user("enqueue_job", "edit_job", "view_job_payload")
+    for like in (None, other.pk, 2**62):
+        with pytest.raises(OperationRefused, match="schedulable"):
+            enqueue_by_hand("app.add", {"first": 3}, actor=ada, like=like)
+    for name in ("edit_job", "view_job_payload"):
+        eve = make_user("enqueue_job", name, name=f"only_{name}")
+        with pytest.raises(PermissionDenied):
+            enqueue_by_hand("app.add", {"first": 3}, actor=eve, like=job.pk)
+    assert enqueue_by_hand("app.add", {"first": 3}, actor=ada, like=job.pk).payload == {"first": 3}
+    assert Job.objects.count() == 3
