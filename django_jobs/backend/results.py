@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 from django.dispatch import Signal
+from django.utils.module_loading import import_string
 
 from .. import exceptions
 from ..conf import conf
@@ -24,6 +25,8 @@ from .interface import (
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    normalize_json,
+    task_backends,
     task_enqueued,
     task_finished,
     task_started,
@@ -31,6 +34,7 @@ from .interface import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
 
 STATUSES = {
     **dict.fromkeys(JobState, TaskResultStatus.READY),
@@ -40,6 +44,7 @@ STATUSES = {
     JobState.CANCELLED: TaskResultStatus.FAILED,
 }
 FAILURES = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
+NOTHING_YET = dict.fromkeys(one.name for one in fields(TaskResult))
 LONGEST_ID = 18
 """Digits. A larger number is no id of PostgreSQL, or of no job for a long time."""
 
@@ -118,20 +123,18 @@ def bare_result(
     kwargs: Any = MappingProxyType({}),
 ) -> TaskResult[P, R]:
     """The result of a job without runs, without a query."""
-    return TaskResult(
-        task=task,
-        id=str(job_id),
-        status=STATUSES[JobState(status)],
-        enqueued_at=enqueued_at,
-        started_at=None,
-        finished_at=None,
-        last_attempted_at=None,
-        args=args,
-        kwargs=kwargs,
-        backend=task.backend,
-        errors=[],
-        worker_ids=[],
-    )
+    values = NOTHING_YET | {
+        "task": task,
+        "id": str(job_id),
+        "status": STATUSES[JobState(status)],
+        "enqueued_at": enqueued_at,
+        "args": normalize_json(args) if args else [],
+        "kwargs": normalize_json(kwargs) if kwargs else {},
+        "backend": task.backend,
+        "errors": [],
+        "worker_ids": [],
+    }
+    return _unvalidated(TaskResult, values)
 
 
 def result_of_run(task: Task[..., Any], run: RunContext) -> TaskResult[..., Any]:
@@ -141,10 +144,16 @@ def result_of_run(task: Task[..., Any], run: RunContext) -> TaskResult[..., Any]
 
 def _as_requested(task: Task[..., Any], **changes: Any) -> Task[..., Any]:
     """A copy that is not validated: the queue of a job may have changed since its request."""
-    copy = object.__new__(type(task))
-    for one in fields(task):
-        object.__setattr__(copy, one.name, changes.get(one.name, getattr(task, one.name)))
-    return copy
+    values = {one.name: getattr(task, one.name) for one in fields(task)}
+    return _unvalidated(type(task), values | changes)
+
+
+def _unvalidated(kind: type[D], values: Mapping[str, Any]) -> D:
+    """A frozen dataclass with these values of its fields."""
+    made = object.__new__(kind)
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
 
 
 def _errors(job: Job, runs: Sequence[Run]) -> list[TaskError]:
@@ -183,7 +192,7 @@ def _path_of(run: Run) -> str:
 
 def announce_enqueue(result: TaskResult[..., Any]) -> None:
     """Send ``task_enqueued``, in the caller's transaction."""
-    task_enqueued.send_robust(type(result.task.get_backend()), task_result=result)
+    task_enqueued.send_robust(_backend_of(result.task), task_result=result)
 
 
 def announce_start(task: Task[..., Any], run: RunContext) -> None:
@@ -208,4 +217,10 @@ def _send(signal: Signal, task: Task[..., Any], job_id: int, status: str) -> Non
         result = find_result(job_id, task.backend)
     else:
         result = bare_result(task, job_id, status)
-    signal.send_robust(type(task.get_backend()), task_result=result)
+    signal.send_robust(_backend_of(task), task_result=result)
+
+
+def _backend_of(task: Task[..., Any]) -> type:
+    """The class of its backend. Django would make one for each job, because each has a context."""
+    kind: type = import_string(task_backends.settings[task.backend]["BACKEND"])
+    return kind

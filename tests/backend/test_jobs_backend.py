@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from datetime import timedelta
 from typing import Any
 
@@ -230,6 +231,16 @@ def test_the_signals_are_sent_with_the_result() -> None:
     assert statuses == [TaskResultStatus.SUCCESSFUL] * 2  # not for the attempt that is retried
     assert started[0]["task_result"].status == TaskResultStatus.RUNNING
     assert finished[0]["task_result"] == done
+
+
+def test_no_backend_is_made_for_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django keeps backends by context, and the handler of each job has a new one."""
+    result, made = tasks.total.enqueue(1), []
+    monkeypatch.setattr(task_backends, "create_connection", made.append)
+    Context().run(run_jobs)
+    assert made == []
+    result.refresh()
+    assert result.status == TaskResultStatus.SUCCESSFUL
 
 
 def test_a_copy_cannot_change_what_workers_know_by_the_declaration() -> None:
