@@ -19,6 +19,20 @@ Enqueue = Callable[[], Awaitable[Any]]
 
 
 @asynccontextmanager
+async def of_ours() -> AsyncIterator[Enqueue]:
+    """This package."""
+    import django
+
+    django.setup()
+    from .jobs import note_job
+
+    async def enqueue() -> None:
+        note_job.enqueue()
+
+    yield enqueue
+
+
+@asynccontextmanager
 async def of_django() -> AsyncIterator[Enqueue]:
     """One of the backends of Django's Tasks."""
     import django
@@ -71,7 +85,7 @@ async def of_pgqueuer() -> AsyncIterator[Enqueue]:
 
 
 PRODUCERS = {
-    "django_jobs": of_django,
+    "django_jobs": of_ours,
     "dj_queue": of_django,
     "django_ox": of_django,
     "celery": of_celery,

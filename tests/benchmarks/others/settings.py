@@ -1,5 +1,5 @@
-"""Settings of a Django project whose Tasks the queue ``OTHERS_NAME`` runs. Connections are kept,
-as in all benchmarks."""
+"""Settings of a Django project whose jobs or Tasks the queue ``OTHERS_NAME`` runs. Connections are
+kept, as in all benchmarks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from tests.benchmarks.settings import *  # noqa: F403
 
 BACKENDS = {
-    "django_jobs": "django_jobs.backend.JobsBackend",
     "django_ox": "django_ox.backend.OxBackend",
     "dj_queue": "dj_queue.backend.DjQueueBackend",
 }
@@ -21,4 +20,5 @@ INSTALLED_APPS = ["django.contrib.contenttypes", _name, "tests.benchmarks.others
 INSTALLED_APPS += ["django.contrib.auth"]  # for the permissions of ours
 DATABASE_ROUTERS = ["dj_queue.routers.DjQueueRouter"] if _name == "dj_queue" else []
 _options: dict[str, Any] = {"workers": WORKERS} if _name == "dj_queue" else {}
-TASKS = {"default": {"BACKEND": BACKENDS[_name], "OPTIONS": _options}}
+if _name in BACKENDS:
+    TASKS = {"default": {"BACKEND": BACKENDS[_name], "OPTIONS": _options}}
