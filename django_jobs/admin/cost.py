@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -16,26 +15,16 @@ from ..models import Run
 from ..separators import number_text
 from .base.actions import ModelAdmin
 from .base.formatting import NOTHING, duration, list_url
-from .layout.console_page import console_page, console_path
+from .layout.console_page import console_page
 
 if TYPE_CHECKING:
     from ..metrics.forecast import Cost, TypeCost
 
-NAME = "django_jobs_run_cost"
 HINTS = {
     "cpu": gettext_lazy("CPU times are not measured: turn on RUN_COST."),
     "queries": gettext_lazy("Queries are not counted: turn on COUNT_QUERIES."),
 }
 """How to fill the columns that are left out because they are empty."""
-
-
-def cost_path(page: ModelAdmin) -> Any:
-    """The route of the page, below that of the list of runs."""
-    return console_path(page, "cost/", _view, NAME, page.has_view_permission)
-
-
-def cost_url(page: ModelAdmin) -> str:
-    return reverse(f"admin:{NAME}", current_app=page.admin_site.name)
 
 
 def _seconds(seconds: float) -> str:
@@ -75,7 +64,7 @@ def _measures(whole: float) -> dict[str, Measure]:
     }
 
 
-def _view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
+def cost_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     from ..metrics.forecast import take_cost
     from .layout.tables import Column, Sorting
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from ..conf import conf
 from .base.formatting import badge, duration, moment_in_zone
-from .layout.console_page import console_page, console_path
+from .layout.console_page import console_page
 
 if TYPE_CHECKING:
     from ..doctor.findings import Severity
@@ -24,12 +24,7 @@ DOCTOR = "django_jobs_worker_doctor"
 TEST = "django_jobs.test_alert"
 
 
-def doctor_path(page: Any) -> Any:
-    """The route of the page, below that of the list of workers."""
-    return console_path(page, "doctor/", _view, DOCTOR, page.has_doctor_permission)
-
-
-def _view(page: Any, request: HttpRequest) -> HttpResponse:
+def doctor_view(page: Any, request: HttpRequest) -> HttpResponse:
     """The findings, errors first. Needs ``run_doctor``: they show sessions of other roles."""
     from ..doctor.examination import diagnose
     from ..doctor.findings import KINDS

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
@@ -33,9 +34,10 @@ from .base.history_list import HistoryAdmin, Part, PartitionFilter
 from .base.json_display import hidden
 from .base.model_admin import section
 from .base.search import OF_RUNS, run_search, search_runs, show
-from .cost import cost_path, cost_url
+from .layout.console_page import ConsoleView
 from .lists.filters import FinishedSinceFilter, IdFilter, OutcomeFilter
 
+COST = "django_jobs_run_cost"
 LASTED = "gate_time", "waited", "ran", "used"
 ERROR = _("Error"), ("error_type", "error_code", "fingerprint")
 
@@ -58,6 +60,7 @@ class RunWorkerFilter(IdFilter):
 class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
     change_list_template = "admin/django_jobs/run/change_list.html"
     words = ("gate",)
+    views = (ConsoleView("cost/", "cost.cost_view", COST),)
     hide = staticmethod(hide_in_run)
     scoped_by: ClassVar[Any] = {"queue": "job__queue", "job_type": "job__job_type"}
     history = RUNS
@@ -84,15 +87,10 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
         section(*ERROR, "message_text", "traceback_text"),
     )
 
-    def get_urls(self) -> list[Any]:
-        return [cost_path(self), *super().get_urls()]
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        url = "" if scope_of(request.user) is not None else cost_url(self)
-        extra = {**(extra_context or {}), "cost_url": url}
-        return super().changelist_view(request, extra)
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        url = reverse(f"admin:{COST}", current_app=self.admin_site.name)
+        url = "" if scope_of(request.user) is not None else url
+        return {**super().list_context(request), "cost_url": url}
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import OuterRef
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -19,9 +19,9 @@ from ..separators import number_text
 from .access.visible import LinksVisible
 from .base.formatting import NOTHING, ago, badge, moment_column, one_line, text_column
 from .base.model_admin import REFRESH_SECONDS, CappedCount, ConsoleAdmin, allowed_by, section
-from .doctor import DOCTOR, doctor_path
+from .doctor import DOCTOR
 from .fleet.jobs_in_hand import jobs_in_hand
-from .layout.console_page import console_path
+from .layout.console_page import ConsoleView
 from .lists.filters import StatusFilter
 from .operator_actions import STOP, STOP_COMMAND, STOP_HOST
 
@@ -47,6 +47,10 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
     list_filter = (StatusFilter,)
     empty = _("No worker has started yet. Start one: manage.py jobworker.")
     operator_actions = (STOP, STOP_COMMAND, STOP_HOST)
+    views = (
+        ConsoleView("deploys/", "fleet.deploys_page.deploys_view", DEPLOYS),
+        ConsoleView("doctor/", "doctor.doctor_view", DOCTOR, ("doctor",)),
+    )
     change_list_template = "admin/django_jobs/worker/change_list.html"
     change_form_template = "admin/django_jobs/worker/change_form.html"
     list_words = ("prefetched",)
@@ -72,18 +76,6 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
     has_stop_permission = allowed_by("stop_worker")
     has_doctor_permission = allowed_by("run_doctor")
 
-    def get_urls(self) -> list[Any]:
-        deploys = console_path(
-            *(
-                self,
-                "deploys/",
-                "fleet.deploys_page.deploys_view",
-                DEPLOYS,
-                self.has_view_permission,
-            )
-        )
-        return [deploys, doctor_path(self), *super().get_urls()]
-
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         context = super().page_context(request, obj)
         context.get("operator_actions", []).reverse()  # the narrowest first
@@ -93,15 +85,12 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
             context["in_hand"] = jobs_in_hand(obj, self.admin_site)
         return context
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        context = dict(extra_context or {})
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
         site = self.admin_site.name
-        context["deploys_url"] = reverse(f"admin:{DEPLOYS}", current_app=site)
+        context = {"deploys_url": reverse(f"admin:{DEPLOYS}", current_app=site)}
         if self.has_doctor_permission(request):
             context["doctor_url"] = reverse(f"admin:{DOCTOR}", current_app=site)
-        return super().changelist_view(request, context)
+        return context
 
     @admin.display(description=_("status"), ordering="status")
     def state(self, worker: Any) -> str:

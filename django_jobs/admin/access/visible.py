@@ -99,16 +99,16 @@ class Exported:
     """The columns. Those of them that are ``unread`` are JSON with arguments or results."""
     has_export_permission = allowed_by("export_job")
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        may_export = self.has_export_permission(request)
-        context = {**(extra_context or {}), "may_export": may_export}
-        response: HttpResponse = super().changelist_view(request, context)  # type: ignore[misc]
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        context: dict[str, Any] = super().list_context(request)  # type: ignore[misc]
+        return {**context, "may_export": self.has_export_permission(request)}
+
+    def changelist_view(self, request: HttpRequest, *given: Any) -> HttpResponse:
+        response: HttpResponse = super().changelist_view(request, *given)  # type: ignore[misc]
         changes = (getattr(response, "context_data", None) or {}).get("cl")
         if "export" not in request.POST or changes is None:
             return response
-        if not may_export:
+        if not self.has_export_permission(request):
             raise PermissionDenied
         from .export import export_list
 

@@ -21,7 +21,14 @@ from ...conf import conf
 from ...lifecycle.scope import scope_of
 from ...models.fields import TimestampNow
 from ...separators import number_text
-from ..layout.console_page import is_unconfirmed, limited, time_limit, timed_out
+from ..layout.console_page import (
+    ConsoleView,
+    console_path,
+    is_unconfirmed,
+    limited,
+    time_limit,
+    timed_out,
+)
 from ..lists.change_list import ConsoleList
 from .actions import ModelAdmin, OperatorAction, admin_action
 from .formatting import list_url
@@ -138,6 +145,8 @@ class ConsoleAdmin(ModelAdmin):
     """Those that have a button above the list once it is narrowed, for all rows that match."""
     in_rows: ClassVar[tuple[OperatorAction, ...]] = ()
     """Those that have a button in the list's rows."""
+    views: ClassVar[tuple[ConsoleView, ...]] = ()
+    """The pages that Django's admin does not have."""
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
     empty: ClassVar[_StrOrPromise] = ""
     """What an empty list says: which rows would be here, and how they come."""
@@ -205,7 +214,7 @@ class ConsoleAdmin(ModelAdmin):
         urls: list[Any] = super().get_urls()
         for url in urls:
             url.callback = limited(self, url.callback, is_unconfirmed, timed_out)
-        return urls
+        return [*(console_path(self, view) for view in self.views), *urls]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         with time_limit():
@@ -229,7 +238,8 @@ class ConsoleAdmin(ModelAdmin):
             self.message_user(request, _("The id of a row was not a number."), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         shown = {"empty": self.empty, "refresh_seconds": REFRESH_SECONDS}
-        response = super().changelist_view(request, {**shown, **(extra_context or {})})
+        shown = {**shown, **self.list_context(request), **(extra_context or {})}
+        response = super().changelist_view(request, shown)
         context = getattr(response, "context_data", None) or {}
         if "cl" in context:
             text = _("All %(count)s selected") % {"count": context["cl"].count_text}
@@ -240,6 +250,10 @@ class ConsoleAdmin(ModelAdmin):
             numbers = [(one, context["cl"].changeable(one)) for one in context["for_all"]]
             context["for_all"] = [(one, number) for one, number in numbers if number is not None]
         return response
+
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """What the list shows besides its rows."""
+        return {}
 
     def render_change_form(
         self,

@@ -27,7 +27,7 @@ from ..base.search import HISTORY, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, search
 from ..failures import GROUP, GROUPS
 from ..failures.filters import FingerprintFilter, failure_links
 from ..fleet.jobs_in_hand import started
-from ..layout.console_page import console_path, is_unconfirmed
+from ..layout.console_page import ConsoleView, is_unconfirmed
 from ..lists.filters import (
     CreatedSinceFilter,
     ErrorFilter,
@@ -145,6 +145,22 @@ class JobAdmin(HistoryAdmin, JobPage):
         *(CANCEL, STOP_BY_FORCE, REPRIORITIZE, RUN_NOW, INSPECT, REPLAY, DISMISS),
         *(APPROVE, REJECT, SIGNAL, SKIP_STEP),
     )
+    views = (
+        ConsoleView(
+            *("<int:job_id>/reveal/", "jobs.reveal.reveal_view", "django_jobs_job_reveal"),
+            ("reveal",),
+        ),
+        ConsoleView(
+            "<int:job_id>/file/", "jobs.files.file_view", "django_jobs_job_file", ("file",)
+        ),
+        ConsoleView(
+            *("<int:job_id>/edit/", "editing.edit.edit_view", "django_jobs_job_edit"),
+            *(("edit",), is_unconfirmed),
+        ),
+        ConsoleView(
+            "enqueue/", "editing.enqueue.enqueue_view", "django_jobs_job_enqueue", ("enqueue",)
+        ),
+    )
     change_list_template = "admin/django_jobs/job/change_list.html"
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
@@ -184,47 +200,14 @@ class JobAdmin(HistoryAdmin, JobPage):
         }
         return [part for statuses, part in parts.items() if status is None or status in statuses]
 
-    def get_urls(self) -> list[Any]:
-        edit, enqueue = "django_jobs_job_edit", "django_jobs_job_enqueue"
-        reveal, may_reveal = "django_jobs_job_reveal", self.has_reveal_permission
-        return [
-            console_path(
-                self, "<int:job_id>/reveal/", "jobs.reveal.reveal_view", reveal, may_reveal
-            ),
-            console_path(
-                self,
-                "<int:job_id>/file/",
-                "jobs.files.file_view",
-                "django_jobs_job_file",
-                lambda request: (
-                    self.has_view_permission(request) and request.user.has_perm(SEE_PAYLOADS)
-                ),
-            ),
-            console_path(
-                self,
-                "<int:job_id>/edit/",
-                "editing.edit.edit_view",
-                edit,
-                self.has_edit_permission,
-                is_unconfirmed,
-            ),
-            console_path(
-                self,
-                "enqueue/",
-                "editing.enqueue.enqueue_view",
-                enqueue,
-                self.has_enqueue_permission,
-            ),
-            *super().get_urls(),
-        ]
+    def has_file_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request) and request.user.has_perm(SEE_PAYLOADS)
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
         from ..editing.enqueue import enqueue_url
 
         url = enqueue_url(self) if self.has_enqueue_permission(request) else ""
-        return super().changelist_view(request, {**(extra_context or {}), "enqueue_url": url})
+        return {**super().list_context(request), "enqueue_url": url}
 
     @admin.display(description=_("priority"))
     def urgency(self, job: Any) -> int:
@@ -264,27 +247,22 @@ class DeadLetterAdmin(JobPage):
     )
     list_filter = (FinishedSinceFilter, QueueFilter, JobTypeFilter, FingerprintFilter)
     operator_actions = (REPLAY, DISMISS)
-
-    def get_urls(self) -> list[Any]:
-        allowed, groups = self.has_view_permission, "failures.groups_page.groups_view"
-        pages = [
-            console_path(self, "failures/", groups, GROUPS, allowed, is_unconfirmed),
-            console_path(self, "failures/one/", "failures.group_page.group_view", GROUP, allowed),
-        ]
-        return [*pages, *super().get_urls()]
+    views = (
+        ConsoleView(
+            *("failures/", "failures.groups_page.groups_view", GROUPS, ("view",), is_unconfirmed)
+        ),
+        ConsoleView("failures/one/", "failures.group_page.group_view", GROUP),
+    )
 
     def found(self, request: HttpRequest, rows: QuerySet[Any], search: Search) -> QuerySet[Any]:
         return search_jobs(rows, search, in_one_partition=True)
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        context = {
-            "gone": _("Those that did may have been replayed, dismissed or deleted."),
-            "gone_links": failure_links(self.admin_site, request),
-        }
-        context = context if FingerprintFilter.parameter_name in request.GET else {}
-        return super().changelist_view(request, {**(extra_context or {}), **context})
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        context = super().list_context(request)
+        if FingerprintFilter.parameter_name in request.GET:
+            context["gone"] = _("Those that did may have been replayed, dismissed or deleted.")
+            context["gone_links"] = failure_links(self.admin_site, request)
+        return context
 
     @admin.display(description=_("last error"))
     def why(self, job: Any) -> str:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
 from django.core.exceptions import PermissionDenied
@@ -121,34 +121,34 @@ def _is_read(request: HttpRequest) -> bool:
     return request.method in ("GET", "HEAD")
 
 
-def console_path(
-    page: Any,
-    route: str,
-    view: Callable[..., HttpResponse] | str,
-    name: str,
-    allowed: Callable[[HttpRequest], bool],
-    reads: Callable[[HttpRequest], bool] = _is_read,
-) -> Any:
-    """A route below the list of ``page``, whose view is called with ``page`` and the request. The
-    module of a view that is given by its path, as ``failures.group_page.group_view``, is imported
-    by the first request.
+class ConsoleView(NamedTuple):
+    """A page below the list of a model."""
 
-    Users for whom ``allowed`` is false get a 403. Requests that only read, those of ``reads``, have
-    the time limit. The answer is never stored: Django's
-    ``admin_view`` sends ``Cache-Control: no-store``.
-    """
+    route: str
+    view: str
+    """Its path, as ``failures.group_page.group_view``. The first request imports its module."""
+    name: str
+    needs: tuple[str, ...] = ("view",)
+    """Users for whom one of the methods ``has_<permission>_permission`` is false get a 403."""
+    reads: Callable[[HttpRequest], bool] = _is_read
+    """Whether a request only reads, and so has the time limit."""
+
+
+def console_path(page: Any, view: ConsoleView) -> Any:
+    """The route of a view, which is called with ``page`` and the request. The answer is never
+    stored: Django's ``admin_view`` sends ``Cache-Control: no-store``."""
 
     def checked(request: HttpRequest, **arguments: Any) -> HttpResponse:
-        if not allowed(request):
+        if not all(getattr(page, f"has_{one}_permission")(request) for one in view.needs):
             raise PermissionDenied
-        called = import_string(f"django_jobs.admin.{view}") if isinstance(view, str) else view
-        response = called(page, request, **arguments)
+        called = import_string(f"django_jobs.admin.{view.view}")
+        response: HttpResponse = called(page, request, **arguments)
         if isinstance(response, TemplateResponse):
             response.render()
         return response
 
     view_of_site = page.admin_site.admin_view(checked)
-    return path(route, limited(page, view_of_site, reads, timed_out), name=name)
+    return path(view.route, limited(page, view_of_site, view.reads, timed_out), name=view.name)
 
 
 def timed_out(page: Any, request: HttpRequest) -> HttpResponse:

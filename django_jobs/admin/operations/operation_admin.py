@@ -21,7 +21,7 @@ from ..access.visible import LinksVisible, Visible
 from ..base.actions import OperatorAction, by_id
 from ..base.formatting import ago, badge, moment_column, one_line, refusal_text, text_column
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
-from ..layout.console_page import console_path
+from ..layout.console_page import ConsoleView
 from ..lists.filters import StatusFilter
 from .background import PLAN, described, may_replay
 from .progress import fraction_of, links, numbers, plan_text, sentence
@@ -104,6 +104,7 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
     )
     list_filter = (StatusFilter,)
     operator_actions = (STOP, CONTINUE)
+    views = (ConsoleView("plan/", "operations.replay_plan.plan_view", PLAN, ("plan",)),)
 
     class Media:
         css: ClassVar[dict[str, tuple[str, ...]]] = {"all": ("django_jobs/operations.css",)}
@@ -115,9 +116,8 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
     has_operate_permission = allowed_by(*CODENAMES)
     has_view_permission = allowed_by("view_bulkoperation", *CODENAMES)
 
-    def get_urls(self) -> list[Any]:
-        plan = console_path(self, "plan/", "operations.replay_plan.plan_view", PLAN, may_replay)
-        return [plan, *super().get_urls()]
+    def has_plan_permission(self, request: HttpRequest) -> bool:
+        return may_replay(request)
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         context = super().page_context(request, obj)

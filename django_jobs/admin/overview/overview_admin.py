@@ -19,12 +19,16 @@ from ..access.visible import Visible
 from ..base.formatting import moment_in_zone
 from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin
 from ..doctor import DOCTOR
-from ..layout.console_page import console_page, console_path
+from ..layout.console_page import ConsoleView, console_page, console_path
 
 if TYPE_CHECKING:
     from .numbers import Numbers
 
 PAUSED = "django_jobs_overview_paused"
+VIEWS = (
+    ConsoleView("", "overview.overview_admin.overview", "django_jobs_overview_changelist"),
+    ConsoleView("paused/", "overview.paused.paused", PAUSED),
+)
 SHOWN: tuple[type[Model], ...] = (Queue, Job, Run, Worker, Schedule, WorkflowRun)
 """Who may see one of these lists sees the overview, with the parts about it."""
 
@@ -43,10 +47,7 @@ class OverviewAdmin(ConsoleAdmin):
         return any(visible.sees(model) for model in SHOWN)
 
     def get_urls(self) -> list[Any]:
-        name = "django_jobs_overview_changelist"
-        sees = self.has_view_permission
-        paused = console_path(self, "paused/", "overview.paused.paused", PAUSED, sees)
-        return [console_path(self, "", overview, name, sees), paused]
+        return [console_path(self, view) for view in VIEWS]
 
 
 def overview(page: OverviewAdmin, request: HttpRequest) -> HttpResponse:

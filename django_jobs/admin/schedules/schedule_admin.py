@@ -24,7 +24,7 @@ from ...models.tick import last_of_schedule, with_changes
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..forms.arguments import MORE, arguments_of, takes_more
 from ..forms.fields import MomentField
-from ..layout.console_page import console_path, is_unconfirmed
+from ..layout.console_page import ConsoleView, is_unconfirmed
 from ..lists.filters import DeclaredFilter, JobTypeFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .actions import PAUSE, RESUME, RUN_NOW
 from .columns import OCCURRENCE, RUN_WITH, ScheduleColumns, readonly_reason
@@ -33,11 +33,30 @@ from .form import ScheduleForm, form_for, upgraded_payload
 from .ticks import deletion_summary
 
 CALENDAR = "django_jobs_schedule_calendar"
+BACKFILL = "django_jobs_schedule_backfill"
 WHEN = (
     *(("cron", "every"), ("timezone", "dst"), ("starts_at", "ends_at")),
     *(("excluded_dates", "max_jobs"), "preview_text"),
 )
 POLICIES = (("overlap", "overlap_limit"), ("catch_up", "catch_up_limit"), "pause_after_dead")
+VIEWS = (
+    ConsoleView("calendar/", "schedules.calendar.calendar_view", CALENDAR),
+    ConsoleView(
+        *("preview/", "schedules.views.preview_view", "django_jobs_schedule_preview"),
+        *(("preview",), is_unconfirmed),
+    ),
+    ConsoleView(
+        *("<int:pk>/backfill/", "schedules.backfills.backfill_view", BACKFILL),
+        *(("view", "backfill"), is_unconfirmed),
+    ),
+    ConsoleView(
+        *("<int:pk>/occurrence/", "schedules.views.occurrence_view", OCCURRENCE),
+        *(("view", "move"), is_unconfirmed),
+    ),
+    ConsoleView(
+        *("<int:pk>/run/", "editing.enqueue.run_view", RUN_WITH, ("run_with",), is_unconfirmed),
+    ),
+)
 
 
 @admin.register(Schedule)
@@ -61,6 +80,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     actions = ("duplicate_schedule",)
     empty = _("No schedules. Declare one in code with schedule(), or add one here.")
     operator_actions = (PAUSE, RESUME, RUN_NOW)
+    views = VIEWS
     readonly_fields = (
         *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),
         *("created_text", "arguments_text", "arguments_hidden", "no_arguments", "preview_text"),
@@ -102,71 +122,19 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             return False
         return self._may_delete(request, obj)
 
-    # Pages that Django's admin does not have
-
-    def get_urls(self) -> list[Any]:
-        preview, backfill = "django_jobs_schedule_preview", "django_jobs_schedule_backfill"
-        return [
-            console_path(
-                self,
-                "calendar/",
-                "schedules.calendar.calendar_view",
-                CALENDAR,
-                self.has_view_permission,
-            ),
-            console_path(
-                *(self, "preview/", "schedules.views.preview_view", preview, self._may_preview),
-                is_unconfirmed,
-            ),
-            console_path(
-                self,
-                "<int:pk>/backfill/",
-                "schedules.backfills.backfill_view",
-                backfill,
-                self._may_backfill,
-                is_unconfirmed,
-            ),
-            console_path(
-                self,
-                "<int:pk>/occurrence/",
-                "schedules.views.occurrence_view",
-                OCCURRENCE,
-                self._may_move,
-                is_unconfirmed,
-            ),
-            console_path(
-                self,
-                "<int:pk>/run/",
-                "editing.enqueue.run_view",
-                RUN_WITH,
-                self.may_run_with,
-                is_unconfirmed,
-            ),
-            *super().get_urls(),
-        ]
-
-    def _may_preview(self, request: HttpRequest) -> bool:
+    def has_preview_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request) or self.has_add_permission(request)
 
-    def _may_backfill(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request) and self.has_backfill_permission(request)
-
-    def may_run_with(self, request: HttpRequest) -> bool:
+    def has_run_with_permission(self, request: HttpRequest) -> bool:
         """Whether the user may run schedules with other arguments than theirs."""
         may_read = request.user.has_perm("django_jobs.view_job_payload")
         return may_read and self.has_view_permission(request) and self.has_run_permission(request)
 
-    def _may_move(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request) and self.has_move_permission(request)
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
         from .views import list_notes
 
         calendar_url = reverse(f"admin:{CALENDAR}", current_app=self.admin_site.name)
-        context = {"notes": list_notes(), "calendar_url": calendar_url}
-        return super().changelist_view(request, {**(extra_context or {}), **context})
+        return {"notes": list_notes(), "calendar_url": calendar_url}
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None

@@ -341,7 +341,11 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     job_type = registry.find(schedule.job_type)
     if page.has_add_permission(request) and job_type is not None and job_type.schedulable:
         context["duplicate_url"] = page.duplicate_url(schedule)
-    if job_type is not None and job_type.signature.parameters and page.may_run_with(request):
+    if (
+        job_type is not None
+        and job_type.signature.parameters
+        and page.has_run_with_permission(request)
+    ):
         name = f"admin:{RUN_WITH}"
         context["run_url"] = reverse(name, args=[schedule.pk], current_app=site.name)
     may_move = page.has_move_permission(request)

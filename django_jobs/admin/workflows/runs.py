@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -34,7 +34,7 @@ from ..base.formatting import (
 from ..base.json_display import document, hidden, texts
 from ..base.model_admin import MOST_COUNTED, CappedCount, ConsoleAdmin, allowed_by, counted, section
 from ..base.search import OUTSIDE_HISTORY, show, workflow_run_search
-from ..layout.console_page import console_path
+from ..layout.console_page import ConsoleView
 from ..lists.change_list import NewestList, Searched
 from ..lists.filters import ListFilter, StatusFilter, WorkflowFilter
 from ..operator_actions import DISMISS, refused_steps
@@ -102,6 +102,12 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
     lookups_allowed = ConsoleAdmin.lookups_allowed | {"definition__id__exact"}
     empty = _("No workflow has run yet. start() of a workflow, a chain or a group makes a run.")
     operator_actions = (CANCEL_RUN, RETRY_RUN)
+    views = (
+        ConsoleView(
+            *("start/", "workflows.starting.start_view", "django_jobs_workflowrun_start"),
+            ("start",),
+        ),
+    )
 
     has_view_permission = allowed_by("view_workflowrun")
     has_cancel_permission = allowed_by("cancel_workflowrun")
@@ -111,22 +117,10 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return WorkflowRunList
 
-    def get_urls(self) -> list[Any]:
-        start = "django_jobs_workflowrun_start"
-        return [
-            console_path(
-                self, "start/", "workflows.starting.start_view", start, self.has_start_permission
-            ),
-            *super().get_urls(),
-        ]
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
         from .starting import PERMISSION, start_url
 
-        url = start_url(self) if request.user.has_perm(PERMISSION) else ""
-        return super().changelist_view(request, {**(extra_context or {}), "start_url": url})
+        return {"start_url": start_url(self) if request.user.has_perm(PERMISSION) else ""}
 
     def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database).filter(workflow_run=OuterRef("pk"))
