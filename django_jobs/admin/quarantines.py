@@ -21,7 +21,7 @@ from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
 from .access.visible import LinksVisible
 from .base.actions import OperatorAction, by_name
-from .base.formatting import ago, badge, moment_column, text_column
+from .base.formatting import ago, badge, column, moment_column, text_column
 from .base.model_admin import CappedCount, ConsoleAdmin, allowed_by, section
 from .forms.fields import UntilField
 
@@ -150,9 +150,5 @@ class QuarantineAdmin(LinksVisible, ConsoleAdmin):
     since_text = moment_column("since", _("since"))
     until_text = moment_column("until", _("until"))
     lifted_text = moment_column("lifted_at", _("lifted"))
-
-    @admin.display(description=_("by"))
-    def made_by(self, quarantine: Any) -> str:
-        return quarantine.by or pgettext("by", "a worker")
-
+    made_by = column(_("by"), lambda quarantine: quarantine.by or pgettext("by", "a worker"))
     why = text_column("reason", _("reason"))

@@ -23,6 +23,7 @@ from .access.visible import Exported, LinksVisible
 from .base.formatting import (
     ago,
     badge,
+    column,
     duration,
     moment_column,
     one_line,
@@ -109,13 +110,8 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
             log = "log_text" if seen else "hidden_log"
         return (*shown, section(_("Log"), log))
 
-    @admin.display(description=_("message"))
-    def hidden_texts(self, run: Any) -> str:
-        return hidden_error()
-
-    @admin.display(description=_("lines"))
-    def hidden_log(self, run: Any) -> str:
-        return hidden("").note
+    hidden_texts = column(_("message"), lambda run: hidden_error())
+    hidden_log = column(_("lines"), lambda run: hidden("").note)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -141,21 +137,12 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
         listed = match is not None and (match.url_name or "").endswith("_changelist")
         return rows.defer("traceback", "error_message", "log") if listed else rows
 
-    @admin.display(description=_("job"))
-    def job_number(self, run: Any) -> str:
-        return str(run.visible.job(run.job_id))
-
-    @admin.display(description=_("job type"))
-    def job_name(self, run: Any) -> str:
-        return one_line(str(run.job_type or _("(the job was deleted)")))
-
-    @admin.display(description=_("attempt"))
-    def number(self, run: Any) -> int:
-        return int(run.attempt)
-
-    @admin.display(description=_("outcome"))
-    def result(self, run: Any) -> str:
-        return badge(run.outcome, run.get_outcome_display())
+    job_number = column(_("job"), lambda run: str(run.visible.job(run.job_id)))
+    job_name = column(
+        _("job type"), lambda run: one_line(str(run.job_type or _("(the job was deleted)")))
+    )
+    number = column(_("attempt"), lambda run: int(run.attempt))
+    result = column(_("outcome"), lambda run: badge(run.outcome, run.get_outcome_display()))
 
     @admin.display(description=_("worker"))
     def worker_name(self, run: Any) -> str:
@@ -174,13 +161,8 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
         at_gates = gate_time_of(run.available_at, run.ready_at, end)
         return duration(wait_of(run.available_at, run.claimed_at, end) - at_gates)
 
-    @admin.display(description=_("ran"))
-    def ran(self, run: Any) -> str:
-        return duration(run.duration)
-
-    @admin.display(description=_("used"))
-    def used(self, run: Any) -> str:
-        return usage(run)
+    ran = column(_("ran"), lambda run: duration(run.duration))
+    used = column(_("used"), usage)
 
     @admin.display(description=_("error"))
     def error(self, run: Any) -> str:

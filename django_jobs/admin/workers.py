@@ -17,7 +17,7 @@ from ..models import Job, Worker
 from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
 from .access.visible import LinksVisible
-from .base.formatting import NOTHING, ago, badge, moment_column, one_line, text_column
+from .base.formatting import NOTHING, ago, badge, column, moment_column, one_line, text_column
 from .base.model_admin import REFRESH_SECONDS, CappedCount, ConsoleAdmin, allowed_by, section
 from .doctor import DOCTOR
 from .fleet.jobs_in_hand import jobs_in_hand
@@ -106,9 +106,7 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
     def lease(self, worker: Any) -> str:
         return NOTHING if worker.has_ended else ago(worker.lease_expires_at, worker.read_at)
 
-    @admin.display(description=_("queues"))
-    def served(self, worker: Any) -> str:
-        return pools_text(worker.pools) or _listed(worker.queues)
+    served = column(_("queues"), lambda worker: pools_text(worker.pools) or _listed(worker.queues))
 
     @admin.display(description=_("queues"))
     def served_line(self, worker: Any) -> str:
@@ -123,9 +121,9 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
         # A host that is too long is cut, and the process is not.
         return one_line(f"{worker.pid} · {worker.host}")
 
-    @admin.display(description=_("known job types"))
-    def known(self, worker: Any) -> str:
-        return _listed(worker.job_types, worker.payload_versions)
+    known = column(
+        _("known job types"), lambda worker: _listed(worker.job_types, worker.payload_versions)
+    )
 
     @admin.display(description=_("running / threads"), ordering="claimed")
     def busy(self, worker: Any) -> str:
@@ -147,9 +145,9 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
         ended, failed = map(number_text, (worker.ended_runs, worker.failed_runs))
         return gettext("%(ended)s ended, %(failed)s failed") % {"ended": ended, "failed": failed}
 
-    @admin.display(description=_("memory"))
-    def memory(self, worker: Any) -> str:
-        return f"{number_text(worker.rss_mb)} MB" if worker.rss_mb else NOTHING
+    memory = column(
+        _("memory"), lambda worker: f"{number_text(worker.rss_mb)} MB" if worker.rss_mb else NOTHING
+    )
 
     @admin.display(description=_("host and process"))
     def place(self, worker: Any) -> str:

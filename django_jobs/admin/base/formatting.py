@@ -167,7 +167,7 @@ def refusal_text(why: object) -> str:
     return _(str(why))
 
 
-def refusals_text(refused: Mapping[int, object]) -> str:
+def refusals_text(refused: Mapping[int, Any]) -> str:
     """How many rows were refused, with the reasons of the first ones."""
     count = len(refused)
     named = [f"#{id_}: {refusal_text(why)}" for id_, why in list(refused.items())[:NAMED]]
@@ -201,26 +201,30 @@ def pause_sentence(row: Any) -> str:
     return format_html("{}: {}", sentence, row.paused_reason) if row.paused_reason else sentence
 
 
+def column(
+    label: _StrOrPromise, show: Callable[[Any], Any], ordering: str | None = None
+) -> Callable[[Any, Any], Any]:
+    """A column of a list, or a field of a page: what ``show`` makes of a row."""
+
+    @admin.display(description=label, ordering=ordering)
+    def shown(page: Any, row: Any) -> Any:
+        return show(row)
+
+    return shown
+
+
 def moment_column(
     field: str,
     label: _StrOrPromise,
     show: Callable[[datetime | None, datetime], str] = moment_and_age,
-) -> Callable[[Any, Any], str]:
-    @admin.display(description=label, ordering=field)
-    def column(page: Any, row: Any) -> str:
-        return show(getattr(row, field), row.read_at)
-
-    return column
+) -> Callable[[Any, Any], Any]:
+    return column(label, lambda row: show(getattr(row, field), row.read_at), field)
 
 
 def text_column(
     field: str, label: _StrOrPromise, show: Callable[[str], str] = lambda text: text or NOTHING
-) -> Callable[[Any, Any], str]:
-    @admin.display(description=label, ordering=field)
-    def column(page: Any, row: Any) -> str:
-        return show(getattr(row, field))
-
-    return column
+) -> Callable[[Any, Any], Any]:
+    return column(label, lambda row: show(getattr(row, field)), field)
 
 
 def _time(at: datetime, text_of: Callable[[datetime], str], zone: tzinfo | None = None) -> str:

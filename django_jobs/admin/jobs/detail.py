@@ -20,7 +20,7 @@ from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
 from ..access.visible import Exported, LinksVisible
 from ..base.actions import ceiling_of
-from ..base.formatting import NOTHING, badge, moment_column, one_line, text_column
+from ..base.formatting import NOTHING, badge, column, moment_column, one_line, text_column
 from ..base.json_display import coding_of, document, hidden, object_of, texts
 from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin, allowed_by, section, unlimited
 from ..base.search import LARGEST_ID, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, job_search, show
@@ -218,9 +218,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
         return file_links(self, job)
 
-    @admin.display(description=_("status"))
-    def state(self, job: Any) -> str:
-        return badge(job.status, job.get_status_display())
+    state = column(_("status"), lambda job: badge(job.status, job.get_status_display()))
 
     @admin.display(description=_("job type"))
     def job_name(self, job: Any) -> str:
@@ -230,10 +228,9 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
     def tags_text(self, job: Any) -> str:
         return tag_links(job.tags, self.admin_site)
 
-    @admin.display(description=_("arguments"))
-    def arguments_line(self, job: Any) -> str:
-        return one_line(getattr(job, "arguments", "")) or NOTHING
-
+    arguments_line = column(
+        _("arguments"), lambda job: one_line(getattr(job, "arguments", "")) or NOTHING
+    )
     queue_name = text_column("queue", _("queue"), one_line)
 
     @admin.display(description=_("queue"))
@@ -261,9 +258,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
     def tenant_text(self, job: Any) -> str:
         return self._links(job, Tenant, [] if job.tenant is None else [job.tenant])
 
-    @admin.display(description=_("idempotency key"))
-    def key_text(self, job: Any) -> str:
-        return key_parts(job.idempotency_key or "")[1]
+    key_text = column(_("idempotency key"), lambda job: key_parts(job.idempotency_key or "")[1])
 
     @admin.display(description=_("key is unique within"))
     def key_scope_text(self, job: Any) -> str:
@@ -283,13 +278,8 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
     def error_line(self, job: Any) -> str:
         return NOTHING if job.status == JobStatus.SUCCEEDED else one_line(job.last_error)
 
-    @admin.display(description=_("failures"))
-    def failures_of(self, job: Any) -> str:
-        return f"{job.failures} / {job.max_attempts}"
-
-    @admin.display(description=_("crashes in a row"))
-    def crashes_of(self, job: Any) -> str:
-        return f"{job.crashes} / {job.max_crashes}"
+    failures_of = column(_("failures"), lambda job: f"{job.failures} / {job.max_attempts}")
+    crashes_of = column(_("crashes in a row"), lambda job: f"{job.crashes} / {job.max_crashes}")
 
     @admin.display(description=_("time-out"))
     def timeout_text(self, job: Any) -> str:
@@ -302,18 +292,11 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         delays = ", ".join(number_text(rule.longest(failure), ",.4g") for failure in range(1, 5))
         return f"{CURVES[rule.curve]}: {delays}, … s"
 
-    @admin.display(description=_("worker"))
-    def worker_text(self, job: Any) -> str:
-        return NOTHING if job.worker_id is None else f"#{job.worker_id}"
-
-    @admin.display(description=_("delivery"))
-    def delivery_text(self, job: Any) -> str:
-        return str(_("at most once"))
-
-    @admin.display(description=_("rank"))
-    def rank_text(self, job: Any) -> str:
-        return number_text(job.rank, ".3f")
-
+    worker_text = column(
+        _("worker"), lambda job: NOTHING if job.worker_id is None else f"#{job.worker_id}"
+    )
+    delivery_text = column(_("delivery"), lambda job: str(_("at most once")))
+    rank_text = column(_("rank"), lambda job: number_text(job.rank, ".3f"))
     created = moment_column("created_at", _("created"))
     due = moment_column("available_at", _("due"))
     ready = moment_column("ready_at", _("let go by its gates"))

@@ -20,7 +20,7 @@ from ...lifecycle.operations import later
 from ...models import DeadLetter, Job, JobStatus, Worker
 from ...separators import number_text
 from ..base.actions import OperatorAction
-from ..base.formatting import NOTHING, ago, duration, moment_column, one_line
+from ..base.formatting import NOTHING, ago, column, duration, moment_column, one_line
 from ..base.history_list import HistoryAdmin, Part, PartitionFilter
 from ..base.model_admin import allowed_by, row_button
 from ..base.search import HISTORY, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, search_jobs
@@ -209,17 +209,13 @@ class JobAdmin(HistoryAdmin, JobPage):
         url = enqueue_url(self) if self.has_enqueue_permission(request) else ""
         return {**super().list_context(request), "enqueue_url": url}
 
-    @admin.display(description=_("priority"))
-    def urgency(self, job: Any) -> int:
-        return int(job.priority)
-
-    @admin.display(description=_("worker"))
-    def worker_name(self, job: Any) -> str:
-        return str(job.visible.worker(job.worker_id, {job.worker_id: job.holder}))
-
-    @admin.display(description=_("Runs for"))
-    def runs_for(self, job: Any) -> str:
-        return gettext("claimed") if job.ran is None else duration(job.ran)
+    urgency = column(_("priority"), lambda job: int(job.priority))
+    worker_name = column(
+        _("worker"), lambda job: str(job.visible.worker(job.worker_id, {job.worker_id: job.holder}))
+    )
+    runs_for = column(
+        _("Runs for"), lambda job: gettext("claimed") if job.ran is None else duration(job.ran)
+    )
 
     @admin.display(description=_("progress"))
     def progress_line(self, job: Any) -> str:
@@ -229,10 +225,9 @@ class JobAdmin(HistoryAdmin, JobPage):
         shown = "" if done is None else f"{int(done * 100)} %"
         return one_line(" · ".join(filter(None, [shown, job.report.note])))
 
-    @admin.display(description=_("Stop"))
-    def stop_button(self, job: Any) -> str:
-        return row_button(job.stops, job) if job.stops else NOTHING
-
+    stop_button = column(
+        _("Stop"), lambda job: row_button(job.stops, job) if job.stops else NOTHING
+    )
     due_in = moment_column("available_at", _("due"), ago)
 
 

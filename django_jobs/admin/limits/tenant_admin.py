@@ -17,6 +17,7 @@ from ...models import Tenant
 from ...models.resource import LONGEST_TENANT
 from ...separators import number_text
 from ..access.visible import Visible
+from ..base.formatting import column
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import pause_action, resume_action
 from .limit_admin import LimitAdmin, RateForm, name_section
@@ -112,6 +113,4 @@ class TenantAdmin(LimitAdmin):
 
         return live_tenant(row, visible)
 
-    @admin.display(description=_("weight"), ordering="weight")
-    def share(self, row: Any) -> str:
-        return number_text(row.weight, "g")
+    share = column(_("weight"), lambda row: number_text(row.weight, "g"), ordering="weight")

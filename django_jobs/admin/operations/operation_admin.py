@@ -19,7 +19,7 @@ from ...models.bulk_operation import PERMISSIONS
 from ...separators import number_text
 from ..access.visible import LinksVisible, Visible
 from ..base.actions import OperatorAction, by_id
-from ..base.formatting import ago, badge, moment_column, one_line, refusal_text, text_column
+from ..base.formatting import ago, badge, column, moment_column, one_line, refusal_text, text_column
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..layout.console_page import ConsoleView
 from ..lists.filters import StatusFilter
@@ -154,9 +154,7 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
             ],
         }
 
-    @admin.display(description=_("number"))
-    def number(self, operation: Any) -> str:
-        return f"#{operation.pk}"
+    number = column(_("number"), lambda operation: f"#{operation.pk}")
 
     @admin.display(description=_("action"))
     def what(self, operation: Any) -> str:
@@ -165,9 +163,9 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
             return f"{label}: {operation.arguments['priority']}"
         return gettext("%(label)s by plan") % {"label": label} if operation.plan else label
 
-    @admin.display(description=_("which jobs"))
-    def which(self, operation: Any) -> str:
-        return described(operation.terms, operation.error_class)
+    which = column(
+        _("which jobs"), lambda operation: described(operation.terms, operation.error_class)
+    )
 
     @admin.display(description=_("which jobs"))
     def which_line(self, operation: Any) -> str:
@@ -192,10 +190,7 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
             "{} ({})", number_text(operation.done + operation.left), number_text(fraction, ".0%")
         )
 
-    @admin.display(description=_("skipped"))
-    def skipped_count(self, operation: Any) -> str:
-        return number_text(operation.left)
-
+    skipped_count = column(_("skipped"), lambda operation: number_text(operation.left))
     who = text_column("actor_name", _("requested by"))
     reason = text_column("reason", _("reason"))
     made = moment_column("created_at", _("requested"))

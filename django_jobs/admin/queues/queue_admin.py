@@ -16,7 +16,7 @@ from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.fields import TimestampSubquery
 from ...separators import number_text
 from ..access.visible import LinksVisible, Visible
-from ..base.formatting import NOTHING, badge, duration, level_badge, shortened, with_reason
+from ..base.formatting import NOTHING, badge, column, duration, level_badge, shortened, with_reason
 from ..base.model_admin import (
     MOST_COUNTED,
     REFRESH_SECONDS,
@@ -186,9 +186,9 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
     def ready(self, queue: Any) -> str:
         return self._jobs(queue, "ready", queue.ready_count)
 
-    @admin.display(description=_("pause or resume"))
-    def button(self, queue: Any) -> str:
-        return row_button(RESUME if queue.paused else PAUSE, queue)
+    button = column(
+        _("pause or resume"), lambda queue: row_button(RESUME if queue.paused else PAUSE, queue)
+    )
 
     @admin.display(description=_("pressure"), ordering="pk")
     def level(self, queue: Any) -> str:
@@ -198,23 +198,13 @@ class QueueAdmin(LinksVisible, ConsoleAdmin):
 
         return level_badge(level_of(queue.backlog, queue.max_backlog))
 
-    @admin.display(description=_("backoff"))
-    def backoff_text(self, queue: Any) -> str:
-        return _in_words(BACKOFF, queue)
-
-    @admin.display(description=_("retention"))
-    def retention_text(self, queue: Any) -> str:
-        return _in_words(RETENTION, queue)
-
-    @admin.display(description=_("last hour"))
-    def last_hour(self, queue: Any) -> str:
-        return _in_time(queue, "hour")
-
-    @admin.display(description=_("last day"))
-    def last_day(self, queue: Any) -> str:
-        return _in_time(queue, "day")
+    backoff_text = column(_("backoff"), lambda queue: _in_words(BACKOFF, queue))
+    retention_text = column(_("retention"), lambda queue: _in_words(RETENTION, queue))
+    last_hour = column(_("last hour"), lambda queue: _in_time(queue, "hour"))
+    last_day = column(_("last day"), lambda queue: _in_time(queue, "day"))
 
     # Descending is the longest wait first, and queues without a job are last.
+
     @admin.display(description=_("next job waits"), ordering="-head_due_at")
     def next_waits(self, queue: Any) -> str:
         return duration(queue.read_at - queue.head_due_at) if queue.head_due_at else NOTHING

@@ -29,6 +29,7 @@ from ..base.formatting import (
     ago,
     badge,
     change_url,
+    column,
     moment_column,
     moment_in_zone,
     refusal_text,
@@ -119,17 +120,13 @@ class BackfillAdmin(OfSchedule):
 
     has_backfill_permission = allowed_by("backfill_schedule")
 
-    @admin.display(description=_("number"))
-    def number(self, backfill: Any) -> str:
-        return f"#{backfill.pk}"
-
-    @admin.display(description=_("from"))
-    def begins(self, backfill: Any) -> str:
-        return moment_in_zone(backfill.begins_at, backfill.schedule.zone)
-
-    @admin.display(description=_("to"))
-    def ends(self, backfill: Any) -> str:
-        return moment_in_zone(backfill.ends_at, backfill.schedule.zone)
+    number = column(_("number"), lambda backfill: f"#{backfill.pk}")
+    begins = column(
+        _("from"), lambda backfill: moment_in_zone(backfill.begins_at, backfill.schedule.zone)
+    )
+    ends = column(
+        _("to"), lambda backfill: moment_in_zone(backfill.ends_at, backfill.schedule.zone)
+    )
 
     @admin.display(description=_("state"))
     def state(self, backfill: Any) -> str:

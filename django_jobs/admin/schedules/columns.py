@@ -21,6 +21,7 @@ from ..base.formatting import (
     NOTHING,
     ago,
     badge,
+    column,
     moment_column,
     moment_in_zone,
     one_line,
@@ -86,9 +87,9 @@ class ScheduleColumns(ModelAdmin):
         status = state_badge(schedule, schedule.read_at)
         return with_reason(status, PLACE.sub("", why_not(schedule)))
 
-    @admin.display(description=_("next due"), ordering="next_due_at")
-    def coming(self, schedule: Any) -> str:
-        return next_due(schedule, schedule.read_at)
+    coming = column(
+        _("next due"), lambda schedule: next_due(schedule, schedule.read_at), ordering="next_due_at"
+    )
 
     @admin.display(description=_("last tick"), ordering="last_tick_at")
     def last_tick(self, schedule: Any) -> str:
@@ -97,14 +98,8 @@ class ScheduleColumns(ModelAdmin):
         outcome = badge(schedule.last_outcome, OUTCOMES.get(schedule.last_outcome, ""))
         return format_html("{} {}", outcome, ago(schedule.last_tick_at, schedule.read_at))
 
-    @admin.display(description=_("state"))
-    def state_text(self, schedule: Any) -> str:
-        return state_badge(schedule, schedule.read_at)
-
-    @admin.display(description=_("why it does not fire"))
-    def why_text(self, schedule: Any) -> str:
-        return preformatted(why_not(schedule))
-
+    state_text = column(_("state"), lambda schedule: state_badge(schedule, schedule.read_at))
+    why_text = column(_("why it does not fire"), lambda schedule: preformatted(why_not(schedule)))
     paused_text = moment_column("paused_at", _("paused"))
     until_text = moment_column("paused_until", _("paused until"))
 
@@ -138,9 +133,9 @@ class ScheduleColumns(ModelAdmin):
     def arguments_hidden(self, schedule: Any) -> str:
         return gettext("Hidden: requires the permission to see payloads and results in full.")
 
-    @admin.display(description=_("arguments"))
-    def no_arguments(self, schedule: Any) -> str:
-        return gettext("This job type takes no arguments.")
+    no_arguments = column(
+        _("arguments"), lambda schedule: gettext("This job type takes no arguments.")
+    )
 
     @admin.display(description=_("next times"))
     def preview_text(self, schedule: Any) -> str:

@@ -18,6 +18,7 @@ from ..access.visible import Exported
 from ..base.formatting import (
     NOTHING,
     badge,
+    column,
     duration,
     moment,
     moment_column,
@@ -78,26 +79,15 @@ class TickAdmin(Exported, OfSchedule):
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-due_at",) if OF_SCHEDULE & request.GET.keys() else ("-id",)
 
-    @admin.display(description=_("due"))
-    def due(self, tick: Any) -> str:
-        return moment_in_zone(tick.due_at, tick.schedule.zone)
-
+    due = column(_("due"), lambda tick: moment_in_zone(tick.due_at, tick.schedule.zone))
     due_line = moment_column("due_at", _("due"), lambda at, now: moment_in_zone(at))
-
-    @admin.display(description=_("outcome"))
-    def result_line(self, tick: Any) -> str:
-        return badge(tick.outcome, OUTCOMES.get(tick.outcome, tick.outcome))
-
-    @admin.display(description=_("outcome"))
-    def result(self, tick: Any) -> str:
-        return badge(tick.outcome, tick.get_outcome_display())
-
+    result_line = column(
+        _("outcome"), lambda tick: badge(tick.outcome, OUTCOMES.get(tick.outcome, tick.outcome))
+    )
+    result = column(_("outcome"), lambda tick: badge(tick.outcome, tick.get_outcome_display()))
     reason_text = text_column("reason", _("reason"), lambda text: reason_of(text) or NOTHING)
     reason_line = text_column("reason", _("reason"), lambda text: one_line(reason_of(text)))
-
-    @admin.display(description=_("late by"))
-    def late(self, tick: Any) -> str:
-        return duration(timedelta(seconds=tick.late_seconds))
+    late = column(_("late by"), lambda tick: duration(timedelta(seconds=tick.late_seconds)))
 
     @admin.display(description=_("job"))
     def job_number(self, tick: Any) -> str:
@@ -111,9 +101,7 @@ class TickAdmin(Exported, OfSchedule):
             return NOTHING
         return str(tick.visible.link(Backfill, tick.backfill_id, f"#{tick.backfill_id}"))
 
-    @admin.display(description=_("written"))
-    def written(self, tick: Any) -> str:
-        return moment(tick.created_at)
+    written = column(_("written"), lambda tick: moment(tick.created_at))
 
 
 def last_ticks(schedule: Schedule) -> list[Tick]:

@@ -14,7 +14,7 @@ from ... import registry
 from ...conf import conf
 from ...models import WorkflowDefinition, WorkflowRun
 from ..access.visible import LinksVisible
-from ..base.formatting import NOTHING, change_url, moment_column, text_column
+from ..base.formatting import NOTHING, change_url, column, moment_column, text_column
 from ..base.json_display import object_of, texts
 from ..base.model_admin import CappedCount, ConsoleAdmin, allowed_by, section
 from ..lists.filters import WorkflowFilter
@@ -71,10 +71,7 @@ class WorkflowDefinitionAdmin(LinksVisible, ConsoleAdmin):
         return start_url(self, workflow.name) if request.user.has_perm(PERMISSION) else ""
 
     workflow_name = text_column("name", _("name"))
-
-    @admin.display(description=_("version"))
-    def number(self, definition: Any) -> str:
-        return f"v{definition.version}"
+    number = column(_("version"), lambda definition: f"v{definition.version}")
 
     @admin.display(description=_("runs"))
     def runs_of(self, definition: Any) -> str:

@@ -24,6 +24,7 @@ from ..base.actions import OperatorAction
 from ..base.formatting import (
     ago,
     badge,
+    column,
     duration,
     list_url,
     moment_column,
@@ -199,9 +200,7 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
         actions = (approve, reject, signal, skip, dismiss)
         return [action for action in actions if action.action in allowed]
 
-    @admin.display(description=_("number"))
-    def number(self, run: Any) -> str:
-        return f"#{run.pk}"
+    number = column(_("number"), lambda run: f"#{run.pk}")
 
     @admin.display(description=_("workflow"))
     def workflow_name(self, run: Any) -> str:
@@ -233,11 +232,9 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
         }
 
     started_ago = moment_column("started_at", _("started"), ago)
-
-    @admin.display(description=_("took"))
-    def took(self, run: Any) -> str:
-        return duration((run.finished_at or run.read_at) - run.started_at)
-
+    took = column(
+        _("took"), lambda run: duration((run.finished_at or run.read_at) - run.started_at)
+    )
     reason_line = text_column("reason", _("reason"), one_line)
     reason_text = text_column("reason", _("reason"), preformatted)
     tenant_text = text_column("tenant", _("tenant"))
