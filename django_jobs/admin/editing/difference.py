@@ -84,15 +84,9 @@ def _moment(seconds: float) -> str:
         return NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastEdit:
-    text: str
-    rows: list[Difference]
-
-
 def past_edits(
     headers: str | None, payload: str | None, seen: bool, coding: Coding | None
-) -> list[PastEdit]:
+) -> list[dict[str, Any]]:
     """The edits, the latest first. ``headers`` and ``payload`` are the JSON text of the job, with
     ``coding``. If not ``seen``, the arguments are hidden."""
     stored = object_of(headers).get("edits")
@@ -107,7 +101,7 @@ def past_edits(
             earlier = before["payload"]
             rows = [*_arguments(earlier, later, seen, coding), *rows]
             later = earlier
-        found.append(PastEdit(text=entry_text(entry, _("Edited by %(who)s")), rows=rows))
+        found.append({"text": entry_text(entry, _("Edited by %(who)s")), "rows": rows})
     return found
 
 

@@ -72,22 +72,6 @@ class Narrowing:
 ALL = Narrowing()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A line of the list."""
-
-    group: FailureGroup
-    number: str
-    retried: str
-    url: str
-    dead_url: str
-    error: str
-    facts: Sequence[str]
-    trend: Sparkline
-    first: str
-    last: str
-
-
 def shown(groups: Iterable[FailureGroup], user: Any) -> tuple[FailureGroup, ...]:
     """The groups as ``user`` may see them: classes of errors alone, or messages without secrets."""
     text = without_secrets if may_see_errors(user) else class_alone
@@ -131,7 +115,7 @@ def rows(
     site: AdminSite,
     now: datetime,
     narrowing: Narrowing,
-) -> list[Row]:
+) -> list[dict[str, Any]]:
     """The lines of these groups. A line of code leads to all kinds that failed there, and says how
     many of those in ``code`` did."""
     alike = Counter(one.place for one in code.values())
@@ -147,7 +131,7 @@ def _row(
     site: AdminSite,
     now: datetime,
     narrowing: Narrowing,
-) -> Row:
+) -> dict[str, Any]:
     facts = [", ".join(group.queues)]
     if code.place:
         address, text = at_url(site, code.place, narrowing), code.place
@@ -156,18 +140,18 @@ def _row(
         facts.insert(0, format_html('<a href="{}">{}</a>', address, text))
     if code.version:
         facts.append(gettext("since code %(version)s") % {"version": code.version})
-    return Row(
-        group=group,
-        number=number(group.dead, group.dead_capped),
-        retried=number(group.retried, group.retried_capped) if group.retried else "",
-        url=group_url(site, group, narrowing),
-        dead_url=dead_url(site, group, narrowing),
-        error=group.error or gettext("no error"),
-        facts=facts,
-        trend=trend_of(group, narrowing.curve),
-        first=ago(group.first, now),
-        last=ago(group.last, now),
-    )
+    return {
+        "group": group,
+        "number": number(group.dead, group.dead_capped),
+        "retried": number(group.retried, group.retried_capped) if group.retried else "",
+        "url": group_url(site, group, narrowing),
+        "dead_url": dead_url(site, group, narrowing),
+        "error": group.error or gettext("no error"),
+        "facts": facts,
+        "trend": trend_of(group, narrowing.curve),
+        "first": ago(group.first, now),
+        "last": ago(group.last, now),
+    }
 
 
 def trend_of(group: FailureGroup, span: _StrOrPromise) -> Sparkline:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -33,49 +32,6 @@ MOST = 500
 """Worker processes that the page looks at."""
 DRAINS = 10
 """Those that it names which drained and ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """A version of the code, and who runs it."""
-
-    name: str
-    processes: int
-    draining: int
-    running: str
-    prefetched: str
-    newest: str
-    failures: str
-    """Those that are new in it, for those who may see them."""
-    attempts: str
-    """Of its processes: how many failed, of all that ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """A run of ``jobworker``: a supervisor and its worker processes."""
-
-    name: str
-    details: str
-    state: str
-    processes: str
-    running: str
-    prefetched: str
-    memory: str
-    heartbeat: str
-    first: int
-    may_drain: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
-    """A worker process that drained and has ended."""
-
-    name: str
-    version: str
-    ended: str
-    time: str
-    reason: str
 
 
 def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
@@ -163,23 +119,23 @@ def _key_of(worker: Any) -> tuple[str, int]:
 
 def _version(
     page: ModelAdmin, name: str, workers: list[Any], began: dict[str, int] | None
-) -> Version:
+) -> dict[str, Any]:
     code = workers[0].code_version
     newest = max(workers, key=lambda worker: worker.started_at)
     running, prefetched = _in_hand(workers)
     failed, ended = (
         sum(getattr(one, of) for one in workers) for of in ("failed_runs", "ended_runs")
     )
-    return Version(
-        name=name,
-        processes=len(workers),
-        draining=sum(map(_drains, workers)),
-        running=running,
-        prefetched=prefetched,
-        newest=ago(newest.started_at, newest.read_at),
-        failures=_failures(page, code, began),
-        attempts=f"{number_text(failed)} / {number_text(ended)}",
-    )
+    return {
+        "name": name,
+        "processes": len(workers),
+        "draining": sum(map(_drains, workers)),
+        "running": running,
+        "prefetched": prefetched,
+        "newest": ago(newest.started_at, newest.read_at),
+        "failures": _failures(page, code, began),
+        "attempts": f"{number_text(failed)} / {number_text(ended)}",
+    }
 
 
 def _failures(page: ModelAdmin, code: str, began: dict[str, int] | None) -> str:
@@ -193,7 +149,8 @@ def _failures(page: ModelAdmin, code: str, began: dict[str, int] | None) -> str:
     return format_html('<a href="{}">{}</a>', address, text) if kinds else text
 
 
-def _command(page: ModelAdmin, workers: list[Any]) -> Command:
+def _command(page: ModelAdmin, workers: list[Any]) -> dict[str, Any]:
+    """Of a run of ``jobworker``: a supervisor and its worker processes."""
     first = workers[0]
     draining = sum(map(_drains, workers))
     expired = [worker for worker in workers if worker.lease_expires_at < worker.read_at]
@@ -211,18 +168,18 @@ def _command(page: ModelAdmin, workers: list[Any]) -> Command:
     versions = ", ".join(sorted({_code(worker) for worker in workers}))
     unnamed = first.name == first.host
     oldest_beat = min(worker.heartbeat_at for worker in workers)
-    return Command(
-        name=link(page.admin_site, Worker, first.pk, _place(first) if unnamed else first.name),
-        details=versions if unnamed else f"{_place(first)} · {versions}",
-        state=state,
-        processes=number_text(len(workers)),
-        running=running,
-        prefetched=prefetched,
-        memory=f"{number_text(sum(memory))} MB" if memory else NOTHING,
-        heartbeat=ago(oldest_beat, first.read_at),
-        first=first.pk,
-        may_drain=draining < len(workers),
-    )
+    return {
+        "name": link(page.admin_site, Worker, first.pk, _place(first) if unnamed else first.name),
+        "details": versions if unnamed else f"{_place(first)} · {versions}",
+        "state": state,
+        "processes": number_text(len(workers)),
+        "running": running,
+        "prefetched": prefetched,
+        "memory": f"{number_text(sum(memory))} MB" if memory else NOTHING,
+        "heartbeat": ago(oldest_beat, first.read_at),
+        "first": first.pk,
+        "may_drain": draining < len(workers),
+    }
 
 
 def _drained(workers: QuerySet[Any]) -> list[Any]:
@@ -231,14 +188,14 @@ def _drained(workers: QuerySet[Any]) -> list[Any]:
     return list(ended.filter(began__isnull=False).order_by("-stopped_at")[:DRAINS])
 
 
-def _drain(page: ModelAdmin, worker: Any) -> Drain:
-    return Drain(
-        name=link(page.admin_site, Worker, worker.pk, worker.place),
-        version=_code(worker),
-        ended=ago(worker.stopped_at, worker.read_at),
-        time=duration(worker.stopped_at - worker.began),
-        reason=worker.stop_reason or NOTHING,
-    )
+def _drain(page: ModelAdmin, worker: Any) -> dict[str, Any]:
+    return {
+        "name": link(page.admin_site, Worker, worker.pk, worker.place),
+        "version": _code(worker),
+        "ended": ago(worker.stopped_at, worker.read_at),
+        "time": duration(worker.stopped_at - worker.began),
+        "reason": worker.stop_reason or NOTHING,
+    }
 
 
 def _drains(worker: Any) -> bool:

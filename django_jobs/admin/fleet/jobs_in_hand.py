@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 from django.contrib.admin.sites import AdminSite
 from django.utils.translation import gettext as _
@@ -17,16 +18,7 @@ MOST = 100
 """Jobs that the page shows."""
 
 
-class JobInHand(NamedTuple):
-    job: str
-    job_type: str
-    queue: str
-    runs_for: str
-    process: str
-    order: float
-
-
-def jobs_in_hand(worker: Any, site: AdminSite) -> list[JobInHand]:
+def jobs_in_hand(worker: Any, site: AdminSite) -> list[dict[str, Any]]:
     """Those that run longest first, and then those that wait for a thread.
 
     How long each has run is known since the last heartbeat, which has up to 200 jobs.
@@ -36,7 +28,7 @@ def jobs_in_hand(worker: Any, site: AdminSite) -> list[JobInHand]:
     since_beat = max((worker.read_at - worker.heartbeat_at).total_seconds(), 0.0)
     in_hand = started(worker.started_jobs)
     lines = [_line(row, in_hand, since_beat, site) for row in rows]
-    return sorted(lines, key=lambda line: line.order)
+    return sorted(lines, key=itemgetter("order"))
 
 
 def _line(
@@ -44,7 +36,7 @@ def _line(
     in_hand: dict[int, tuple[float, int | None]],
     since_beat: float,
     site: AdminSite,
-) -> JobInHand:
+) -> dict[str, Any]:
     pk, job_type, queue = row
     seconds, megabytes = in_hand.get(pk, (None, None))
     if seconds is None:
@@ -54,14 +46,14 @@ def _line(
         process = _("a thread") if megabytes is None else _("isolated")
         if megabytes:
             process = _("isolated, %(size)s MB") % {"size": number_text(megabytes)}
-    return JobInHand(
-        job=link(site, Job, pk, f"#{pk}"),
-        job_type=job_type,
-        queue=queue,
-        runs_for=runs_for,
-        process=process,
-        order=1.0 if seconds is None else -seconds,
-    )
+    return {
+        "job": link(site, Job, pk, f"#{pk}"),
+        "job_type": job_type,
+        "queue": queue,
+        "runs_for": runs_for,
+        "process": process,
+        "order": 1.0 if seconds is None else -seconds,
+    }
 
 
 def add_running(jobs: list[Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +13,7 @@ from ...models import JobStatus, Progress, Receipt
 from ...models.database import fetch
 from ...separators import number_text
 from ..base.formatting import duration, moment_and_age, refusal_text
-from ..base.json_display import LARGEST, Document, as_text, coding_of, document, hidden
+from ..base.json_display import LARGEST, as_text, coding_of, document, hidden
 from ..lists.change_list import NEWEST
 
 MOST_COUNTED = 10_000
@@ -34,44 +33,10 @@ LIMIT %(most)s
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A receipt, ready for display."""
-
-    key: str
-    attempt: int
-    made: str
-    prevented: int
-    answer: Document
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
-    """The last progress report of a job. ``fraction`` is None if it reported none."""
-
-    fraction: float | None
-    percent: str
-    note: str
-    at: str
-    attempt: int
-    checkpoint: Document
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progressed:
-    """The last report of a job, and the latest ``calls`` of its ``receipts``. ``prevented`` counts
-    the duplicate calls that all receipts prevented. ``left_out`` says which calls are shown, if not
-    all are."""
-
-    reported: Reported | None
-    calls: list[Call]
-    receipts: str
-    prevented: str
-    left_out: str
-
-
-def progress_of(job: Any, seen: bool) -> Progressed | None:
-    """Progress and receipts of ``job``; None if it has neither. ``seen``: the user may see data."""
+def progress_of(job: Any, seen: bool) -> dict[str, Any] | None:
+    """The last report of ``job``, and the latest ``calls`` of its receipts; None if it has neither.
+    ``prevented`` counts the duplicate calls that all receipts prevented. ``seen``: the user may see
+    data."""
     alias = job._state.db
     rows = Progress.objects.using(alias).defer("checkpoint").filter(pk=job.pk)
     row = rows.annotate(**as_text("checkpoint", LARGEST)).first()
@@ -82,13 +47,13 @@ def progress_of(job: Any, seen: bool) -> Progressed | None:
         return None
     has_more = count > MOST_COUNTED
     calls = _calls(_latest(job) if has_more else receipts, seen, job.read_at) if count else []
-    return Progressed(
-        reported=None if row is None else _reported(job, row, seen),
-        calls=calls,
-        receipts=number_text(min(count, MOST_COUNTED), more=has_more) if count else "",
-        prevented=number_text(prevented or 0, more=has_more),
-        left_out=_left_out(count, len(calls)),
-    )
+    return {
+        "reported": None if row is None else _reported(job, row, seen),
+        "calls": calls,
+        "receipts": number_text(min(count, MOST_COUNTED), more=has_more) if count else "",
+        "prevented": number_text(prevented or 0, more=has_more),
+        "left_out": _left_out(count, len(calls)),
+    }
 
 
 def _latest(job: Any) -> QuerySet[Receipt]:
@@ -106,56 +71,48 @@ def _left_out(count: int, shown: int) -> str:
     return text % {"number": number_text(NEWEST)}
 
 
-def _reported(job: Any, row: Any, seen: bool) -> Reported:
+def _reported(job: Any, row: Any, seen: bool) -> dict[str, Any]:
     # A success drops unwritten reports, so the note and the checkpoint may be out of date.
     done = job.status == JobStatus.SUCCEEDED
     fraction = 1.0 if done else row.fraction
     label = str(_("Last checkpoint") if done else _("Checkpoint"))
     if job.errors_hidden and EXCEPTION in (row.checkpoint_text or ""):
         seen = False
-    return Reported(
-        fraction=fraction,
-        percent="" if fraction is None else f"{int(fraction * 100)} %",
-        note="" if done else row.note,
-        at=moment_and_age(row.reported_at, job.read_at),
-        attempt=row.attempt,
-        checkpoint=document(
+    return {
+        "fraction": fraction,
+        "percent": "" if fraction is None else f"{int(fraction * 100)} %",
+        "note": "" if done else row.note,
+        "at": moment_and_age(row.reported_at, job.read_at),
+        "attempt": row.attempt,
+        "checkpoint": document(
             label, row.checkpoint_text, row.checkpoint_length, coding_of(job.job_type)
         )
         if seen
         else hidden(label),
-    )
+    }
 
 
-def _calls(receipts: QuerySet[Receipt], seen: bool, now: datetime) -> list[Call]:
+def _calls(receipts: QuerySet[Receipt], seen: bool, now: datetime) -> list[dict[str, Any]]:
     rows: QuerySet[Any] = receipts.defer("answer").order_by("-pk")
     rows = rows.annotate(**as_text("answer", LONGEST_ANSWER))
     label = str(_("Answer"))
     return [
-        Call(
-            key=row.key,
-            attempt=row.attempt,
-            made=moment_and_age(row.made_at, now),
-            prevented=row.prevented,
-            answer=document(label, row.answer_text, row.answer_length) if seen else hidden(label),
-        )
+        {
+            "key": row.key,
+            "attempt": row.attempt,
+            "made": moment_and_age(row.made_at, now),
+            "prevented": row.prevented,
+            "answer": document(label, row.answer_text, row.answer_length)
+            if seen
+            else hidden(label),
+        }
         for row in rows[:MOST_RECEIPTS]
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspected:
-    """A question about an attempt, ready for display: with a stack, or why there is none."""
-
-    attempt: int
-    asked: str
-    by: str
-    place: str
-    stack: str
-
-
-def inspection_of(job: Any) -> Inspected | None:
-    """The last question about ``job``; None if there was none in the last hour."""
+def inspection_of(job: Any) -> dict[str, Any] | None:
+    """The last question about ``job``, with a stack or why there is none; None if there was none in
+    the last hour."""
     question = inspections.latest(job.pk)
     if question is None:
         return None
@@ -164,10 +121,10 @@ def inspection_of(job: Any) -> Inspected | None:
     if question.answered_at is None:
         note = _("No answer yet. Reload the page. If none comes: %(why)s.")
         why = refusal_text(inspections.why_unanswered(question))
-        return Inspected(**fields, place=note % {"why": why}, stack="")
+        return {**fields, "place": note % {"why": why}, "stack": ""}
     place = _("Process %(process)s, %(thread)s, running for %(time)s") % {
         "process": question.process,
         "thread": question.thread or _("no thread"),
         "time": duration(timedelta(seconds=question.ran_seconds or 0.0)),
     }
-    return Inspected(**fields, place=place, stack=question.stack)
+    return {**fields, "place": place, "stack": question.stack}

@@ -61,45 +61,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnBar:
-    """A bar of the picture, with its attributes as text."""
-
-    kind: str
-    start: str
-    end: str
-    width: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnRow:
-    """An attempt in the picture. ``state`` gives the bars their colour."""
-
-    text: str
-    state: str
-    top: int
-    bars: list[DrawnBar]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """The latest attempts on a line of time, which goes from ``begin`` to ``end``."""
-
-    rows: list[DrawnRow]
-    height: int
-    begin: str
-    end: str
-    hidden: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """The latest runs, oldest first. ``replay`` is a replay after all of them."""
 
     steps: list[Step]
     replay: str
     cut: bool
-    picture: Picture | None
+    picture: dict[str, Any] | None
     worker: str
     most: int = MOST_RUNS
 
@@ -180,9 +148,10 @@ def _step(
     )
 
 
-def _picture(job: Any, runs: list[Run]) -> Picture | None:
-    """The picture of the latest runs and of what the job does now; None before anything happened,
-    and for times that Python cannot read."""
+def _picture(job: Any, runs: list[Run]) -> dict[str, Any] | None:
+    """The latest runs and what the job does now on a line of time, which goes from ``begin`` to
+    ``end``; None before anything happened, and for times that Python cannot read. The ``state`` of
+    a row gives its bars their colour."""
     drawn = runs[-MOST_DRAWN:]
     stretches: list[tuple[Any, Any, Any]] = [
         (run.available_at, run.claimed_at, run.finished_at) for run in drawn
@@ -209,30 +178,30 @@ def _picture(job: Any, runs: list[Run]) -> Picture | None:
     texts = [(_run_text(run), run.outcome) for run in drawn]
     if not is_final:
         texts.append((_present_text(job), job.status))
-    return Picture(
-        rows=[
-            DrawnRow(
-                text=text,
-                state=state,
-                top=number * ROW,
-                bars=[
-                    DrawnBar(
-                        kind=bar.kind,
-                        start=f"{bar.start:.2f}%",
-                        end=f"{bar.start + bar.width:.2f}%",
-                        width=f"{bar.width:.2f}%",
-                        title=f"{BARS[bar.kind]()} {duration(timedelta(seconds=bar.seconds))}",
-                    )
+    return {
+        "rows": [
+            {
+                "text": text,
+                "state": state,
+                "top": number * ROW,
+                "bars": [
+                    {
+                        "kind": bar.kind,
+                        "start": f"{bar.start:.2f}%",
+                        "end": f"{bar.start + bar.width:.2f}%",
+                        "width": f"{bar.width:.2f}%",
+                        "title": f"{BARS[bar.kind]()} {duration(timedelta(seconds=bar.seconds))}",
+                    }
                     for bar in bars
                 ],
-            )
+            }
             for number, ((text, state), bars) in enumerate(zip(texts, rows, strict=True))
         ],
-        height=len(rows) * ROW,
-        begin=moment_in_zone(begin),
-        end=moment_in_zone(end) if is_final else _("now"),
-        hidden=len(runs) - len(drawn),
-    )
+        "height": len(rows) * ROW,
+        "begin": moment_in_zone(begin),
+        "end": moment_in_zone(end) if is_final else _("now"),
+        "hidden": len(runs) - len(drawn),
+    }
 
 
 BARS = {

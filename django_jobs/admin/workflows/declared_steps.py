@@ -18,7 +18,7 @@ from ...models import StepCondition
 from ...separators import number_text
 from ..base.formatting import NOTHING, badge
 from ..base.json_display import masked
-from .drawing import Drawing, Line, Node, draw
+from .drawing import Line, Node, draw
 
 CONDITIONS = dict(StepCondition.choices)
 STATES = {str(StepKind.WAIT): "waiting", str(StepKind.SLEEP): "scheduled"}
@@ -41,33 +41,6 @@ class DeclaredStep:
     def is_gone(self) -> bool:
         """Whether this process has no handler for it."""
         return self.kind == StepKind.JOB and registry.find(self.job_type) is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    name: str
-    runs: str
-    after: str
-    takes: str
-    compensate: str
-    change: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    name: str
-    key: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredPicture:
-    """The drawing of a definition and its table. Without a drawing, ``problem`` says why."""
-
-    drawing: Drawing | None
-    rows: Sequence[Row]
-    problem: str = ""
 
 
 def declared_steps(graph: Mapping[str, Any]) -> dict[str, DeclaredStep]:
@@ -96,7 +69,7 @@ def _step(document: Mapping[str, Any]) -> DeclaredStep:
 
 def difference_of(
     before: Mapping[str, Any], after: Mapping[str, Any]
-) -> tuple[Difference, list[Change]]:
+) -> tuple[Difference, list[dict[str, str]]]:
     """How one graph differs from another, and the values that changed, without secrets."""
     old, new = declared_steps(before), declared_steps(after)
     found = difference(
@@ -104,17 +77,17 @@ def difference_of(
         {**after, "steps": [dict(step.document) for step in new.values()]},
     )
     changes = [
-        Change(
-            name=name,
-            key=key,
-            before=_value(old[name].document, key),
-            after=_value(new[name].document, key),
-        )
+        {
+            "name": name,
+            "key": key,
+            "before": _value(old[name].document, key),
+            "after": _value(new[name].document, key),
+        }
         for name, keys in found.changed.items()
         for key in keys
     ]
     changes += [
-        Change(name=NOTHING, key=key, before=_value(before, key), after=_value(after, key))
+        {"name": NOTHING, "key": key, "before": _value(before, key), "after": _value(after, key)}
         for key in found.options
     ]
     return found, changes
@@ -129,8 +102,9 @@ def _value(document: Mapping[str, Any], key: str) -> str:
 
 def declared_picture(
     steps: Mapping[str, DeclaredStep], changed: Difference | None
-) -> DeclaredPicture:
-    """The picture of a definition. ``changed`` marks the steps that differ from another one."""
+) -> dict[str, Any]:
+    """The drawing of a definition and its table. ``changed`` marks the steps that differ from
+    another one. Without a drawing, ``problem`` says why."""
     marks = _marks(changed or Difference())
     rows = [_row(step, marks.get(step.name)) for step in steps.values()]
     kinds: dict[Key, str] = {name: step.job_type for name, step in steps.items()}
@@ -140,7 +114,7 @@ def declared_picture(
     try:
         groups = folded(kinds, edges)
     except ValueError as error:
-        return DeclaredPicture(drawing=None, rows=rows, problem=str(error))
+        return {"drawing": None, "rows": rows, "problem": str(error)}
     place = {key: at for at, group in enumerate(groups) for key in group}
     labels: dict[tuple[int, int], set[str]] = {}
     for parent, name in edges:
@@ -155,7 +129,7 @@ def declared_picture(
         Line(parent=parent, child=child, label=", ".join(sorted(words)))
         for (parent, child), words in labels.items()
     ]
-    return DeclaredPicture(drawing=draw(nodes, lines), rows=rows)
+    return {"drawing": draw(nodes, lines), "rows": rows}
 
 
 def _marks(changed: Difference) -> dict[str, tuple[str, str]]:
@@ -207,21 +181,21 @@ def _runs(step: DeclaredStep) -> str:
     return step.job_type
 
 
-def _row(step: DeclaredStep, mark: tuple[str, str] | None) -> Row:
+def _row(step: DeclaredStep, mark: tuple[str, str] | None) -> dict[str, Any]:
     gone = badge("gone", _("no handler is registered")) if step.is_gone else ""
     after = [
         parent if when == When.SUCCEEDED else f"{parent} ({_condition(when)})"
         for parent, when in step.after.items()
     ]
     takes = [f"{argument}: {source}" for argument, source in step.takes.items()]
-    return Row(
-        name=step.name,
-        runs=_runs(step),
-        after=", ".join(after) or NOTHING,
-        takes=", ".join(takes) or NOTHING,
-        compensate=step.compensate or NOTHING,
-        change=gone or (badge(*mark) if mark else ""),
-    )
+    return {
+        "name": step.name,
+        "runs": _runs(step),
+        "after": ", ".join(after) or NOTHING,
+        "takes": ", ".join(takes) or NOTHING,
+        "compensate": step.compensate or NOTHING,
+        "change": gone or (badge(*mark) if mark else ""),
+    }
 
 
 def _condition(when: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
@@ -39,32 +40,17 @@ SKIPS: dict[str | None, object] = dict(StepSkipped.choices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    name: str
-    job_type: str
-    states: str
-    attempts: str
-    started: str
-    took: str
-    after: str
-    reason: str
-    pk: int | None
-    """The job, if it is a single step."""
-    actions: Sequence[OperatorAction]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     """The drawing of a run and its table. Without a drawing, ``problem`` says why."""
 
     drawing: Drawing | None
-    rows: Sequence[Row]
+    rows: Sequence[dict[str, Any]]
     problem: str = ""
 
     @property
     def has_actions(self) -> bool:
         """Whether the user can do anything with one of the steps."""
-        return any(row.actions for row in self.rows)
+        return any(row["actions"] for row in self.rows)
 
 
 def picture_of(
@@ -186,20 +172,20 @@ class _Group:
             shares=() if alone else states,
         )
 
-    def row(self, after: Iterable[str]) -> Row:
+    def row(self, after: Iterable[str]) -> dict[str, Any]:
         begun = [at for step in self._steps if (at := step.started_at or step.claimed_at)]
-        return Row(
-            name=self._linked(self.label),
-            job_type=", ".join(sorted(self._types)),
-            states=self._badges(),
-            attempts=self._attempts(),
-            started=moment(min(begun, default=None)),
-            took=self._took(begun),
-            after=", ".join(after) or NOTHING,
-            reason=self._first.reason_line if len(self._steps) == 1 else "",
-            pk=self._first.pk if len(self._steps) == 1 else None,
-            actions=self._actions(),
-        )
+        return {
+            "name": self._linked(self.label),
+            "job_type": ", ".join(sorted(self._types)),
+            "states": self._badges(),
+            "attempts": self._attempts(),
+            "started": moment(min(begun, default=None)),
+            "took": self._took(begun),
+            "after": ", ".join(after) or NOTHING,
+            "reason": self._first.reason_line if len(self._steps) == 1 else "",
+            "pk": self._first.pk if len(self._steps) == 1 else None,
+            "actions": self._actions(),
+        }
 
     def _actions(self) -> list[OperatorAction]:
         if len(self._steps) > 1:

@@ -168,27 +168,18 @@ def jobs_of(run: WorkflowRun) -> QuerySet[Job]:
     return Job.objects.using(run._state.db).filter(recent, workflow_run=run)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compensation:
-    """``step`` is the step that it undoes."""
-
-    step: str
-    name: str
-    job_type: str
-
-
-def compensations_of(text: str | None) -> list[Compensation]:
+def compensations_of(text: str | None) -> list[dict[str, Any]]:
     """The compensations in the JSON of a run, without their payloads."""
     try:
         stored = json.loads(text or "[]")
     except (ValueError, RecursionError):
         return []
     return [
-        Compensation(
-            step=str(one.get("undoes")),
-            name=str(one.get("name")),
-            job_type=str(new.get("job_type") if isinstance(new := one.get("new"), dict) else ""),
-        )
+        {
+            "step": str(one.get("undoes")),
+            "name": str(one.get("name")),
+            "job_type": str(new.get("job_type") if isinstance(new := one.get("new"), dict) else ""),
+        }
         for one in (stored if isinstance(stored, list) else ())
         if isinstance(one, dict)
     ]
