@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
@@ -27,6 +26,7 @@ from .base.formatting import (
     duration,
     moment_column,
     one_line,
+    page_url,
     preformatted,
     text_column,
     usage,
@@ -89,8 +89,7 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
     )
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        url = reverse(f"admin:{COST}", current_app=self.admin_site.name)
-        url = "" if scope_of(request.user) is not None else url
+        url = "" if scope_of(request.user) is not None else page_url(self.admin_site, COST)
         return {**super().list_context(request), "cost_url": url}
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import OuterRef
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -17,7 +16,16 @@ from ..models import Job, Worker
 from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
 from .access.visible import LinksVisible
-from .base.formatting import NOTHING, ago, badge, column, moment_column, one_line, text_column
+from .base.formatting import (
+    NOTHING,
+    ago,
+    badge,
+    column,
+    moment_column,
+    one_line,
+    page_url,
+    text_column,
+)
 from .base.model_admin import REFRESH_SECONDS, CappedCount, ConsoleAdmin, allowed_by, section
 from .doctor import DOCTOR
 from .fleet.jobs_in_hand import jobs_in_hand
@@ -86,10 +94,9 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
         return context
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        site = self.admin_site.name
-        context = {"deploys_url": reverse(f"admin:{DEPLOYS}", current_app=site)}
+        context = {"deploys_url": page_url(self.admin_site, DEPLOYS)}
         if self.has_doctor_permission(request):
-            context["doctor_url"] = reverse(f"admin:{DOCTOR}", current_app=site)
+            context["doctor_url"] = page_url(self.admin_site, DOCTOR)
         return context
 
     @admin.display(description=_("status"), ordering="status")

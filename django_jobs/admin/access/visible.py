@@ -9,12 +9,12 @@ from django.contrib.admin.sites import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
-from django.urls import NoReverseMatch, reverse
+from django.urls import NoReverseMatch
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ...models import Job, Worker
-from ..base.formatting import NOTHING, change_url, list_url
+from ..base.formatting import NOTHING, change_url, list_url, page_url
 from ..base.model_admin import allowed_by, counted
 
 
@@ -63,7 +63,7 @@ class Visible:
     def page_url(self, name: str) -> str:
         """The address of a page by the name of its URL; empty if there is none."""
         try:
-            return reverse(f"admin:{name}", current_app=self.site.name)
+            return page_url(self.site, name)
         except NoReverseMatch:
             return ""
 

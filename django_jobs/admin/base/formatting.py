@@ -265,15 +265,18 @@ def preformatted(text: str) -> str:
     return format_html('<pre class="jobs-text">{}</pre>', text) if text else NOTHING
 
 
+def page_url(site: AdminSite, name: str, *arguments: Any) -> str:
+    """The address of a page of ``site`` by the name of its URL."""
+    return reverse(f"admin:{name}", args=arguments, current_app=site.name)
+
+
 def change_url(site: AdminSite, model: type[Model], pk: Any) -> str:
-    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
-    return reverse(name, args=[pk], current_app=site.name)
+    return page_url(site, f"{model._meta.app_label}_{model._meta.model_name}_change", pk)
 
 
 def list_url(site: AdminSite, model: type[Model], **filters: Any) -> str:
     """The address of a model's list, or of the rows in it that match the filters."""
-    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"
-    url = reverse(name, current_app=site.name)
+    url = page_url(site, f"{model._meta.app_label}_{model._meta.model_name}_changelist")
     return f"{url}?{urlencode(filters)}" if filters else url
 
 

@@ -9,7 +9,6 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -20,7 +19,7 @@ from ...exceptions import JobsError
 from ...lifecycle.editing.edits import CHANGED_MEANWHILE, EDITABLE, stored_job
 from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus
-from ..base.actions import ModelAdmin, log_change
+from ..base.actions import log_change
 from ..base.formatting import change_url, refusal_text
 from ..forms.fields import reason_field
 from ..layout.console_page import console_page, list_crumb
@@ -45,10 +44,6 @@ def may_edit(page: Any, request: HttpRequest, job: Any, refused: str | None) -> 
         and (not is_dead or (page.has_replay_permission(request) and not refused))
         and registry.find(job.job_type) is not None
     )
-
-
-def edit_url(page: ModelAdmin, pk: Any) -> str:
-    return reverse("admin:django_jobs_job_edit", args=[pk], current_app=page.admin_site.name)
 
 
 def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:

@@ -10,7 +10,6 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext
@@ -25,7 +24,7 @@ from ...lifecycle.operations.schedules import run_now
 from ...lifecycle.scope import Scope, scope_of
 from ...models import Job, Schedule
 from ..base.actions import ModelAdmin, log_change
-from ..base.formatting import change_url, link, list_url, refusal_text
+from ..base.formatting import change_url, link, list_url, page_url, refusal_text
 from ..base.json_display import texts
 from ..base.search import SEE_PAYLOADS
 from ..forms.arguments import is_hidden
@@ -75,7 +74,7 @@ class EnqueueForm(JobForm):
 
 def enqueue_url(page: ModelAdmin, name: str | None = None, **like: int) -> str:
     """The address of the form of the job type ``name``, or of the choice of one."""
-    url = reverse("admin:django_jobs_job_enqueue", current_app=page.admin_site.name)
+    url = page_url(page.admin_site, "django_jobs_job_enqueue")
     chosen: dict[str, str | int] = {CHOSEN: name or "", **like}
     return f"{url}?{urlencode(chosen)}" if name else url
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.sites import AdminSite
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
@@ -29,7 +28,7 @@ from ...separators import number_text
 from ..access.errors import class_alone, hidden_error, may_see_errors, without_secrets
 from ..access.visible import Visible
 from ..base.actions import ModelAdmin
-from ..base.formatting import ago, list_url, moment_and_age
+from ..base.formatting import ago, list_url, moment_and_age, page_url
 from ..layout.console_page import console_page
 from .filters import NO_ERROR
 from .group_rows import (
@@ -207,7 +206,7 @@ def _plan_url(site: AdminSite, group: FailureGroup, queue: str, since: datetime 
     """The address of a plan that tries one of several jobs first."""
     if group.dead < 2 or not site.is_registered(BulkOperation):
         return ""
-    plan = reverse("admin:django_jobs_replay_plan", current_app=site.name)
+    plan = page_url(site, "django_jobs_replay_plan")
     terms = {"type": group.job_type, "error": group.fingerprint or NO_ERROR, "queue": queue}
     if since is not None:
         terms["finished_since"] = since.isoformat()
@@ -218,7 +217,7 @@ def _quarantine_url(request: HttpRequest, site: AdminSite, group: FailureGroup) 
     may = request.user.has_perm("django_jobs.quarantine_job_type")
     if not may or group.job_type not in registry.names():
         return ""
-    add = reverse("admin:django_jobs_quarantine_add", current_app=site.name)
+    add = page_url(site, "django_jobs_quarantine_add")
     # Users who may not see error messages can see the reason of a quarantine.
     reason = " ".join(filter(None, [class_alone(group.error)[:200], group.fingerprint]))
     return f"{add}?{urlencode({'job_type': group.job_type, 'reason': reason})}"

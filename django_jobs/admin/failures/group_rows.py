@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.admin.sites import AdminSite
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext
@@ -23,7 +22,7 @@ from ...metrics.failures import FailureGroup, RowDetails, rows_of
 from ...models import DeadLetter
 from ...separators import number_text
 from ..access.errors import class_alone, may_see_errors, without_secrets
-from ..base.formatting import ago, list_url
+from ..base.formatting import ago, list_url, page_url
 from ..layout.charts import Sparkline, sparkline
 from . import GROUP, GROUPS
 
@@ -181,7 +180,7 @@ def place_of(traceback: str) -> str:
 
 def groups_url(site: AdminSite) -> str:
     """The address of the list of groups."""
-    return reverse(f"admin:{GROUPS}", current_app=site.name)
+    return page_url(site, GROUPS)
 
 
 def at_url(site: AdminSite, place: str, narrowing: Narrowing = ALL) -> str:
@@ -198,7 +197,7 @@ def failure_url(
 ) -> str:
     """The address of the page of one failure of a job type."""
     key = {"type": job_type, "fingerprint": fingerprint, **narrowing.filters()}
-    return f"{reverse(f'admin:{GROUP}', current_app=site.name)}?{urlencode(key)}"
+    return f"{page_url(site, GROUP)}?{urlencode(key)}"
 
 
 def dead_url(site: AdminSite, group: FailureGroup, narrowing: Narrowing) -> str:

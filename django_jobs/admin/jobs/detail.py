@@ -20,7 +20,7 @@ from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
 from ..access.visible import Exported, LinksVisible
 from ..base.actions import ceiling_of
-from ..base.formatting import NOTHING, badge, column, moment_column, one_line, text_column
+from ..base.formatting import NOTHING, badge, column, moment_column, one_line, page_url, text_column
 from ..base.json_display import coding_of, document, hidden, object_of, texts
 from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin, allowed_by, section, unlimited
 from ..base.search import LARGEST_ID, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, job_search, show
@@ -157,13 +157,14 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         from ..editing.difference import past_edits
-        from ..editing.edit import edit_url, may_edit
+        from ..editing.edit import may_edit
         from ..editing.enqueue import like_url
         from ..job_sections.links import children, links_of, parent_of, related_links
         from ..job_sections.progress import inspection_of, progress_of
         from ..job_sections.timeline import timeline
         from ..job_sections.why import fails, hints_of, state_sentence, why_section
-        from .reveal import hidden_parts, reveal_url
+        from .files import file_links
+        from .reveal import hidden_parts
 
         columns = obj.json_texts = texts(obj, (*PRIVATE, "backoff"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
@@ -181,13 +182,17 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         may_inspect = obj.attempt and self.has_inspect_permission(request)
         context, refused = super().page_context(request, obj), refusal_of(obj)
         offered = context["operator_actions"]
+        edit_url, reveal_url = (
+            page_url(self.admin_site, f"django_jobs_job_{name}", obj.pk)
+            for name in ("edit", "reveal")
+        )
         return {
             **context,
             "operator_actions": [one for one in offered if not (refused and one.restarts)],
             "state": self.state(obj),
-            "edit_url": edit_url(self, obj.pk) if may_edit(self, request, obj, refused) else "",
+            "edit_url": edit_url if may_edit(self, request, obj, refused) else "",
             "like_url": like_url(self, request, obj),
-            "reveal_url": reveal_url(self, obj.pk) if may_reveal else "",
+            "reveal_url": reveal_url if may_reveal else "",
             "sentence": state_sentence(obj, shown.worker, why, refused),
             "hints": hints_of(obj, why, refused),
             "why": why,
@@ -207,16 +212,11 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
                 for name, title in self.titles.items()
                 if name == "payload" or documents[name][0] not in EMPTY
             ],
-            "files": self._file_links(obj) if seen and conf().storage is not None else (),
+            "files": file_links(self, obj) if seen and conf().storage is not None else (),
             "progress": progress_of(obj, seen),
             "edits": edits,
             "inspection": inspection_of(obj) if may_inspect else None,
         }
-
-    def _file_links(self, job: Any) -> list[tuple[str, str]]:
-        from .files import file_links
-
-        return file_links(self, job)
 
     state = column(_("status"), lambda job: badge(job.status, job.get_status_display()))
 

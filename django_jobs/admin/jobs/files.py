@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.defaultfilters import filesizeformat
-from django.urls import reverse
 
 from ...conf import conf
 from ...domain.payload import STORED, is_reference, references
@@ -18,6 +17,7 @@ from ...exceptions import PayloadError
 from ...lifecycle.stored_files import Stored
 from ...models import Progress
 from ..base.actions import ModelAdmin
+from ..base.formatting import page_url
 from ..base.json_display import LARGEST, masked, texts
 
 HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
@@ -41,8 +41,7 @@ def files_of(job: Any) -> dict[str, dict[str, Any]]:
 
 
 def file_links(page: ModelAdmin, job: Any) -> list[tuple[str, str]]:
-    name = "admin:django_jobs_job_file"
-    url = reverse(name, args=[job.pk], current_app=page.admin_site.name)
+    url = page_url(page.admin_site, "django_jobs_job_file", job.pk)
     return [
         (
             f"{_shown_name(path, reference)} ({filesizeformat(reference['size'])})",

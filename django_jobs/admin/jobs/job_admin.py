@@ -8,7 +8,6 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -20,7 +19,7 @@ from ...lifecycle.operations import later
 from ...models import DeadLetter, Job, JobStatus, Worker
 from ...separators import number_text
 from ..base.actions import OperatorAction
-from ..base.formatting import NOTHING, ago, column, duration, moment_column, one_line
+from ..base.formatting import NOTHING, ago, column, duration, moment_column, one_line, page_url
 from ..base.history_list import HistoryAdmin, Part, PartitionFilter
 from ..base.model_admin import allowed_by, row_button
 from ..base.search import HISTORY, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, search_jobs
@@ -275,7 +274,5 @@ class DeadLetterAdmin(JobPage):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        name = "admin:django_jobs_job_history"
-        return HttpResponseRedirect(
-            reverse(name, args=[object_id], current_app=self.admin_site.name)
-        )
+        url = page_url(self.admin_site, "django_jobs_job_history", object_id)
+        return HttpResponseRedirect(url)

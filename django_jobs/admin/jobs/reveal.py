@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Job
 from ..access.errors import deaths, mask, may_see_errors, without_secrets
-from ..base.actions import ModelAdmin, log_change
+from ..base.actions import log_change
 from ..base.formatting import change_url
 from ..base.json_display import coding_of, document, texts
 from ..base.search import SEE_PAYLOADS
@@ -22,10 +21,6 @@ def hidden_parts(request: HttpRequest, job: Any) -> list[str]:
     payload = [] if request.user.has_perm(SEE_PAYLOADS) else ["payload", "result", "headers"]
     has_errors = job.last_error or job.attempt
     return payload + (["errors"] if has_errors and not may_see_errors(request.user) else [])
-
-
-def reveal_url(page: ModelAdmin, pk: Any) -> str:
-    return reverse("admin:django_jobs_job_reveal", args=[pk], current_app=page.admin_site.name)
 
 
 def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:

@@ -11,7 +11,6 @@ from django.contrib.admin import AdminSite
 from django.db.models import F
 from django.forms import Media
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
@@ -28,9 +27,9 @@ from ...models.schedule import rule_problem
 from ...models.tick import with_changes as annotated
 from ...separators import number_text
 from ..base.actions import ModelAdmin
-from ..base.formatting import badge, link, shortened
+from ..base.formatting import badge, link, page_url, shortened
 from ..layout.console_page import console_page
-from .columns import PLACE
+from .columns import OCCURRENCE, PLACE
 from .display import CHANGES, YEAR, exception_of, in_words, state_badge, what_it_does, why_not
 
 MOST = 1_000
@@ -146,7 +145,7 @@ def calendar_of(
         name = link(site, Schedule, schedule.pk, shortened(schedule.name))
         if schedule.is_armed:
             try:
-                moving = _moving_url(site, schedule) if may_move else ""
+                moving = page_url(site, OCCURRENCE, schedule.pk) if may_move else ""
                 _add(days, schedule, name, now, zone, moving)
                 continue
             except (ValueError, OverflowError) as error:  # the row was not written by a form
@@ -174,11 +173,6 @@ def _day(day: date, now: datetime, zone: tzinfo) -> Day:
         title=_("Today, %(day)s") % {"day": title} if day == today else title,
         form=" %Z" if midnight.utcoffset() != next_one.utcoffset() else "",
     )
-
-
-def _moving_url(site: AdminSite, schedule: Any) -> str:
-    name = "admin:django_jobs_schedule_occurrence"
-    return reverse(name, args=[schedule.pk], current_app=site.name)
 
 
 def _add(

@@ -39,6 +39,7 @@ PLACE = re.compile(r"^(?:\w+\.)+\w+: ")
 """The class of an error. The list omits it."""
 
 OCCURRENCE, RUN_WITH = "django_jobs_schedule_occurrence", "django_jobs_schedule_run"
+BACKFILL = "django_jobs_schedule_backfill"
 OF_SCHEDULE = frozenset({"schedule", "schedule__exact", "schedule__id__exact"})
 
 

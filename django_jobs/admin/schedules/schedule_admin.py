@@ -10,7 +10,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import DateTimeField, QuerySet, Subquery
 from django.db.models.functions import Least
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 
@@ -21,19 +20,19 @@ from ...models import Schedule
 from ...models.fields import TimestampSubquery
 from ...models.schedule import LONGEST_NAME
 from ...models.tick import last_of_schedule, with_changes
+from ..base.formatting import page_url
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..forms.arguments import MORE, arguments_of, takes_more
 from ..forms.fields import MomentField
 from ..layout.console_page import ConsoleView, is_unconfirmed
 from ..lists.filters import DeclaredFilter, JobTypeFilter, ScheduleQueueFilter, ScheduleStateFilter
 from .actions import PAUSE, RESUME, RUN_NOW
-from .columns import OCCURRENCE, RUN_WITH, ScheduleColumns, readonly_reason
+from .columns import BACKFILL, OCCURRENCE, RUN_WITH, ScheduleColumns, readonly_reason
 from .display import in_words, why_not
 from .form import ScheduleForm, form_for, upgraded_payload
 from .ticks import deletion_summary
 
 CALENDAR = "django_jobs_schedule_calendar"
-BACKFILL = "django_jobs_schedule_backfill"
 WHEN = (
     *(("cron", "every"), ("timezone", "dst"), ("starts_at", "ends_at")),
     *(("excluded_dates", "max_jobs"), "preview_text"),
@@ -133,8 +132,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         from .views import list_notes
 
-        calendar_url = reverse(f"admin:{CALENDAR}", current_app=self.admin_site.name)
-        return {"notes": list_notes(), "calendar_url": calendar_url}
+        return {"notes": list_notes(), "calendar_url": page_url(self.admin_site, CALENDAR)}
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -266,5 +264,5 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
 
     def duplicate_url(self, schedule: Schedule) -> str:
         """The address of the add form with the values of ``schedule``."""
-        add = reverse("admin:django_jobs_schedule_add", current_app=self.admin_site.name)
+        add = page_url(self.admin_site, "django_jobs_schedule_add")
         return f"{add}?{urlencode({'job_type': schedule.job_type, 'copy': str(schedule.pk)})}"

@@ -15,7 +15,6 @@ from django.contrib.admin.widgets import AdminSplitDateTime
 from django.db.models import Q
 from django.forms.fields import InvalidJSONInput
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.http import urlencode
@@ -42,13 +41,14 @@ from ..base.formatting import (
     list_url,
     moment,
     moment_in_zone,
+    page_url,
     refusal_text,
 )
 from ..base.json_display import masked
 from ..forms.fields import MomentField, reason_field
 from ..layout.console_page import console_page, list_crumb
 from .actions import CANCEL_BACKFILL
-from .columns import OCCURRENCE, RUN_WITH, readonly_reason
+from .columns import BACKFILL, OCCURRENCE, RUN_WITH, readonly_reason
 from .display import preview, reason_of, what_it_does
 from .form import Choices, RuleForm, upgraded_payload
 from .ticks import last_ticks
@@ -301,7 +301,7 @@ def _now_of(schedule: Any, due: datetime, may_read: bool) -> dict[str, Any]:
 def exceptions_of(schedule: Any, may_move: bool, site: Any) -> list[dict[str, Any]]:
     """The newest exceptions of a schedule, as its page shows them."""
     now, zone = schedule.read_at, schedule.zone
-    url = reverse(f"admin:{OCCURRENCE}", args=[schedule.pk], current_app=site.name)
+    url = page_url(site, OCCURRENCE, schedule.pk)
     strays = set()
     with suppress(ValueError, OverflowError):  # a rule that a worker will refuse
         strays = {change.due for change in schedule.rule.strays(now)}
@@ -330,9 +330,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     from .backfills import last_backfills
 
     site, visible = page.admin_site, Visible(page.admin_site, request)
-    context: dict[str, Any] = {
-        "preview_url": reverse("admin:django_jobs_schedule_preview", current_app=site.name)
-    }
+    context: dict[str, Any] = {"preview_url": page_url(site, "django_jobs_schedule_preview")}
     if schedule is None:
         return context
     context["preview_url"] += f"?{urlencode({'jobs_made': schedule.jobs_made})}"
@@ -346,15 +344,12 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
         and job_type.signature.parameters
         and page.has_run_with_permission(request)
     ):
-        name = f"admin:{RUN_WITH}"
-        context["run_url"] = reverse(name, args=[schedule.pk], current_app=site.name)
+        context["run_url"] = page_url(site, RUN_WITH, schedule.pk)
     may_move = page.has_move_permission(request)
     if may_move:
-        name = f"admin:{OCCURRENCE}"
-        context["occurrence_url"] = reverse(name, args=[schedule.pk], current_app=site.name)
+        context["occurrence_url"] = page_url(site, OCCURRENCE, schedule.pk)
     if page.has_backfill_permission(request):
-        name = "admin:django_jobs_schedule_backfill"
-        context["backfill_url"] = reverse(name, args=[schedule.pk], current_app=site.name)
+        context["backfill_url"] = page_url(site, BACKFILL, schedule.pk)
         context["cancel"] = CANCEL_BACKFILL
     return {
         **context,

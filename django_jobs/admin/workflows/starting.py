@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -19,7 +18,7 @@ from ...lifecycle.operations.jobs import demand
 from ...models import WorkflowRun
 from ...models.database import fetch
 from ..base.actions import ModelAdmin
-from ..base.formatting import list_url
+from ..base.formatting import list_url, page_url
 from ..forms.arguments import add_arguments, arguments_of, typed_payload
 from ..forms.edit_form import KEPT_SECONDS, NUMBER, key_of_form, made_by_hand, number_field
 from ..forms.fields import JsonObjectText, key_field
@@ -131,7 +130,7 @@ def _made_by_form(name: str, key: str) -> WorkflowRun | None:
 
 def start_url(page: ModelAdmin, name: str | None = None) -> str:
     """The address of the form that starts the workflow ``name``, or of the choice of one."""
-    url = reverse("admin:django_jobs_workflowrun_start", current_app=page.admin_site.name)
+    url = page_url(page.admin_site, "django_jobs_workflowrun_start")
     return f"{url}?{urlencode({CHOSEN: name})}" if name else url
 
 
