@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -50,27 +51,6 @@ ORDER BY id
 """
 
 
-@dataclass(slots=True, kw_only=True)
-class UnreadableJobs:
-    """Live jobs of one type and version with the same problem."""
-
-    job_type: str
-    version: int
-    jobs: int
-    lowest_id: int
-    problem: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableSchedule:
-    """A schedule that the current code cannot fire."""
-
-    name: str
-    job_type: str
-    version: int
-    problem: str
-
-
 @dataclass(slots=True)
 class PayloadCheck:
     """How many jobs and schedules were checked and unreadable, and up to 1,000 problems of each."""
@@ -79,8 +59,8 @@ class PayloadCheck:
     schedules: int = 0
     unreadable_jobs: int = 0
     unreadable_schedules: int = 0
-    listed_jobs: list[UnreadableJobs] = field(default_factory=list)
-    listed_schedules: list[UnreadableSchedule] = field(default_factory=list)
+    listed_jobs: list[dict[str, Any]] = field(default_factory=list)
+    listed_schedules: list[dict[str, Any]] = field(default_factory=list)
 
 
 def check_pending() -> PayloadCheck:
@@ -90,7 +70,7 @@ def check_pending() -> PayloadCheck:
     other jobs. The values of other payloads of the same form are not checked.
     """
     report = PayloadCheck()
-    listed: dict[tuple[str, int, str], UnreadableJobs] = {}
+    listed: dict[tuple[str, int, str], dict[str, Any]] = {}
     types = ("text", "int2", "int8", "int8", "text", "text[]")
     for job_type, version, jobs, lowest, payload, taken in _stream(JOBS, types):
         report.jobs += jobs
@@ -100,14 +80,13 @@ def check_pending() -> PayloadCheck:
         report.unreadable_jobs += jobs
         key = job_type, version, problem
         if key in listed:
-            listed[key].jobs += jobs
-            listed[key].lowest_id = min(listed[key].lowest_id, lowest)
+            listed[key]["jobs"] += jobs
+            listed[key]["lowest_id"] = min(listed[key]["lowest_id"], lowest)
         elif len(listed) < MOST_LISTED_PROBLEMS:
-            listed[key] = UnreadableJobs(
-                job_type=job_type, version=version, jobs=jobs, lowest_id=lowest, problem=problem
-            )
+            found = {"jobs": jobs, "lowest_id": lowest, "problem": problem}
+            listed[key] = {"job_type": job_type, "version": version, **found}
     _check_schedules(report)
-    report.listed_jobs = sorted(listed.values(), key=lambda jobs: (jobs.job_type, jobs.lowest_id))
+    report.listed_jobs = sorted(listed.values(), key=itemgetter("job_type", "lowest_id"))
     return report
 
 
@@ -126,7 +105,7 @@ def _check_schedules(report: PayloadCheck) -> None:
         report.unreadable_schedules += 1
         if len(report.listed_schedules) < MOST_LISTED_PROBLEMS:
             report.listed_schedules.append(
-                UnreadableSchedule(name=name, job_type=job_type, version=version, problem=problem)
+                {"name": name, "job_type": job_type, "version": version, "problem": problem}
             )
 
 

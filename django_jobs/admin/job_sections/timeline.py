@@ -40,31 +40,10 @@ ROW = 34
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A run, ready for display. ``replay`` describes a replay that preceded it."""
-
-    run: Run
-    replay: str
-    badge: str
-    worker: str
-    due: str
-    started: str
-    finished: str
-    gate_time: str
-    waited: str
-    ran: str
-    used: str
-    headline: str
-    message: str
-    traceback: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """The latest runs, oldest first. ``replay`` is a replay after all of them."""
 
-    steps: list[Step]
+    steps: list[dict[str, Any]]
     replay: str
     cut: bool
     picture: dict[str, Any] | None
@@ -73,10 +52,10 @@ class Timeline:
 
     @property
     def was_gated(self) -> bool:
-        return any(step.gate_time for step in self.steps)
+        return any(step["gate_time"] for step in self.steps)
 
     @property
-    def last(self) -> Step | None:
+    def last(self) -> dict[str, Any] | None:
         return self.steps[-1] if self.steps else None
 
 
@@ -125,27 +104,27 @@ def timeline(job: Any, site: AdminSite, request: HttpRequest, headers: str | Non
 
 def _step(
     run: Any, replays: list[str], worker: str, visible: Visible, earlier_end: datetime | None
-) -> Step:
+) -> dict[str, Any]:
     at_gates = gate_time_of(run.available_at, run.ready_at, earlier_end)
     line = run.error_message.strip().split("\n", 1)[0]
     whole = line == run.error_message.strip() and len(line) <= FIRST_LINE
-    return Step(
-        run=run,
-        replay="; ".join(replays),
-        badge=badge(run.outcome, run.get_outcome_display()),
-        worker=worker,
-        due=moment(run.available_at),
-        started=moment(run.started_at),
-        finished=moment(run.finished_at),
-        gate_time=duration(at_gates) if run.ready_at else "",
-        waited=duration(wait_of(run.available_at, run.claimed_at, earlier_end) - at_gates),
-        ran=duration(run.duration),
-        used=usage(run),
-        headline=line if len(line) <= FIRST_LINE else line[:FIRST_LINE] + "…",
-        message="" if whole else run.error_message,
-        traceback=run.shown_traceback,
-        url=change_url(visible.site, Run, run.pk) if visible.sees(Run) else "",
-    )
+    return {
+        "run": run,
+        "replay": "; ".join(replays),
+        "badge": badge(run.outcome, run.get_outcome_display()),
+        "worker": worker,
+        "due": moment(run.available_at),
+        "started": moment(run.started_at),
+        "finished": moment(run.finished_at),
+        "gate_time": duration(at_gates) if run.ready_at else "",
+        "waited": duration(wait_of(run.available_at, run.claimed_at, earlier_end) - at_gates),
+        "ran": duration(run.duration),
+        "used": usage(run),
+        "headline": line if len(line) <= FIRST_LINE else line[:FIRST_LINE] + "…",
+        "message": "" if whole else run.error_message,
+        "traceback": run.shown_traceback,
+        "url": change_url(visible.site, Run, run.pk) if visible.sees(Run) else "",
+    }
 
 
 def _picture(job: Any, runs: list[Run]) -> dict[str, Any] | None:

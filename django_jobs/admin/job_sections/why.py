@@ -35,16 +35,6 @@ UNNAMED = {"job": gettext_lazy("a job"), "job_type": gettext_lazy("jobs")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateRow:
-    state: str
-    icon: str
-    label: str
-    title: str
-    text: str
-    details: list[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WhySection:
     """What the template ``job/why.html`` shows: the gates of a job that has not ended. The page
     begins with the ``sentence``. ``trouble`` says what is wrong with a running job."""
@@ -52,7 +42,7 @@ class WhySection:
     title: str
     sentence: str
     basis: str
-    gates: list[GateRow]
+    gates: list[dict[str, Any]]
     trouble: str
 
 
@@ -75,15 +65,15 @@ def why_section(job: Job, site: AdminSite, request: HttpRequest) -> WhySection:
     )
 
 
-def _row(gate: Gate, linked: Linked) -> GateRow:
-    return GateRow(
-        state=gate.state.value,
-        icon=ICONS[gate.state],
-        label=str(LABELS[gate.state]),
-        title=gate.title,
-        text=linked.text(gate.text),
-        details=[linked.text(line) for line in gate.details],
-    )
+def _row(gate: Gate, linked: Linked) -> dict[str, Any]:
+    return {
+        "state": gate.state.value,
+        "icon": ICONS[gate.state],
+        "label": str(LABELS[gate.state]),
+        "title": gate.title,
+        "text": linked.text(gate.text),
+        "details": [linked.text(line) for line in gate.details],
+    }
 
 
 class Linked:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...domain.charts import Bar, Bars, Line, line, stacked_bars
+from ...domain.charts import Bars, Line, line, stacked_bars
 from ...separators import number_text
 
 if TYPE_CHECKING:
@@ -34,17 +34,6 @@ class BarSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class BarColumn:
-    """A column: its name, what it consists of in words, its bars, its row of the table."""
-
-    label: str
-    text: str
-    bars: Sequence[tuple[Bar, str]]
-    """With the state of each."""
-    values: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class BarChart:
     """``charts/bars.html``: stacked bars with a legend, and the numbers in a table."""
 
@@ -52,7 +41,9 @@ class BarChart:
     head: _StrOrPromise
     """The heading of the table's first column."""
     series: Sequence[BarSeries]
-    columns: Sequence[BarColumn]
+    columns: Sequence[dict[str, Any]]
+    """Of each its ``label``, its ``text`` in words, its ``bars`` with the state of each, and the
+    ``values`` of its row of the table."""
     axis: Sequence[_StrOrPromise]
     """What stands below, from left to right."""
     top: _StrOrPromise
@@ -87,7 +78,8 @@ def bar_chart(
     for (label, values), bars in zip(columns, drawn.columns, strict=True):
         texts = [number_text(values.get(one.name, 0), ",.0f") for one in series]
         text = ", ".join(f"{one.label} {text}" for one, text in zip(series, texts, strict=True))
-        made.append(BarColumn(label, text, [(bar, states[bar.name]) for bar in bars], texts))
+        drawn_bars = [(bar, states[bar.name]) for bar in bars]
+        made.append({"label": label, "text": text, "bars": drawn_bars, "values": texts})
     return BarChart(
         title, head, series, made, axis, f"{number_text(drawn.top, ',.0f')} {unit}".strip(), drawn
     )

@@ -53,16 +53,6 @@ class Table:
         return [list(zip(row, self.columns, strict=True)) for row in self.rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """A heading, with the query that sorts its table; ``sorted`` is how it is sorted now."""
-
-    label: _StrOrPromise
-    css: str
-    query: str
-    sorted: str
-
-
 class Sorting:
     """How an address sorts a table: by one of ``keys``, which take a row. A key of None is last."""
 
@@ -81,8 +71,9 @@ class Sorting:
         unknown = [row for row in rows if key(row) is None]
         return sorted(known, key=key, reverse=self.is_down) + unknown
 
-    def headings(self, columns: Mapping[str, Column]) -> list[Heading]:
-        """The headings. The first click on a number sorts from the largest down."""
+    def headings(self, columns: Mapping[str, Column]) -> list[dict[str, Any]]:
+        """The headings, each with the query that sorts its table; ``sorted`` is how it is sorted
+        now. The first click on a number sorts from the largest down."""
         found = []
         for name, column in columns.items():
             is_sorted, query = name == self.column, ""
@@ -91,5 +82,6 @@ class Sorting:
                 self._query[ORDER] = f"-{name}" if down else name
                 query = self._query.urlencode()
             how = "descending" if self.is_down else "ascending"
-            found.append(Heading(column.label, column.css, query, how if is_sorted else ""))
+            shown = {"label": column.label, "css": column.css, "query": query}
+            found.append({**shown, "sorted": how if is_sorted else ""})
         return found

@@ -29,19 +29,6 @@ MOST_SORTED = 1_000
 """Rows of a list that a column may sort."""
 
 
-class FilterField(NamedTuple):
-    """One filter, as a field of the form above the list."""
-
-    name: str
-    label: str
-    value: str
-    choices: list[tuple[str, str]]
-    typed: bool
-    """A text field that suggests the choices, instead of a list of them."""
-    folded: bool
-    """Below "More filters"."""
-
-
 class ConsoleList(ChangeList):
     """A list under its own name. Its template shows the filters as one row."""
 
@@ -62,14 +49,14 @@ class ConsoleList(ChangeList):
         self.filter_notes = list(filter(None, notes))
         request.filter_notes = self.filter_notes  # for the question of an action
         request.console_list = self
-        self.folded_fields = [one for one in self.filter_fields if one.folded]
-        self.folded_in_use = sum(bool(one.value) for one in self.folded_fields)
-        names = {SEARCH_VAR, *(one.name for one in self.filter_fields)}
+        self.folded_fields = [one for one in self.filter_fields if one["folded"]]
+        self.folded_in_use = sum(bool(one["value"]) for one in self.folded_fields)
+        names = {SEARCH_VAR, *(one["name"] for one in self.filter_fields)}
         self.is_cut = (
             self.paginator.capped or bool(self.left_out) or (search is not None and search.is_cut)
         )
         self.kept = {name: value for name, value in self.params.items() if name not in names}
-        chosen = self.kept.keys() - {ORDER_VAR} or any(f.value for f in self.filter_fields)
+        chosen = self.kept.keys() - {ORDER_VAR} or any(one["value"] for one in self.filter_fields)
         self.narrowed = bool(self.query or chosen)
         self.has_filters = False  # else Django's template leaves a column for its own
 
@@ -165,20 +152,20 @@ def _named(one: Any, request: Any) -> str:
     return str(dict(one.lookup_choices).get(value, value))
 
 
-def _field(one: SimpleListFilter) -> FilterField:
+def _field(one: SimpleListFilter) -> dict[str, Any]:
     value = one.value() or ""
     choices = [(str(key), str(label)) for key, label in one.lookup_choices]
     typed = bool(getattr(one, "typed", False))
     if value and not typed and value not in dict(choices):
         choices.append((value, value))
-    return FilterField(
-        name=str(one.parameter_name),
-        label=str(one.title),
-        value=value,
-        choices=choices,
-        typed=typed,
-        folded=bool(getattr(one, "folded", False)),
-    )
+    return {
+        "name": str(one.parameter_name),
+        "label": str(one.title),
+        "value": value,
+        "choices": choices,
+        "typed": typed,
+        "folded": bool(getattr(one, "folded", False)),
+    }
 
 
 NEWEST = 100_000

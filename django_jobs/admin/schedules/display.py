@@ -47,24 +47,12 @@ CHANGES: dict[str | None, _StrOrPromise] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DueTime:
-    """A due time in the schedule's zone and, if that is another, in UTC."""
-
-    local: str
-    utc: str
-    change: str
-    """The change of the clock on that day; empty on an ordinary day."""
-    exception: str
-    """Its exception; empty without one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """A rule in words with its next due times, or its error."""
 
     words: str = ""
     zone: str = ""
-    times: tuple[DueTime, ...] = ()
+    times: tuple[dict[str, str], ...] = ()
     note: str = ""
     left_out: str = ""
     """The next dates on which it would be due if they were not excluded."""
@@ -280,13 +268,15 @@ def what_it_does(change: Change, zone: tzinfo, *, there: bool = False) -> str:
     return ", ".join(texts)
 
 
-def _due_time(one: Occurrence, zone: tzinfo, name: str) -> DueTime:
+def _due_time(one: Occurrence, zone: tzinfo, name: str) -> dict[str, Any]:
+    """In the schedule's zone and, if that is another, in UTC; with the change of the clock on that
+    day, and with its exception."""
     from ...domain.cron import clock_change
 
     change: Any = CHANGES.get(clock_change(one.at, name), "")
-    return DueTime(
-        local=due_text(one.at, zone),
-        utc="" if name == "UTC" else due_text(one.at, UTC),
-        change=str(change),
-        exception=exception_of(one, zone),
-    )
+    return {
+        "local": due_text(one.at, zone),
+        "utc": "" if name == "UTC" else due_text(one.at, UTC),
+        "change": str(change),
+        "exception": exception_of(one, zone),
+    }

@@ -49,16 +49,9 @@ class Command(OperatorCommand):
 
 def _problem_tables(report: PayloadCheck) -> Iterator[str]:
     if report.listed_jobs:
-        rows = [
-            (jobs.job_type, str(jobs.version), str(jobs.jobs), str(jobs.lowest_id), jobs.problem)
-            for jobs in report.listed_jobs
-        ]
-        yield table(JOB_HEADS, rows)
+        yield table(JOB_HEADS, [list(map(str, row.values())) for row in report.listed_jobs])
     if report.listed_schedules:
-        rows_of_schedules = [
-            (schedule.name, schedule.job_type, str(schedule.version), schedule.problem)
-            for schedule in report.listed_schedules
-        ]
-        yield table(SCHEDULE_HEADS, rows_of_schedules)
+        rows = [list(map(str, row.values())) for row in report.listed_schedules]
+        yield table(SCHEDULE_HEADS, rows)
     checked = f"{counted(report.jobs, 'live job')} and {counted(report.schedules, 'schedule')}"
     yield f"Checked {checked}."

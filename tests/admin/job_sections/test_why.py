@@ -132,7 +132,7 @@ def test_without_the_permission_to_view_jobs_no_other_job_and_no_type_is_named()
     request = RequestFactory().get("/")
     request.user = make_user("view_queue")
     section = why_section(noop.enqueue(), site, request)
-    text = "; ".join(gate.text for gate in section.gates)
+    text = "; ".join(gate["text"] for gate in section.gates)
     assert "1 of 1 slots: a job (" in text
     assert "1 of 1 busy on 1 worker: 1 jobs (a job for " in text
     assert f"#{holder.id}" not in text  # without its sign it may be a number of milliseconds
