@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -44,20 +43,9 @@ SHOWN = 5
 LABELS = dict(JobStatus.choices)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    jobs: int
-    ended: int
-    parts: tuple[str, ...]
-    """A badge and a number for each status that occurs."""
-
-    @property
-    def live(self) -> int:
-        return self.jobs - self.ended
-
-
-def progress_of(backfills: Iterable[int]) -> dict[int, Progress]:
-    """The progress of each backfill by id. Jobs that retention deleted count as ended."""
+def progress_of(backfills: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """The progress of each backfill by id, with a badge and a number for each status that occurs.
+    Jobs that retention deleted count as ended."""
     ticks = Tick.objects.using(conf().database).filter(backfill__in=list(backfills))
     counts_of: dict[int, dict[str | None, int]] = {}
     for backfill, status, count in ticks.values_list("backfill", "job__status").annotate(
@@ -67,7 +55,7 @@ def progress_of(backfills: Iterable[int]) -> dict[int, Progress]:
     return {backfill: _progress(counts) for backfill, counts in counts_of.items()}
 
 
-def _progress(counts: dict[str | None, int]) -> Progress:
+def _progress(counts: dict[str | None, int]) -> dict[str, Any]:
     parts: list[str] = [
         format_html("{} {}", badge(status, LABELS[status]), number_text(counts[status]))
         for status in JobStatus.values
@@ -77,10 +65,10 @@ def _progress(counts: dict[str | None, int]) -> Progress:
         parts.append(gettext("%(count)s deleted") % {"count": number_text(removed)})
     jobs = sum(counts.values())
     live = sum(count for status, count in counts.items() if status in LIVE)
-    return Progress(jobs=jobs, ended=jobs - live, parts=tuple(parts))
+    return {"jobs": jobs, "ended": jobs - live, "live": live, "parts": parts}
 
 
-def last_backfills(schedule: Schedule) -> list[tuple[Backfill, Progress | None]]:
+def last_backfills(schedule: Schedule) -> list[tuple[Backfill, dict[str, Any] | None]]:
     rows = Backfill.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-id")
     backfills = list(rows[:SHOWN])
     progress = progress_of([backfill.pk for backfill in backfills])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from operator import itemgetter
 from typing import Any
 
 from django.contrib.admin import AdminSite
@@ -44,26 +45,6 @@ ROW = """
 COLUMNS = (*Schedule.RULE_FIELDS, "jobs_made", "paused_reason", "stale", "next_due_at")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotFiring:
-    """A schedule that does not fire, and why."""
-
-    badge: str
-    link: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A schedule on a day."""
-
-    at: datetime
-    due: str
-    count: str
-    link: str
-    when: str
-
-
 @dataclass(slots=True, kw_only=True)
 class Day:
     begin: datetime
@@ -72,12 +53,12 @@ class Day:
     form: str
     """How a time is written: on a day on which the clock of the page changes, with its zone."""
     changes: set[str] = field(default_factory=set)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def rows(self) -> str:
         """The lines as rows of a table. A template takes twice the time for thousands."""
-        cells = ((line.due, line.count, line.link, line.when) for line in self.lines)
+        cells = map(itemgetter("due", "count", "link", "when"), self.lines)
         return format_html_join("\n", ROW, cells)
 
     @property
@@ -135,7 +116,7 @@ def calendar_of(
     number: int,
     *,
     may_move: bool = False,
-) -> tuple[list[Day], list[NotFiring]]:
+) -> tuple[list[Day], list[dict[str, str]]]:
     """The days from ``first`` on, without the time before ``now``, and the schedules that do not
     fire. A day is one of the clock of ``zone``. With ``may_move``, a line has a link to the page of
     its exceptions."""
@@ -154,10 +135,10 @@ def calendar_of(
         else:
             status, why = state_badge(schedule, now), PLACE.sub("", why_not(schedule))
         not_firing.append(
-            NotFiring(badge=status, link=name, why=shortened(why, 200) if why else "")
+            {"badge": status, "link": name, "why": shortened(why, 200) if why else ""}
         )
     for day in days:
-        day.lines.sort(key=lambda line: line.at)
+        day.lines.sort(key=itemgetter("at"))
     return days, not_firing
 
 
@@ -196,19 +177,19 @@ def _add(
         if due.change:
             day.changes.add(f"{rule.timezone}: {CHANGES[due.change]}")
         if due.count or due.left_out or exceptions:
-            line = Line(
-                at=due.first[0] if due.first else day.end,
-                due=_times(due, zone, day.form),
-                count=number_text(due.count),
-                link=name,
-                when=format_html(
+            line = {
+                "at": due.first[0] if due.first else day.end,
+                "due": _times(due, zone, day.form),
+                "count": number_text(due.count),
+                "link": name,
+                "when": format_html(
                     "{}{}{}{}",
                     when,
                     _change(due, rule.timezone) if due.change else "",
                     _exceptions(exceptions, day, zone),
                     _link_to_move(moving, day, zone) if moving else "",
                 ),
-            )
+            }
             day.lines.append(line)
 
 

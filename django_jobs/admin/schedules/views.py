@@ -374,7 +374,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
                 "ends": moment_in_zone(row.ends_at, zone),
                 "progress": progress,
                 "cancelled": moment(row.cancelled_at),
-                "live": row.cancelled_at is None and progress is not None and progress.live,
+                "live": row.cancelled_at is None and progress is not None and progress["live"] > 0,
             }
             for row, progress in last_backfills(schedule)
         ],

@@ -259,7 +259,7 @@ def test_the_address_of_the_preview_has_the_jobs_made_and_needs_a_token(page: Pa
 
 def counts(first: date, number: int, zone: str = "UTC") -> list[list[str]]:
     days, _ = calendar_of(admin.site, Schedule.objects.all(), NOW, ZoneInfo(zone), first, number)
-    return [[f"{line.due} {line.count}" for line in day.lines] for day in days]
+    return [[f"{line['due']} {line['count']}" for line in day.lines] for day in days]
 
 
 def test_the_calendar_leaves_excluded_dates_out() -> None:
