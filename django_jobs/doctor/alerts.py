@@ -261,7 +261,8 @@ class Alerting:
         """Note what was sent, look if it is time, and begin to send one message; return how many
         are being sent."""
         if self._sending is not None:
-            if self._sending.is_alive() and not self._is_overdue(self._sending):
+            took = time.monotonic() - self._sending.began_at
+            if self._sending.is_alive() and took <= LONGEST_SECONDS:
                 return 1
             note(self._sending)  # if the database does not answer, it is noted later
             self._sending = None
@@ -273,9 +274,6 @@ class Alerting:
         if self._sending is not None:
             self._sending.start()
         return int(self._sending is not None)
-
-    def _is_overdue(self, message: Message) -> bool:
-        return time.monotonic() - message.began_at > LONGEST_SECONDS
 
 
 def send_test(rule: str, to: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
@@ -58,7 +58,8 @@ def operate(
     by = f"{operator()} (job{verb[0]})"
     chosen = _chosen(options)
     done = refused = 0
-    for ids in _batches(chosen):
+    for start in range(0, len(chosen), BATCH):
+        ids = chosen[start : start + BATCH]
         with transaction.atomic(using=conf().database) if dry_run else nullcontext():
             result = operation(ids, by=by, reason=reason)
             if dry_run:
@@ -93,11 +94,6 @@ def terms_of(options: dict[str, Any]) -> dict[str, Any]:
             moment = database_time() - timedelta(seconds=age)
         terms["finished_since"] = moment.isoformat()
     return terms
-
-
-def _batches(ids: list[int]) -> Iterator[list[int]]:
-    for start in range(0, len(ids), BATCH):
-        yield ids[start : start + BATCH]
 
 
 def _chosen(options: dict[str, Any]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, time, tzinfo
 from itertools import islice
@@ -136,10 +136,6 @@ def as_rows(schedules: ScheduleQuerySet) -> list[dict[str, Any]]:
     last = last_of_schedule(conf().database)
     with_last = schedules.annotate(last=Subquery(last.values(fields=LAST_TICK_FIELDS)[:1]))
     return [_row(schedule, vars(schedule)["last"]) for schedule in with_last]
-
-
-def as_table(rows: Iterable[dict[str, Any]]) -> str:
-    return table(HEADS, [_cells(row) for row in rows])
 
 
 def when(schedule: Schedule) -> str:
@@ -277,7 +273,7 @@ def show(options: Options) -> Iterator[str]:
     if options["json"]:
         yield json.dumps({"schedules": rows, "total": total})
         return
-    yield as_table(rows) if rows else "No schedule matches."
+    yield table(HEADS, list(map(_cells, rows))) if rows else "No schedule matches."
     if total > len(rows):
         yield f"Showing {len(rows):,} of {total:,}; raise --limit, or give a part of a name."
 

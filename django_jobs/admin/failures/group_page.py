@@ -126,7 +126,8 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         replay_label=_("Replay all at once…") if plan_url else _("Replay…"),
         quarantine_url=_quarantine_url(request, site, group),
         issue_url=issue_url(
-            _title(group), _issue(group, newest, versions, _absolute(request, site, group))
+            f"{group.job_type}: {group.error or group.fingerprint}",
+            _issue(group, newest, versions, request.build_absolute_uri(group_url(site, group))),
         ),
     )
 
@@ -221,14 +222,6 @@ def _quarantine_url(request: HttpRequest, site: AdminSite, group: FailureGroup) 
     # Users who may not see error messages can see the reason of a quarantine.
     reason = " ".join(filter(None, [class_alone(group.error)[:200], group.fingerprint]))
     return f"{add}?{urlencode({'job_type': group.job_type, 'reason': reason})}"
-
-
-def _absolute(request: HttpRequest, site: AdminSite, group: FailureGroup) -> str:
-    return request.build_absolute_uri(group_url(site, group))
-
-
-def _title(group: FailureGroup) -> str:
-    return f"{group.job_type}: {group.error or group.fingerprint}"
 
 
 def _issue(

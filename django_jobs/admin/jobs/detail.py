@@ -144,16 +144,11 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
     has_replay_permission = allowed_by("replay_job")
     has_dismiss_permission = allowed_by("dismiss_job")
     has_enqueue_permission = allowed_by("enqueue_job")
+    has_reveal_permission = allowed_by("reveal_job")
+    has_edit_permission = allowed_by("edit_job")
+    has_payload_permission = allowed_by("view_job_payload")
     has_signal_permission = unlimited("signal_workflowrun")
     has_skip_permission = unlimited("skip_workflowstep")
-
-    def has_reveal_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        may_reveal: bool = allowed_by("reveal_job")(self, request)
-        return may_reveal and self.has_view_permission(request)
-
-    def has_edit_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        may_edit: bool = allowed_by("edit_job")(self, request)
-        return may_edit and request.user.has_perm("django_jobs.view_job")
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         from ..editing.difference import past_edits

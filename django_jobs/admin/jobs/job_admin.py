@@ -22,7 +22,7 @@ from ..base.actions import OperatorAction
 from ..base.formatting import NOTHING, ago, column, duration, moment_column, one_line, page_url
 from ..base.history_list import HistoryAdmin, Part, PartitionFilter
 from ..base.model_admin import allowed_by, row_button
-from ..base.search import HISTORY, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, search_jobs
+from ..base.search import HISTORY, OUTSIDE_HISTORY, Search, search_jobs
 from ..failures import GROUP, GROUPS
 from ..failures.filters import FingerprintFilter, failure_links
 from ..fleet.jobs_in_hand import started
@@ -147,14 +147,15 @@ class JobAdmin(HistoryAdmin, JobPage):
     views = (
         ConsoleView(
             *("<int:job_id>/reveal/", "jobs.reveal.reveal_view", "django_jobs_job_reveal"),
-            ("reveal",),
+            ("view", "reveal"),
         ),
         ConsoleView(
-            "<int:job_id>/file/", "jobs.files.file_view", "django_jobs_job_file", ("file",)
+            *("<int:job_id>/file/", "jobs.files.file_view", "django_jobs_job_file"),
+            ("view", "payload"),
         ),
         ConsoleView(
             *("<int:job_id>/edit/", "editing.edit.edit_view", "django_jobs_job_edit"),
-            *(("edit",), is_unconfirmed),
+            *(("view", "edit"), is_unconfirmed),
         ),
         ConsoleView(
             "enqueue/", "editing.enqueue.enqueue_view", "django_jobs_job_enqueue", ("enqueue",)
@@ -198,9 +199,6 @@ class JobAdmin(HistoryAdmin, JobPage):
             HISTORY: Part(Q(status__in=HISTORY), _("succeeded or cancelled"), JOBS.name),
         }
         return [part for statuses, part in parts.items() if status is None or status in statuses]
-
-    def has_file_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request) and request.user.has_perm(SEE_PAYLOADS)
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         from ..editing.enqueue import enqueue_url

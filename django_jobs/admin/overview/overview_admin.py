@@ -55,6 +55,7 @@ def overview(page: OverviewAdmin, request: HttpRequest) -> HttpResponse:
     from .numbers import read_numbers
 
     visible = Visible(page.admin_site, request)
+    may_run_doctor = request.user.has_perm("django_jobs.run_doctor")
     try:
         shown = _shown(read_numbers(), visible)
     except NoMetrics:
@@ -66,15 +67,10 @@ def overview(page: OverviewAdmin, request: HttpRequest) -> HttpResponse:
         title=_("Overview"),
         parents=(),
         refresh_seconds=REFRESH_SECONDS,
-        doctor_url=_doctor_url(request, visible),
+        doctor_url=visible.page_url(DOCTOR) if may_run_doctor else "",
         paused_url=visible.page_url(PAUSED),
         **shown,
     )
-
-
-def _doctor_url(request: HttpRequest, visible: Visible) -> str:
-    """The address of what examines more than the numbers; empty for those who may not run it."""
-    return visible.page_url(DOCTOR) if request.user.has_perm("django_jobs.run_doctor") else ""
 
 
 def _shown(numbers: Numbers, visible: Visible) -> dict[str, Any]:
