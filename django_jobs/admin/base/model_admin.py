@@ -36,7 +36,6 @@ from .formatting import list_url
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
-if TYPE_CHECKING:
     BasePaginator = Paginator[Any]
 else:
     BasePaginator = Paginator

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,37 +20,28 @@ LONGEST = 2_000
 """Characters of a value to show."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """What is called ``name`` is ``before`` and would be ``after``."""
-
-    name: str
-    before: str
-    after: str
-
-
 def differences(
     stored: StoredJob, edited: Edited, before: Mapping[str, Any] | None
-) -> list[Difference]:
+) -> list[dict[str, Any]]:
     """What ``edited`` would change. ``before`` are the stored arguments, if they can be read."""
     rows = []
     if edited.payload is not None:
         coding = coding_of(stored.job_type)
         rows += of_payload(before or {}, json.loads(edited.payload), coding)
     if edited.queue != stored.queue:
-        rows.append(Difference(name=_("Queue"), before=stored.queue, after=edited.queue))
+        rows.append({"name": _("Queue"), "before": stored.queue, "after": edited.queue})
     if edited.priority != stored.priority:
         numbers = str(stored.priority), str(edited.priority)
-        rows.append(Difference(name=_("Priority"), before=numbers[0], after=numbers[1]))
+        rows.append({"name": _("Priority"), "before": numbers[0], "after": numbers[1]})
     if edited.run_at is not None:
         due = _moment(stored.available_at)
-        rows.append(Difference(name=_("Due"), before=due, after=moment_in_zone(edited.run_at)))
+        rows.append({"name": _("Due"), "before": due, "after": moment_in_zone(edited.run_at)})
     return rows
 
 
 def of_payload(
     before: Mapping[str, Any], after: Mapping[str, Any], coding: Coding | None
-) -> list[Difference]:
+) -> list[dict[str, Any]]:
     """The arguments that differ, with secrets masked. What is encoded is shown as a person writes
     it, unless the difference is that it is encoded."""
     rows = []
@@ -61,7 +51,7 @@ def of_payload(
         then, now = _shown(name, before, coding), _shown(name, after, coding)
         if then == now:
             then, now = _shown(name, before, None), _shown(name, after, None)
-        rows.append(Difference(name=name, before=then, after=now))
+        rows.append({"name": name, "before": then, "after": now})
     return rows
 
 
@@ -105,20 +95,20 @@ def past_edits(
     return found
 
 
-def _arguments(before: Any, after: Any, seen: bool, coding: Coding | None) -> list[Difference]:
+def _arguments(before: Any, after: Any, seen: bool, coding: Coding | None) -> list[dict[str, Any]]:
     name = _("Arguments")
     if not seen:
-        return [Difference(name=name, before=hidden(name).note, after=NOTHING)]
+        return [{"name": name, "before": hidden(name).note, "after": NOTHING}]
     if isinstance(before, dict):
         return of_payload(before, after if isinstance(after, dict) else {}, coding)
-    return [Difference(name=name, before=_("not kept: they were too large"), after=NOTHING)]
+    return [{"name": name, "before": _("not kept: they were too large"), "after": NOTHING}]
 
 
-def _others(before: Mapping[str, Any], after: Any) -> list[Difference]:
+def _others(before: Mapping[str, Any], after: Any) -> list[dict[str, Any]]:
     then = after if isinstance(after, dict) else {}
     labels = {"queue": _("Queue"), "priority": _("Priority"), "due": _("Due")}
     return [
-        Difference(name=label, before=_text_of(name, before), after=_text_of(name, then))
+        {"name": label, "before": _text_of(name, before), "after": _text_of(name, then)}
         for name, label in labels.items()
         if name in before
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 from unicodedata import east_asian_width
 
 from ...domain.graph_layout import Measures, Point, layout
@@ -47,34 +48,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnNode:
-    node: Node
-    x: str
-    y: str
-    icon: str
-    name: str
-    title: str
-    lines: Sequence[tuple[str, str]]
-    """Each with its y."""
-    bar: Sequence[tuple[str, str, str]]
-    """The state, the x and the width of each part of the bar."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnLine:
-    state: str
-    path: str
-    label: str
-    x: str
-    y: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
     width: str
     height: str
-    nodes: Sequence[DrawnNode]
-    lines: Sequence[DrawnLine]
+    nodes: Sequence[dict[str, Any]]
+    lines: Sequence[dict[str, str]]
     sizes: Measures = SIZES
     bar_y: int = SIZES.height - 8
 
@@ -117,7 +95,8 @@ def shortened(text: str, most: int) -> str:
         head, tail = head + from_head, tail + (not from_head)
 
 
-def _node(node: Node, corner: Point) -> DrawnNode:
+def _node(node: Node, corner: Point) -> dict[str, Any]:
+    """Each of the two ``lines`` has its y, and each part of the ``bar`` its state, x and width."""
     times = f" {TIMES} {number_text(node.size)}" if node.size > 1 else ""
     total = sum(count for _state, count in node.shares)
     bar, left = [], 12.0
@@ -125,22 +104,22 @@ def _node(node: Node, corner: Point) -> DrawnNode:
         width = BAR * count / total
         bar.append((state, _number(left), _number(width)))
         left += width
-    return DrawnNode(
-        node=node,
-        x=_number(corner.x),
-        y=_number(corner.y),
-        icon=ICONS.get(node.state, "?"),
-        name=shortened(node.name, LONGEST_NAME - len(times)) + times,
-        title="\n".join([node.name + times, *node.lines]),
-        lines=[
+    return {
+        "node": node,
+        "x": _number(corner.x),
+        "y": _number(corner.y),
+        "icon": ICONS.get(node.state, "?"),
+        "name": shortened(node.name, LONGEST_NAME - len(times)) + times,
+        "title": "\n".join([node.name + times, *node.lines]),
+        "lines": [
             (_number(38 + 16 * at), cut_after_a_word(text, LONGEST_LINE))
             for at, text in enumerate(node.lines[:2])
         ],
-        bar=bar,
-    )
+        "bar": bar,
+    }
 
 
-def _line(line: Line, points: Sequence[Point]) -> DrawnLine:
+def _line(line: Line, points: Sequence[Point]) -> dict[str, Any]:
     """A curve through the points; straight down through the layers that it passes."""
     path = [f"M{_number(points[0].x)} {_number(points[0].y)}"]
     for at, (upper, lower) in enumerate(pairwise(points)):
@@ -152,13 +131,13 @@ def _line(line: Line, points: Sequence[Point]) -> DrawnLine:
             f"C{_number(upper.x)} {middle} {_number(lower.x)} {middle}"
             f" {_number(lower.x)} {_number(lower.y)}"
         )
-    return DrawnLine(
-        state=line.state,
-        path="".join(path),
-        label=line.label,
-        x=_number((points[-2].x + points[-1].x) / 2),
-        y=_number((points[-2].y + points[-1].y) / 2 + 4),
-    )
+    return {
+        "state": line.state,
+        "path": "".join(path),
+        "label": line.label,
+        "x": _number((points[-2].x + points[-1].x) / 2),
+        "y": _number((points[-2].y + points[-1].y) / 2 + 4),
+    }
 
 
 def _number(value: float) -> str:

@@ -274,7 +274,7 @@ def test_pages_show_them_as_they_are_written(
 def test_a_difference_shows_them_as_they_are_written() -> None:
     before, after = ({"days": CODING.encode([day]), "n": 1} for day in (DAY, OTHER))
     (row,) = of_payload(before, after, CODING)
-    assert (row.before, row.after) == ('["2025-01-02"]', '["2026-03-30"]')
+    assert (row["before"], row["after"]) == ('["2025-01-02"]', '["2026-03-30"]')
     (row,) = of_payload(before, {"days": ["2025-01-02"], "n": 1}, CODING)
-    assert "__type__" in row.before
-    assert row.after == '["2025-01-02"]'
+    assert "__type__" in row["before"]
+    assert row["after"] == '["2025-01-02"]'
