@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from ..conf import conf
 from ..domain.gates import Gates
+from ..domain.states import JobState
 from ..models import Job
 from ..models.database import execute, fetch, fetch_locking, jobs_connection, repeat_conflicts
 from .bulk_insert import RowsDropped, insert, not_written
@@ -107,6 +109,14 @@ WHERE queue = %(queue)s AND idempotency_key = %(key)s
 RETURNING id, workflow_run_id, gates IS NOT NULL
 """
 
+# A retry in another queue takes the key along, which stays unique in its old queue as well.
+FETCH_BACK = """
+UPDATE django_jobs_job_live SET queue = %(queue)s
+WHERE id = %(id)s AND idempotency_key = %(key)s
+  AND status IN ('waiting', 'scheduled', 'blocked', 'ready')
+RETURNING id
+"""
+
 RESERVE_FOR = f"""
 INSERT INTO django_jobs_uniquekey (queue, key, job_type, job_id, expires_at)
 VALUES (%(queue)s, %(key)s, %(job_type)s, %(id)s, {UNTIL})
@@ -119,7 +129,7 @@ def enqueue_replacing(
 ) -> Job:
     """Insert one job, or replace the live job that holds ``key`` and return it, marked as
     ``deduplicated``. If that job runs, its key goes to the new one; and if it is a step of a
-    workflow, which is cancelled.
+    workflow, which is cancelled. A job that is to be retried in another queue comes back.
 
     If the key is still unique for a job that has ended, that job is returned. ``text`` is the
     payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each of five tries, or
@@ -133,6 +143,8 @@ def enqueue_replacing(
                 holder = holder_of(new.queue, key)
                 if holder is not None and not holder.is_live:
                     return holder
+                if holder is not None:
+                    _bring_in_reach(holder, new.queue, key)
             elif rows[0][0] is None:
                 _take_key(new, key)
             else:
@@ -141,6 +153,18 @@ def enqueue_replacing(
         if isinstance(refusal, RowsDropped):  # which gives the key back to the job that runs
             raise refusal
     raise refusal
+
+
+def _bring_in_reach(holder: Job, queue: str, key: str) -> None:
+    """Let the next try find ``holder``, for which ``key`` is unique in ``queue``, or no holder if
+    it runs or has lost the key to a request without ``unique_for``."""
+    if (holder.queue, holder.idempotency_key) == (queue, key):
+        return  # another session has made it since
+    if holder.status == JobState.RUNNING or holder.idempotency_key != key:
+        release(queue, [key])
+        return
+    with suppress(IntegrityError):  # another session has enqueued one since
+        fetch_locking(FETCH_BACK, {"id": holder.pk, "queue": queue, "key": key})
 
 
 def _take_key(new: NewJobs, key: str) -> None:

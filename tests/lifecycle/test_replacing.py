@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +13,15 @@ import pytest
 from django.db import connection, transaction
 
 from django_jobs import Backoff, EnqueueError, JobType, cancel, enqueue, enqueue_many
+from django_jobs.domain.gates import parse
 from django_jobs.domain.outcomes import Snoozed, Succeeded
 from django_jobs.lifecycle import progress, replacing
 from django_jobs.lifecycle.job_columns import GATE_COLUMNS
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.lifecycle.progress import ProgressReport, report
+from django_jobs.lifecycle.step_insert import NewStep
+from django_jobs.lifecycle.workflows import spawning
 from django_jobs.models import Job, Progress, Receipt, Run, UniqueKey
 from django_jobs.signals import job_enqueued
 from tests.app.gate_jobs import charge_account
@@ -257,6 +261,67 @@ def test_within_its_time_the_last_request_runs_after_a_running_job() -> None:
     assert UniqueKey.objects.get().job_id == second.pk
     settle_one(held, Succeeded())
     assert hourly.enqueue(3).pk == second.pk
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("gated", [False, True])
+def test_within_its_time_a_job_in_the_queue_of_its_retry_comes_back(gated: bool) -> None:
+    request: Any = hourly
+    if gated:
+        request = hourly.using(tenant="acme", concurrency_key="one")
+    first = request.enqueue(1)
+    moved = replace(failure(), queue="bulk", priority=7)
+    run_sql("UPDATE django_jobs_job SET status = 'ready'")
+    (held,) = claim_ready(register_worker())
+    settle_one(held, moved)
+    assert Job.objects.get().queue == "bulk"
+    second = request.enqueue(2)
+    stored = Job.objects.get()
+    assert (second.pk, second.deduplicated, stored.payload) == (first.pk, True, {"first": 2})
+    assert (stored.queue, stored.priority, stored.failures) == ("default", 0, 0)
+    assert stored.status == ("blocked" if gated else "ready")
+    if gated:
+        assert parse(str(stored.gates)).queue == "default"
+    assert UniqueKey.objects.get().job_id == first.pk
+
+
+@pytest.mark.django_db
+def test_within_its_time_the_key_of_a_job_that_runs_in_another_queue_goes_to_a_new_one() -> None:
+    held = enqueue_and_claim(add, 1, idempotency_key="k", unique_for=60)
+    settle_one(held, replace(failure(), queue="bulk"))
+    job_operations.run_now([held.id])
+    (again,) = claim_ready(held.worker, "bulk")
+    second = hourly.enqueue(2)
+    assert (second.pk != held.id, second.status) == (True, "ready")
+    assert UniqueKey.objects.get().job_id == second.pk
+    settle_one(again, Succeeded())
+    assert hourly.enqueue(3).pk == second.pk
+
+
+@pytest.mark.django_db
+def test_within_its_time_a_step_in_the_queue_of_its_retry_is_cancelled() -> None:
+    held = enqueue_and_claim(add, 1, idempotency_key="k", unique_for=60)
+    then = NewStep(name="then", new=noop.request(), payload="{}", others=1)
+    spawning.add_next(held.id, "first", then)
+    settle_one(held, replace(failure(), queue="bulk"))
+    second = hourly.enqueue(2)
+    assert (second.pk != held.id, second.queue) == (True, "default")
+    assert Job.objects.get(pk=held.id).status == "cancelled"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("retried", [False, True])
+def test_within_its_time_a_job_without_its_key_leaves_it_to_a_new_one(retried: bool) -> None:
+    """A request without a time has taken it and has ended."""
+    held = enqueue_and_claim(add, 1, idempotency_key="k", unique_for=60)
+    between = last.enqueue(2)
+    cancel(between.pk)
+    if retried:
+        settle_one(held, failure())
+    third = hourly.enqueue(3)
+    assert third.pk not in (held.id, between.pk)
+    assert UniqueKey.objects.get().job_id == third.pk
+    assert Job.objects.get(pk=held.id).payload == {"first": 1}
 
 
 @pytest.mark.django_db
