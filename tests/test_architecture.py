@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_617,
     "domain": 5_492,
     "http": 369,
-    "lifecycle": 13_351,
+    "lifecycle": 13_357,
     "logs": 454,
     "maintenance": 1_554,
     "management": 3_636,

@@ -234,6 +234,19 @@ UNDER_WAY = """live.status IN ('waiting', 'scheduled', 'blocked', 'ready', 'runn
               AND (live.status <> 'waiting' OR live.awaits IS NOT NULL)"""
 """A job that waits for a signal has begun: the next one of its schedule waits for its end."""
 
+
+def _start(which: str) -> str:
+    """The part of a statement that starts waiting jobs. They keep their jitter, and the time to
+    which they were moved. The rank counts from now, so that they overtake none that waits."""
+    return f"""UPDATE django_jobs_job_live AS job
+SET status = CASE WHEN job.available_at > clock.now THEN 'scheduled' ELSE {AT_THE_GATES} END,
+    available_at = greatest(job.available_at, clock.now),
+    rank = job.rank + greatest(
+        date_part('epoch', clock.now) - date_part('epoch', job.available_at), 0)
+FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WHERE job.id = ANY(ARRAY(SELECT id FROM {which}))"""
+
+
 # A schedule runs one job at a time. Locks each schedule that has waiting jobs and none under way,
 # as firing does; the next statement checks again under the lock.
 LOCK_WAITING = f"""
@@ -249,7 +262,7 @@ ORDER BY schedule.id
 FOR NO KEY UPDATE SKIP LOCKED
 """
 # Skips a job that an operation has locked until the next look: locks are taken in another order
-# here, so waiting could deadlock. The job keeps its jitter.
+# here, so waiting could deadlock.
 START_NEXT_WAITING = f"""
 WITH next AS MATERIALIZED (
     SELECT id FROM django_jobs_job_live
@@ -264,13 +277,7 @@ WITH next AS MATERIALIZED (
               AND {UNDER_WAY})))
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job_live AS job
-SET status = CASE WHEN job.available_at > clock.now THEN 'scheduled' ELSE {AT_THE_GATES} END,
-    available_at = greatest(job.available_at, clock.now),
-    rank = job.rank + greatest(
-        date_part('epoch', clock.now) - date_part('epoch', job.available_at), 0)
-FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
-WHERE job.id = ANY(ARRAY(SELECT id FROM next))
+{_start("next")}
 RETURNING job.queue
 """
 # Nothing else would start the jobs of a schedule that was deleted.
@@ -282,8 +289,7 @@ WITH orphans AS MATERIALIZED (
         SELECT 1 FROM django_jobs_schedule WHERE id = django_jobs_job_live.schedule_id)
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE django_jobs_job_live AS job SET status = {AT_THE_GATES}
-WHERE job.id = ANY(ARRAY(SELECT id FROM orphans))
+{_start("orphans")}
 RETURNING job.queue
 """
 

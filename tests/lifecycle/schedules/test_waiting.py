@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.db import transaction
 
 from django_jobs.lifecycle.schedules.due import start_next_waiting
 from django_jobs.models import Job, Schedule
 from tests.factories import another_connection, due_schedule, in_threads, listening, run_sql
+from tests.moments import moment
 
 pytestmark = pytest.mark.django_db
 
@@ -64,6 +67,29 @@ def test_waiting_jobs_of_a_deleted_schedule_all_start() -> None:
     gone.delete()
     assert start_next_waiting() == 2
     assert ready() == jobs
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_waiting_job_starts_neither_before_its_due_time_nor_before_jobs_that_waited(
+    is_deleted: bool,
+) -> None:
+    """Its jitter, or a moved due time, may be to come when the job before it ends."""
+    early, late = due_schedule(name="early"), due_schedule(name="late")
+    waited, to_come = job(late), job(early)
+    hour = timedelta(hours=1)
+    with moment() as now:
+        before = {"available_at": now.first - hour, "rank": now.first.timestamp() - 3600}
+        Job.objects.filter(pk=waited).update(**before)
+        Job.objects.filter(pk=to_come).update(available_at=now.first + hour)
+        if is_deleted:
+            early.delete()
+            late.delete()
+        assert start_next_waiting() == 2
+    assert ready() == {waited}
+    started, scheduled = Job.objects.get(pk=waited), Job.objects.get(pk=to_come)
+    assert started.available_at >= now.first
+    assert started.rank >= now.first.timestamp()
+    assert (scheduled.status, scheduled.available_at) == ("scheduled", now.first + hour)
 
 
 @pytest.mark.django_db(transaction=True)
