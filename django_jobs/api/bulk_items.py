@@ -61,6 +61,12 @@ def _requests(payloads: Iterable[Mapping[str, Any]]) -> Iterator[Request]:
 def _keyed(
     job_type: JobType[..., Any], payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None]
 ) -> Iterator[Request]:
+    # Each character of a text would be a key, and those of a set are in any order.
+    if isinstance(keys, str | bytes | set | frozenset) or not isinstance(keys, Iterable):
+        raise EnqueueError(
+            f"{job_type.name}: idempotency_keys is a list with a key or None for each payload, not "
+            f"{a_kind(keys)}"
+        )
     wrong = f"{job_type.name}: idempotency_keys must be as many as the payloads"
     left = iter(keys)
     for index, payload in enumerate(payloads):

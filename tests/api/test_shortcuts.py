@@ -259,6 +259,14 @@ def test_enqueue_many_takes_a_key_for_each_payload() -> None:
 
 
 @pytest.mark.django_db
+def test_the_keys_of_a_dict_are_in_its_order() -> None:
+    by_key = {"z": {"first": 1}, "a": {"first": 2}}
+    add.enqueue_many(by_key.values(), idempotency_keys=by_key.keys())
+    made = Job.objects.order_by("pk").values_list("idempotency_key", "payload")
+    assert dict(made) == by_key
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     "keys, problem",
     [
@@ -266,9 +274,14 @@ def test_enqueue_many_takes_a_key_for_each_payload() -> None:
         (["a", "b", "c"], "as many as the payloads"),
         (["a", ""], "1 to 200 characters"),
         (["a", 7], "1 to 200 characters"),
+        ("ab", "a list with a key or None for each payload, not a str"),
+        (b"ab", "not a bytes"),
+        ({"a", "b"}, "not a set"),
+        (frozenset("ab"), "not a frozenset"),
+        (7, "not an int"),
     ],
 )
-def test_keys_that_do_not_fit_are_refused(keys: list[Any], problem: str) -> None:
+def test_keys_that_do_not_fit_are_refused(keys: Any, problem: str) -> None:
     with pytest.raises(EnqueueError, match=problem):
         add.enqueue_many([{"first": 1}, {"first": 2}], idempotency_keys=keys)
     assert not Job.objects.exists()
