@@ -91,10 +91,10 @@ class DeclaredSteps:
             given: Mapping[Any, Condition] = {}
         elif isinstance(after, Mapping):
             given = after
-        elif isinstance(after, Step | str):
-            given = {after: when}
-        else:
+        elif isinstance(after, Iterable) and not isinstance(after, str):
             given = dict.fromkeys(after, when)
+        else:
+            given = {after: when}
         for condition in (when, *given.values()):
             if not isinstance(condition, If) and condition not in CONDITIONS:
                 raise WorkflowError(
@@ -134,7 +134,9 @@ class DeclaredSteps:
                 return reference.name
             raise WorkflowError(f"{where}: {reference.name!r} is not a step of this workflow")
         if not isinstance(reference, str):
-            raise WorkflowError(f"{where}: a step or its name is needed, not {reference!r}")
+            raise WorkflowError(
+                f"{where}: a step or its name is needed, not {reference!r}: step() returns it"
+            )
         if reference == name:
             raise WorkflowError(f"{where}: {Circle([name, name])}")
         if reference not in self._by_name:

@@ -309,6 +309,11 @@ class Workflow(Startable):
     ) -> tuple[dict[str, When | If], dict[str, str]]:
         """The steps before a new one: how they have to end, and whose results arguments get."""
         edges = self._steps.edges(name, after, when)
+        if not isinstance(takes, Mapping):
+            raise WorkflowError(
+                f"{self}: step {name!r}: takes is a dict of arguments and the steps whose results "
+                f"they get, not {takes!r}"
+            )
         sources = {
             argument: self._steps.source_of(source, name) for argument, source in takes.items()
         }

@@ -182,6 +182,9 @@ def test_a_step_has_the_options_of_its_job_type(workflow: Declare) -> None:
         ),
         ({"after": "new"}, "steps wait for each other in a circle: new -> new"),
         ({"after": ["charge", 7]}, "a step or its name is needed, not 7"),
+        ({"after": noop}, "not <JobType app.noop>: step\\(\\) returns it"),
+        ({"after": [noop]}, "a step or its name is needed, not <JobType app.noop>"),
+        ({"after": "charge", "takes": "charge"}, "takes is a dict of arguments and the steps"),
         (
             {"after": {"charge": "fails"}},
             "when is 'succeeded', 'failed' or 'finished', or an If, not 'fails'",
