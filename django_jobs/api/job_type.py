@@ -29,6 +29,7 @@ from ..domain.options import (
     Upgrade,
     check_known,
     no_attribute,
+    of_a_request,
 )
 from ..domain.payload import NotStorable, Path, encode
 from ..domain.tags import as_text
@@ -248,9 +249,10 @@ class JobType(Generic[P, R]):
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise PayloadError(
-                f"{self.name}{self.signature}: {error}; got {given_arguments(args, kwargs)}"
-            ) from None
+            got = given_arguments(args, kwargs) + of_a_request(
+                name for name in kwargs if name not in self._takes
+            )
+            raise PayloadError(f"{self.name}{self.signature}: {error}; got {got}") from None
         payload = dict(bound.arguments)
         for parameter in self.signature.parameters.values():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:

@@ -134,18 +134,24 @@ INSTEAD_OF_OPTIONS = {
 """Options of other job queues without an equivalent here, each with what to do instead."""
 INSTEAD_OF_ATTRIBUTES = {
     **dict.fromkeys(
-        ("delay", "apply_async"),
+        ("delay", "apply_async", "defer", "configure", "send", "send_with_options", "schedule"),
         "write {call}.enqueue(...); for a delay, {call}.using(delay=5).enqueue(...)",
     ),
     **dict.fromkeys(
-        ("s", "si", "signature", "subtask"),
+        ("defer_async", "adelay"), "write await {call}.aenqueue(...), with using(delay=5) before it"
+    ),
+    **dict.fromkeys(
+        ("batch_defer", "map", "starmap", "chunks"), "write {call}.enqueue_many([{{...}}, {{...}}])"
+    ),
+    **dict.fromkeys(
+        ("s", "si", "signature", "subtask", "message", "pipeline"),
         "write {call}.step(...), for a chain() or a group()",
     ),
     "retry": "raise Retry(after=5) in the handler",
     "update_state": "write current_run().progress(0.5) in the handler",
     "AsyncResult": "write Job.objects.get(pk=...) and read its status and its result",
 }
-"""Attributes of a Celery task, each with what to write here instead."""
+"""Attributes of the tasks of other job queues, each with what to write here instead."""
 
 
 class HandlerSignature(inspect.Signature):
@@ -183,10 +189,18 @@ def check_known(
         raise TypeError(f"{where}: there is no option {option!r}{end}")
 
 
+def of_a_request(arguments: Iterable[str]) -> str:
+    """The end of a message about arguments that no handler takes, if they are options of
+    ``using()``: ``; 'delay' is an option of using()``. Empty if none is."""
+    meant = [FOREIGN_OPTIONS.get(argument, argument) for argument in arguments]
+    ours = [repr(option) for option in meant if option in USING_OPTIONS]
+    return f"; {ours[0]} is an option of using(), before enqueue()" if ours else ""
+
+
 def no_attribute(job_type: Any, name: str) -> AttributeError:
     """The error for a missing attribute.
 
-    For an attribute that a Celery task has, its message includes what to write instead.
+    For an attribute that a task of another job queue has, its message includes what to write.
     """
     problem = f"{type(job_type).__name__!r} object has no attribute {name!r}"
     if name in INSTEAD_OF_ATTRIBUTES:

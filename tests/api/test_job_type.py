@@ -65,6 +65,24 @@ def test_arguments_are_bound_as_inspect_binds_them(
             assert job_type.bind(*args, **kwargs) == expected | others
 
 
+@pytest.mark.parametrize(
+    ("option", "end"),
+    [
+        ("delay", "got number, delay; 'delay' is an option of using(), before enqueue()"),
+        ("eta", "got number, eta; 'run_at' is an option of using(), before enqueue()"),
+        ("colour", "got number, colour"),
+    ],
+)
+def test_an_option_among_the_arguments_is_named(option: str, end: str) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    with declared(double, name="test.bound") as job_type:
+        with pytest.raises(PayloadError) as refused:
+            job_type.bind(**{"number": 1, option: 5})
+        assert str(refused.value).endswith(f"; {end}")
+
+
 @pytest.mark.django_db
 def test_a_request_follows_a_queue_that_has_changed() -> None:
     assert noop.enqueue().max_attempts == 5

@@ -254,13 +254,17 @@ def test_a_job_type_can_be_the_key_of_a_dict() -> None:
 
 
 @pytest.mark.parametrize("habit", ["delay", "apply_async"])
-def test_a_call_in_the_style_of_celery_raises_with_a_hint(habit: str) -> None:
+def test_a_call_in_the_style_of_another_queue_raises_with_a_hint(habit: str) -> None:
     with pytest.raises(AttributeError, match=habit) as refused:
         getattr(noop, habit)
     assert str(refused.value).endswith(
         "; write noop.enqueue(...); for a delay, noop.using(delay=5).enqueue(...)"
     )
     for other, hint in {
+        "defer": "write noop.enqueue(...); for a delay, noop.using(delay=5).enqueue(...)",
+        "send_with_options": "write noop.enqueue(...)",
+        "defer_async": "write await noop.aenqueue(...)",
+        "batch_defer": "write noop.enqueue_many([{...}, {...}])",
         "s": "write noop.step(...), for a chain() or a group()",
         "si": "write noop.step(...), for a chain() or a group()",
         "retry": "raise Retry(after=5) in the handler",
