@@ -42,7 +42,8 @@ FIELDS = (
 
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "payload": ((Mapping,), "a dict of arguments"),
-    **dict.fromkeys(("name", "queue", "cron", "timezone"), ((str,), "text")),
+    **dict.fromkeys(("name", "queue", "cron"), ((str,), "text")),
+    "timezone": ((str,), "text such as 'Europe/Paris'"),
     **dict.fromkeys(("dst", "overlap", "catch_up"), ((str,), "text")),
     **dict.fromkeys(("priority", "overlap_limit", "pause_after_dead"), ((int,), "a whole number")),
     "max_jobs": ((int,), "a whole number"),
@@ -57,6 +58,11 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "overlap": tuple(policy.value for policy in Overlap),
     "catch_up": tuple(policy.value for policy in CatchUp),
 }
+LIMITS = {
+    "overlap_limit": ("overlap", {"queue_all": "jobs that may wait", "allow": "jobs at once"}),
+    "catch_up_limit": ("catch_up", {"at_most": "a number of jobs", "window": "seconds"}),
+}
+"""The limits of policies: for which ones each is, and what it counts."""
 OPTIONAL = {"priority", "overlap_limit", "pause_after_dead", "catch_up_limit"} | {
     *("starts_at", "ends_at", "max_jobs")
 }
@@ -115,6 +121,7 @@ def columns_of(
         if given.get(option) is None:
             given[option] = none
     _check_types(given, where)
+    _check_limits(given, where)
     every = given.get("every")
     try:
         for option in ("name", "job_type"):
@@ -225,10 +232,24 @@ def _check_types(options: Mapping[str, Any], where: str) -> None:
             *others, last = map(repr, POLICIES[option])
             raise ValueError(f"{where}: {option} is {', '.join(others)} or {last}, not {value!r}")
         if isinstance(value, datetime) and value.utcoffset() is None:
-            raise ValueError(f"{where}: {option} needs a time zone, and {value!r} has none")
+            raise ValueError(
+                f"{where}: {option} needs a time zone, and {value!r} has none: "
+                "use timezone.make_aware(...)"
+            )
     for day in options.get("excluded_dates", ()):
         if isinstance(day, datetime) or not isinstance(day, date):
             raise TypeError(f"{where}: excluded_dates are dates, not {day!r}")
+
+
+def _check_limits(options: Mapping[str, Any], where: str) -> None:
+    """Raise ``ValueError`` for a limit that its policy lacks, and for one that would never act."""
+    for limit, (option, counted) in LIMITS.items():
+        policy, is_given = options.get(option), options.get(limit) is not None
+        if is_given and policy not in counted:
+            known = " and ".join(f"{option}={one!r}" for one in counted)
+            raise ValueError(f"{where}: {limit} is for {known}, and {option} is {policy!r}")
+        if option == "catch_up" and policy in counted and not is_given:
+            raise ValueError(f"{where}: {option}={policy!r} needs {limit}, {counted[policy]}")
 
 
 class Requests:
