@@ -119,5 +119,12 @@ def schedule_named(name: object) -> Schedule:
     row = storable.only("id", "job_type").first()
     if row is None:
         names = rows.order_by("name").values_list("name", flat=True)[:MOST_COMPARED]
-        raise OperationRefused(f"no schedule is named {name!r}{hint(name, names, most=3)}")
+        known = unwritten(name)
+        end = f"; {known}" if known else hint(name, names, most=3)
+        raise OperationRefused(f"no schedule is named {name!r}{end}")
     return row
+
+
+def unwritten(name: str) -> str:
+    """What to do about a schedule without a row that the code declares. Empty for others."""
+    return "the code declares it: run manage.py migrate" if name in registry.schedules() else ""

@@ -43,7 +43,8 @@ class Field(NamedTuple):
         if word in short:
             return self.low + short.index(word)
         if not re.fullmatch("[0-9]+", word):
-            raise ValueError(f"{word!r} is not a value")
+            meant = next((name for name in short if word.startswith(name)), "")
+            raise ValueError(f"{word!r} is not a value{meant and f'; write {meant}'}")
         highest = 7 if self is WEEKDAY else self.high
         if len(word) > 4 or not self.low <= int(word) <= highest:
             raise ValueError(f"{word} is not between {self.low} and {highest}")

@@ -15,7 +15,7 @@ from django.db.models import Q, Subquery
 from django.db.models.functions import JSONObject, Least
 from django.utils import timezone as clock
 
-from ..api.occurrences import change_occurrence
+from ..api.occurrences import change_occurrence, unwritten
 from ..api.schedules import request_of
 from ..conf import conf
 from ..domain.changes import Occurrence, zone_text
@@ -54,7 +54,7 @@ def _unknown(name: str) -> str:
     all_names = (
         Schedule.objects.using(conf().database).order_by("name").values_list("name", flat=True)
     )
-    hint = did_you_mean(name, all_names[:MOST_COMPARED], most=3)
+    hint = unwritten(name) or did_you_mean(name, all_names[:MOST_COMPARED], most=3)
     return f"no schedule is named {name!r}; {hint or 'run jobschedule list for all names'}"
 
 

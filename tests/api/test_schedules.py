@@ -13,15 +13,21 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from django_jobs import registry, schedule
+from django_jobs import registry, run_now, schedule
 from django_jobs.api.schedules import FIELDS, Requests, request_of, synchronise
 from django_jobs.apps import take_over
-from django_jobs.exceptions import PayloadError, QueueFull, UnknownJobType, UnknownQueue
+from django_jobs.exceptions import (
+    OperationRefused,
+    PayloadError,
+    QueueFull,
+    UnknownJobType,
+    UnknownQueue,
+)
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Queue, Schedule
 from tests.app.jobs import add, mark, noop, summarise
@@ -207,6 +213,16 @@ def test_declared_schedules_are_in_the_table_after_migrate() -> None:
     look()
     row.refresh_from_db()
     assert row.next_due_at is not None
+
+
+@pytest.mark.django_db
+def test_a_declared_schedule_without_a_row_asks_for_migrate() -> None:
+    declare("nightly")
+    problem = "^no schedule is named 'nightly'; the code declares it: run manage.py migrate$"
+    with pytest.raises(OperationRefused, match=problem):
+        run_now("nightly")
+    with pytest.raises(CommandError, match=problem):
+        call_command("jobschedule", "run", "nightly")
 
 
 @pytest.mark.django_db

@@ -460,6 +460,8 @@ def test_h_on_a_day_that_never_comes_is_refused_for_the_names_that_it_hits() -> 
         ("@every 5m", "@hourly"),
         ("61 * * * *", "minute '61': 61 is not between 0 and 59"),
         ("0 0 * * 1L,suNL", "write L1"),
+        ("0 0 * * Monday-Fri", "'monday' is not a value; write mon"),
+        ("0 0 1 january *", "'january' is not a value; write jan"),
         ("* 24 * * *", "hour '24'"),
         ("* * 0 * *", "day '0'"),
         ("* * * 13 *", "month '13'"),
