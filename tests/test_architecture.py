@@ -60,7 +60,7 @@ BUDGETS = {
     "lifecycle": 13_357,
     "logs": 454,
     "maintenance": 1_554,
-    "management": 3_636,
+    "management": 3_682,
     "metrics": 3_193,
     "models": 3_400,
     "templatetags": 33,

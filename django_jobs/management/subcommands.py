@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.apps import apps
@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ..api.closing import KINDS, demand_known, pause, resume
 from ..conf import conf
+from ..domain.hints import hint
 from ..exceptions import JobsError
 from ..lifecycle.operations import jobs
 from ..lifecycle.pausing import NEWEST_PAUSES
@@ -171,6 +172,25 @@ OWN: dict[str, type[BaseCommand]] = {
     "roles": RolesCommand,
 }
 VERBS = sorted([*OF_COMMANDS, *OWN])
+FOREIGN_VERBS = {
+    **dict.fromkeys(("worker", "work", "start", "run"), "manage.py jobworker runs jobs"),
+    **dict.fromkeys(("retry", "requeue"), "write replay"),
+    **dict.fromkeys(("revoke", "abort", "kill"), "write cancel"),
+    **dict.fromkeys(("purge", "clear", "cleanup", "delete"), "write prune"),
+    **dict.fromkeys(("list", "queues", "workers", "stats"), "write status"),
+    **dict.fromkeys(("enqueue", "defer"), "write job_type.enqueue(...) in manage.py shell"),
+}
+"""Verbs of other job queues, each with what to write here."""
+
+
+def known_command(text: str) -> str:
+    """The verb. Raises ``ArgumentTypeError``, with the one that was probably meant."""
+    if text in VERBS:
+        return text
+    end = hint(text, VERBS, f"known are: {', '.join(VERBS)}")
+    if text in FOREIGN_VERBS:
+        end = f"; {FOREIGN_VERBS[text]}"
+    raise ArgumentTypeError(f"there is no verb {text!r}{end}")
 
 
 def command_of(verb: str) -> BaseCommand:

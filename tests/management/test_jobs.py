@@ -73,14 +73,37 @@ def test_a_shell_gets_the_output_and_the_exit_code_of_the_verb(
     assert '"queues"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [(), ("statsu",), ("--queue", "status")])
-def test_what_is_no_verb_is_refused(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("statsu",), "there is no verb 'statsu'; did you mean 'status'? known are: archive, "),
+        (("colour",), "there is no verb 'colour'; known are: archive, cancel, "),
+        (("worker",), "there is no verb 'worker'; manage.py jobworker runs jobs"),
+        (("retry", "7"), "there is no verb 'retry'; write replay"),
+        (("--queue", "status"), "error: unrecognized arguments: --queue"),
+    ],
+)
+def test_what_is_no_verb_is_refused_with_the_one_that_is_meant(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         jobs.Command().run_from_argv(["manage.py", "jobs", *arguments])
     assert ended.value.code == 2
-    assert "manage.py jobs" in capsys.readouterr().err
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_the_help_says_what_each_verb_does(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        jobs.Command().run_from_argv(["manage.py", "jobs", *arguments])
+    assert ended.value.code == (0 if arguments else 2)
+    printed = capsys.readouterr()
+    lines = (printed.out + printed.err).partition("\nverbs:\n")[2].splitlines()
+    assert [line[2:14].strip() for line in lines if line[2] != " "] == VERBS
+    assert max(map(len, lines)) < 80
+    assert "  paused      List what is paused: the newest 1,000 pauses, of all kinds" in lines
 
 
 def test_queues_are_paused_with_reason_and_operator_and_resumed() -> None:
