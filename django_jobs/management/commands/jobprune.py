@@ -36,7 +36,7 @@ class Command(OperatorCommand):
         add(
             "--status",
             action="append",
-            choices=sorted(FINAL),
+            choices=sorted(state.value for state in FINAL),
             help="only jobs with this final status; may be repeated",
         )
         add(
