@@ -150,7 +150,7 @@ class Retry(Fate):
         self.queue = queue if isinstance(queue, str) else None
         self.priority = priority if is_priority(priority) else None
         self.max_attempts = max_attempts if is_whole(max_attempts) else None
-        self.reason = _text_of(reason)
+        self.reason = _text_of(reason) or (after if isinstance(after, str) else "")
         if after is not None and self.after is None:
             self.reason = _with_note(self.reason, after, "a number of seconds: its backoff decides")
         if queue is not None and self.queue is None:
@@ -176,7 +176,7 @@ class Snooze(Fate):
     def __init__(self, seconds: Duration, reason: Any = "") -> None:
         usable = as_seconds(seconds)
         self.seconds = SNOOZE_WITHOUT_TIME if usable is None else usable
-        self.reason = _text_of(reason)
+        self.reason = _text_of(reason) or (seconds if isinstance(seconds, str) else "")
         if usable is None:
             known = "a number of seconds: it runs again in a minute"
             self.reason = _with_note(self.reason, seconds, known)

@@ -34,6 +34,13 @@ def test_invalid_seconds_are_replaced_and_noted_in_the_reason(given: Any) -> Non
     assert "it runs again in a minute" in snooze.reason
 
 
+def test_text_in_place_of_seconds_is_kept_as_the_reason() -> None:
+    retry, snooze = Retry("no answer"), Snooze("no answer", reason="busy")
+    assert retry.reason == "no answer (a str is not a number of seconds: its backoff decides)"
+    assert Snooze("no answer").reason.startswith("no answer (a str is not a number of seconds")
+    assert snooze.reason.startswith("busy (a str is")
+
+
 def test_a_snooze_without_a_time_is_not_at_once() -> None:
     assert Snooze(None).seconds == 60.0
     assert Snooze(0).seconds == 0.0
