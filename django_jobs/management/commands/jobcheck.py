@@ -22,15 +22,15 @@ class Command(OperatorCommand):
     new code while the old code still runs."""
 
     help = (
-        "List the live jobs and the schedules that this code cannot run. Exits with 1 if there are "
-        "any."
+        "List the live jobs, and the schedules of the admin, that this code cannot run. Exits with "
+        "1 if there are any."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--pending",
             action="store_true",
-            help="check all live jobs and all schedules; this is also the default",
+            help="check all live jobs, and the schedules that no code declares; also the default",
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
