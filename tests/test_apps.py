@@ -137,7 +137,7 @@ def test_each_page_that_is_given_by_its_path_is_there() -> None:
     admin = Path(django_jobs.__file__).parent / "admin"
     text = "".join(path.read_text() for path in sorted(admin.rglob("*.py")))
     paths = set(re.findall(r'"((?:\w+\.)+\w+_view)"', text))
-    assert len(paths) == 14
+    assert len(paths) == 16
     for path in paths:
         assert callable(import_string(f"django_jobs.admin.{path}"))
 
