@@ -27,6 +27,7 @@ if "DATABASE_URL" not in os.environ:
 from testproject.settings import *  # noqa: F403
 from testproject.settings import DATABASES, INSTALLED_APPS
 from testproject.settings import DJANGO_JOBS as DEMO
+from tests.patience import PATIENCE
 
 # The worker processes that a test starts use the database that the test uses.
 if "TEST_DATABASE_NAME" in os.environ:
@@ -61,6 +62,7 @@ DJANGO_JOBS = {
         "strict": {"strict": True},
         "bulk": {"max_attempts": 2, "timeout": 60},
     },
+    "ADMIN_STATEMENT_TIMEOUT": PATIENCE,
 }
 
 TASKS = {

@@ -15,9 +15,11 @@ from django.core.paginator import Paginator
 from django.db.models import IntegerField, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.html import format_html
+from django.utils.text import smart_split
 from django.utils.translation import gettext as _
 
 from ...conf import conf
+from ...domain.search_terms import MOST_TERMS
 from ...lifecycle.scope import scope_of
 from ...models.fields import TimestampNow
 from ...separators import number_text
@@ -190,6 +192,16 @@ class ConsoleAdmin(ModelAdmin):
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         filters: Any = self.list_filter
         return lookup in self.lookups_allowed | {filter_.parameter_name for filter_ in filters}
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        if sum(1 for _word in smart_split(search_term)) <= MOST_TERMS:
+            return super().get_search_results(request, queryset, search_term)
+        if request.method == "GET":  # Django makes conditions of each: 1,600 took 0.8 s of plan
+            problem = _("A search has at most %(number)s words.") % {"number": MOST_TERMS}
+            self.message_user(request, problem, messages.ERROR)
+        return queryset.none(), False
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.contrib.messages import get_messages
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -315,6 +316,17 @@ def test_a_search_of_very_many_terms_is_refused(page: Page) -> None:
         assert shown == "A search has at most 20 terms besides ids."
     ids, _shown = answer(page, " ".join(map(str, range(30))) + " type:app.noop")
     assert ids == []
+
+
+SEARCHED = [model for model, page in admin.site._registry.items() if page.search_fields]
+
+
+@pytest.mark.parametrize("model", [one for one in SEARCHED if one._meta.app_label == "django_jobs"])
+def test_a_search_of_many_words_is_no_condition_each(page: Page, model: Any) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        ids, shown = answer(page, " ".join(f"word{number}" for number in range(1_600)), model)
+    assert (ids, shown[:24]) == ([], "A search has at most 20 ")
+    assert not [one for one in queries if "word1599" in one["sql"]]
 
 
 @pytest.fixture
