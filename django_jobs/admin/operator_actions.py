@@ -20,7 +20,6 @@ from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, PENDING, JobState
 from ..domain.workflows import WorkflowState
 from ..lifecycle.operations import later
-from ..lifecycle.scope import scope_of
 from ..models import (
     BulkAction,
     Job,
@@ -213,8 +212,7 @@ INSPECT = OperatorAction(
 
 
 def _offers_plan(page: ModelAdmin, request: HttpRequest, choice: Choice) -> bool:
-    may_begin = scope_of(request.user) is None and may_replay(request)
-    return may_begin and bool(choice.ids) and _chosen(page, request, choice) is not None
+    return may_replay(request) and bool(choice.ids) and _chosen(page, request, choice) is not None
 
 
 def _chosen(page: ModelAdmin, request: HttpRequest, choice: Choice) -> dict[str, Any] | None:

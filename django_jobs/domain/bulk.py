@@ -50,6 +50,15 @@ def _time(text: str) -> str | None:
     return None if time.tzinfo is None else time.astimezone(UTC).isoformat()
 
 
+def _is_scope(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and value.keys() <= {"queues", "job_types"}
+        and all(isinstance(names, list) and all(map(_is_text, names)) for names in value.values())
+    )
+
+
 def _are_ids(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= MOST_IDS and all(map(_is_id, value))
 
@@ -69,9 +78,11 @@ TERMS: Mapping[str, Callable[[Any], bool]] = {
     "error": lambda value: value == "" or _is_text(value),
     "code": _is_text,
     "tag": _is_text,
+    "scope": _is_scope,
 }
 """What may be asked of a job, and whether a value is one. ``all`` is every job; ``error`` is the
-fingerprint of its last error, empty without one, and ``code`` the error code of its last run."""
+fingerprint of its last error, empty without one, ``code`` the error code of its last run, and
+``scope`` that of the user who asked for the operation."""
 
 
 def checked_terms(given: Any) -> dict[str, Any]:

@@ -66,6 +66,14 @@ class Scope(NamedTuple):
             condition &= types
         return condition
 
+    @classmethod
+    def of_term(cls, terms: Mapping[str, Any]) -> Scope:
+        return cls(**{name: tuple(names) for name, names in terms.get("scope", {}).items()})
+
+    def as_term(self) -> dict[str, list[str]]:
+        """What an operation on all that match stores of it."""
+        return {name: sorted(names) for name, names in self._asdict().items() if names is not None}
+
 
 def scope_of(actor: Any) -> Scope | None:
     """The scope of a user; None for one without, for superusers, and for code and commands.

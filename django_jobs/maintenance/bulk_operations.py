@@ -34,10 +34,8 @@ from ..domain.errors import ErrorReport
 from ..domain.replay_plan import MOST_AWAITED, Outcome, ReplayPlan, remembered
 from ..domain.states import BulkState
 from ..lifecycle.operations import OperationResult, bulk
-from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.operations.jobs import Actor
 from ..models import BulkAction, BulkOperation, Job
-from ..models.bulk_operation import PERMISSIONS
 from ..models.database import database_time, is_blocked
 from ..signals import worker_event
 from .bulk_actions import EXECUTE
@@ -153,8 +151,7 @@ class Chunk:
             return self.end(BulkState.STOPPED, f"stopped by {operation.stop_requested_by}")
         try:
             self.actor = _actor_of(operation)
-            permission = PERMISSIONS[operation.action]
-            job_operations.demand(self.actor, permission, for_all=True)
+            bulk.demand_same(self.actor, operation)
         except PermissionDenied as error:
             return self.end(BulkState.FAILED, str(error))
         if operation.status == BulkState.PENDING:

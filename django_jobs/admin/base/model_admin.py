@@ -12,7 +12,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, SEARCH_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import IntegerField, QuerySet, Subquery
+from django.db.models import IntegerField, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.html import format_html
 from django.utils.text import smart_split
@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...domain.search_terms import MOST_TERMS
-from ...lifecycle.scope import scope_of
+from ...lifecycle.scope import Scope, scope_of
 from ...models.fields import TimestampNow
 from ...separators import number_text
 from ..layout.console_page import (
@@ -174,11 +174,14 @@ class ConsoleAdmin(ModelAdmin):
         if self.list_select_related:
             rows = rows.select_related(*self.list_select_related)
         if (scope := scope_of(request.user)) is not None:
-            rows = (
-                rows.none() if self.scoped_by is None else rows.filter(scope.of(**self.scoped_by))
-            )
+            rows = rows.none() if self.scoped_by is None else rows.filter(self.in_scope(scope))
         rows = rows.defer(*self.unread).annotate(read_at=TimestampNow(), **self.annotations())
         return rows
+
+    def in_scope(self, scope: Scope) -> Q:
+        """The condition on rows that a user with this scope sees."""
+        assert self.scoped_by is not None
+        return scope.of(**self.scoped_by)
 
     def annotations(self) -> dict[str, Any]:
         """What the page reads of other tables, by name."""

@@ -102,7 +102,7 @@ def limited(
 
 
 OF_SOME_ROWS = (
-    *("confirm_action.html", "timed_out.html", "job/reveal.html"),
+    *("confirm_action.html", "timed_out.html", "job/reveal.html", "bulkoperation/plan.html"),
     *("editing/edit.html", "editing/enqueue.html", "editing/choose.html"),
 )
 """Those of these pages that are not about all queues and job types."""

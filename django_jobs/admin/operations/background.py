@@ -16,7 +16,6 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...domain.search_terms import term
-from ...lifecycle.scope import scope_of
 from ...models import BulkAction, BulkOperation, DeadLetter, JobStatus, Schedule
 from ...models.bulk_operation import PERMISSIONS
 from ...models.database import database_time
@@ -123,11 +122,6 @@ def in_background(action: BulkAction) -> Alternative:
     def refused(page: ModelAdmin, request: HttpRequest, choice: Choice) -> str:
         if not choice.more:
             return ""
-        if scope_of(request.user) is not None:
-            return gettext(
-                "The others cannot be changed in the background: operations are about all queues "
-                "and job types. Narrow the list to reach them."
-            )
         try:
             _terms(page, request)
         except NotATerm as what:
@@ -187,7 +181,7 @@ def begin(
         text = gettext("This is under way already for these jobs. No other operation was started.")
         page.message_user(request, text, messages.WARNING)
         return to
-    which = described(terms, operation.error_class)
+    which = described(operation.terms, operation.error_class)
     message = ": ".join(filter(None, ["requested", which, reason]))
     entry = {"object_id": str(operation.pk), "action_flag": ADDITION}
     log_together(request, BulkOperation, str(operation), message, **entry)
@@ -212,6 +206,9 @@ def described(terms: Mapping[str, Any], error: str = "") -> str:
             parts.append(gettext("all jobs"))
         elif name == "ids":
             parts.append(gettext("%(count)s chosen jobs") % {"count": number_text(len(value))})
+        elif name == "scope":
+            names = ", ".join(name for some in value.values() for name in some)
+            parts.append(gettext("within %(names)s") % {"names": names})
         elif name == "error" and not value:
             parts.append(gettext("no error"))
         else:

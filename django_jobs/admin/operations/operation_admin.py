@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
+from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, ngettext
@@ -14,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from ...conf import conf
 from ...domain.states import BulkState
 from ...lifecycle.operations import OperationResult, later
+from ...lifecycle.scope import Scope
 from ...models import BulkAction, BulkOperation
 from ...models.bulk_operation import PERMISSIONS
 from ...separators import number_text
@@ -104,6 +106,7 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
     )
     list_filter = (StatusFilter,)
     operator_actions = (STOP, CONTINUE)
+    scoped_by: ClassVar[Any] = {"scope": "terms"}
     views = (ConsoleView("plan/", "operations.replay_plan.plan_view", PLAN, ("plan",)),)
 
     class Media:
@@ -115,6 +118,9 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
 
     has_operate_permission = allowed_by(*CODENAMES)
     has_view_permission = allowed_by("view_bulkoperation", *CODENAMES)
+
+    def in_scope(self, scope: Scope) -> Q:
+        return Q(terms__scope=scope.as_term())
 
     def has_plan_permission(self, request: HttpRequest) -> bool:
         return may_replay(request)

@@ -11,6 +11,7 @@ from django.utils.translation import gettext, ngettext
 
 from ...conf import conf
 from ...domain.states import BulkState
+from ...lifecycle.scope import scope_of
 from ...models import BulkAction, BulkOperation, Job
 from ...separators import number_text
 from ..access.visible import Visible
@@ -194,7 +195,9 @@ def links(operation: BulkOperation, visible: Visible) -> list[tuple[str, str]]:
                 "count": number_text(len(failed))
             }
         found.append((label, visible.list_url(Job, q=" ".join(map(str, failed)))))
-    return found + _failures(operation, failed, visible.site)
+    if scope_of(visible.request.user) is None:
+        found += _failures(operation, failed, visible.site)
+    return found
 
 
 def _failures(

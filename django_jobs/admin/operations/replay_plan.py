@@ -111,6 +111,7 @@ def plan_page(
 ) -> HttpResponse:
     from ...domain.replay_plan import ReplayPlan
 
+    terms = bulk.in_scope(terms, request.user)
     with time_limit():
         matched = bulk.count(BulkAction.REPLAY, terms, max_id).jobs
         sample = _sample(terms, max_id)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -27,6 +28,7 @@ from ...models.database import database_time, execute, fetch, jobs_connection
 from ...signals import worker_event
 from ..dead_letters import queues_with_dead
 from ..notifying import OPERATIONS, notify_after_commit
+from ..scope import Scope, scope_of
 from .jobs import LOCK_JOBS, Actor, demand, name_of
 
 PAGE = 5_000
@@ -35,7 +37,6 @@ COUNTED = 100_000
 """Jobs that are looked at for an estimate of how many match."""
 KEPT = {"again", "awaited", "failed", "counted", "stopped_seconds", "error_class"}
 """What of the progress an operation keeps that continues."""
-
 
 CONDITIONS: Mapping[str, str] = {
     "status": "job.status = %(status)s",
@@ -49,6 +50,11 @@ CONDITIONS: Mapping[str, str] = {
     "finished_since": "job.finished_at >= %(finished_since)s::timestamptz",
     "error": "job.fingerprint = %(error)s",
     "tag": "job.tags @> ARRAY[%(tag)s::text]",
+    "scope": """(%(queues)s::text[] IS NULL OR job.queue = ANY(%(queues)s::text[]))
+        AND (%(job_types)s::text[] IS NULL OR EXISTS (
+            SELECT FROM unnest(%(job_types)s::text[]) AS name
+            WHERE job.job_type = name
+               OR (name LIKE '%%*' AND starts_with(job.job_type, left(name, -1)))))""",
     "code": """EXISTS (
         SELECT FROM django_jobs_run AS run
         WHERE run.job_id = job.id AND run.attempt = job.attempt
@@ -154,10 +160,10 @@ def start(
     """
     if action not in PERMISSIONS:
         raise OperationRefused(f"an operation is one of {', '.join(PERMISSIONS)}, not {action!r}")
-    demand(actor, PERMISSIONS[action], reason, for_all=True)
+    demand(actor, PERMISSIONS[action], reason)
     given = dict(arguments or {})
     try:
-        checked = checked_terms(terms)
+        checked = checked_terms(in_scope(terms, actor))
     except ValueError as error:
         raise OperationRefused(str(error)) from None
     expected = {"priority"} if action == BulkAction.REPRIORITIZE else set()
@@ -189,6 +195,20 @@ def start(
         )
 
 
+def in_scope(terms: Mapping[str, Any], actor: Actor) -> dict[str, Any]:
+    """The terms, limited to the scope of ``actor``."""
+    scope = scope_of(actor)
+    return dict(terms) if scope is None else {**terms, "scope": scope.as_term()}
+
+
+def demand_same(actor: Actor, operation: BulkOperation) -> None:
+    """Raise ``PermissionDenied`` if ``actor`` may not do what an operation does, or has another
+    scope than it."""
+    demand(actor, PERMISSIONS[operation.action])
+    if in_scope(operation.terms, actor) != operation.terms:
+        raise PermissionDenied(f"{name_of(actor)} may act on other queues and job types")
+
+
 def _error_class(terms: Mapping[str, Any]) -> str:
     """The class of the error whose fingerprint is a term, as long as a job has it."""
     if not terms.get("error"):
@@ -198,6 +218,7 @@ def _error_class(terms: Mapping[str, Any]) -> str:
     )
     if "job_type" in terms:
         found = found.filter(job_type=terms["job_type"])
+    found = found.filter(Scope.of_term(terms).of(queue="queue", job_type="job_type"))
     summary = found.values_list("last_error", flat=True).first() or ""
     return summary.partition(": ")[0][:LONGEST_TERM]
 
@@ -227,7 +248,7 @@ def stop(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int]:
     who = (name_of(actor) or by or "a command")[:200]
     operations = list(_rows().filter(pk__in=list(ids), status__in=UNFINISHED))
     for operation in operations:
-        demand(actor, PERMISSIONS[operation.action], for_all=True)
+        demand_same(actor, operation)
     for operation in operations:
         mine = _rows().filter(pk=operation.pk, status__in=UNFINISHED, stop_requested_by="")
         if mine.update(stop_requested_by=who, next_at=Now()):
@@ -244,7 +265,7 @@ def resume(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> list[int
     with transaction.atomic(using=jobs_connection().alias):
         execute(ONE_AT_A_TIME, {})
         for operation in _rows().filter(pk__in=list(ids), status__in=over).select_for_update():
-            demand(actor, PERMISSIONS[operation.action], for_all=True)
+            demand_same(actor, operation)
             if _under_way(operation.action, operation.arguments, operation.terms, operation.max_id):
                 continue
             operation.progress = _kept(operation)
@@ -331,7 +352,7 @@ def statement(template: str, action: str, terms: Mapping[str, Any]) -> tuple[str
     if "ids" in terms:
         those += f" AND {IDS}"
     sql = template.format(conditions=" AND ".join(conditions) or "true", those=those)
-    return sql, dict(terms)
+    return sql, {**terms, **{name: terms.get("scope", {}).get(name) for name in Scope._fields}}
 
 
 def lock(ids: list[int]) -> list[int]:

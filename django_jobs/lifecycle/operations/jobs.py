@@ -360,13 +360,13 @@ def _why_not(missed: Collection[int], model: type[Job | Worker] = Job) -> dict[i
     return {id_: f"it is {statuses[id_]}" if id_ in statuses else nothing for id_ in sorted(missed)}
 
 
-def demand(actor: Actor, permission: str, reason: str = "", *, for_all: bool = False) -> None:
-    """Raise ``PermissionDenied`` if ``actor`` lacks ``permission``, or needs it for jobs outside of
-    the actor's scope: ``for_all`` of them, or by an operation that does not look at it. Raises
-    ``OperationRefused`` or ``TypeError`` for a ``reason`` that cannot be stored."""
+def demand(actor: Actor, permission: str, reason: str = "") -> None:
+    """Raise ``PermissionDenied`` if ``actor`` lacks ``permission``, or has a scope and it is for an
+    operation that does not look at it. Raises ``OperationRefused`` or ``TypeError`` for a
+    ``reason`` that cannot be stored."""
     if actor is not None and not actor.has_perm(permission):
         raise PermissionDenied(f"{name_of(actor)} lacks the permission {permission}")
-    if (for_all or permission not in LIMITED) and scope_of(actor) is not None:
+    if permission not in LIMITED and scope_of(actor) is not None:
         raise PermissionDenied(f"{name_of(actor)} may act on some queues and job types only")
     if problem := reason_problem(reason):
         raise OperationRefused(problem)

@@ -19,7 +19,6 @@ from django_jobs.lifecycle.operations import bulk, dead_letters, inspections, li
 from django_jobs.lifecycle.operations import jobs as operations
 from django_jobs.lifecycle.scope import OUTSIDE, Scope, scope_of
 from django_jobs.models import (
-    BulkOperation,
     DeadLetter,
     Dependency,
     Job,
@@ -138,7 +137,7 @@ def test_a_question_names_no_error_of_a_job_outside_of_the_scope(
 def test_pages_about_everything_are_refused(page_of: Callable[..., Page]) -> None:
     page = page_of(*ALL, *CHANGES)
     whole = page_of(*ALL, *CHANGES, name="otto")
-    for model in (Worker, Schedule, Resource, Tenant, Quarantine, WorkflowRun, BulkOperation):
+    for model in (Worker, Schedule, Resource, Tenant, Quarantine, WorkflowRun):
         assert page.client.get(list_url(model)).status_code == 403, model
     for name in ("django_jobs_failures", "django_jobs_schedule_add"):
         url = reverse(f"admin:{name}")
@@ -391,12 +390,42 @@ def test_operations_that_are_about_everything_are_refused() -> None:
         lambda: operations.resume(["emails", "bulk"], actor=ada),
         lambda: operations.stop_workers([1], actor=ada),
         lambda: limits.pause_resources(["stripe"], actor=ada),
-        lambda: bulk.start("cancel", {"queue": "emails"}, actor=ada),
     ):
         with pytest.raises(PermissionDenied):
             call()
     assert Queue.objects.get(name="bulk").paused_at is None
-    assert not BulkOperation.objects.exists()
+
+
+NAMES = ["app", "app.add", "app.add*", "app_add", "App.add", "app.%", "app.add.more", "*", "ä.x"]
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        Scope(),
+        Scope(queues=()),
+        Scope(queues=("emails",)),
+        Scope(job_types=()),
+        Scope(queues=("bulk", "emails"), job_types=("app.add", "other")),
+        *(Scope(job_types=(name,)) for name in ("app.*", "app_*", "*", "**", "app.%*", "app.add*")),
+        *(Scope(job_types=(name,)) for name in ("app_add", "a%", "Ä.*", "ä*", "app.add**", "")),
+    ],
+    ids=str,
+)
+def test_a_scope_is_the_same_in_python_in_a_list_and_in_an_operation(scope: Scope) -> None:
+    rows = {
+        noop.using(queue=queue).enqueue().pk: (queue, name)
+        for queue in ("bulk", "emails")
+        for name in NAMES
+    }
+    for pk, (_queue, name) in rows.items():
+        Job.objects.filter(pk=pk).update(job_type=name)
+    inside = [pk for pk, (queue, name) in rows.items() if scope.has(queue, name)]
+    listed = Job.objects.filter(scope.of(queue="queue", job_type="job_type"))
+    assert list(listed.order_by("pk").values_list("pk", flat=True)) == inside
+    terms = {"all": True, "scope": scope.as_term()}
+    assert bulk.find("cancel", terms, 0, max(rows)).ids == inside
+    assert Scope.of_term(terms).has("emails", "app.add") == scope.has("emails", "app.add")
 
 
 def billed() -> None:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.admin import site
 from django.contrib.admin.models import ADDITION, LogEntry
+from django.core.exceptions import PermissionDenied
 
 from django_jobs.admin.base import actions
 from django_jobs.admin.operations.background import SAME, SPAN_OF, described
-from django_jobs.lifecycle.operations import dead_letters
+from django_jobs.lifecycle.operations import bulk, dead_letters
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, DeadLetter, Job
 from tests.admin.walking import Page, change_url, list_url
 from tests.app.jobs import add, noop
-from tests.factories import copies_of, due_schedule, make_dead, register_worker, run_sql
+from tests.factories import (
+    copies_of,
+    due_schedule,
+    make_dead,
+    make_user,
+    register_worker,
+    run_sql,
+)
 
 pytestmark = pytest.mark.django_db
+PLAN = {"first": 1, "then": 20, "rate": 10, "most_failed": 20}
 OFFER = "Change all of them in the background"
 
 
@@ -211,15 +221,82 @@ def test_what_the_workers_cannot_find_is_named_and_not_offered(
     assert "operations do not choose" not in ask(page, query.format(worker=worker, parent=parent))
 
 
-def test_a_user_with_a_scope_is_not_offered_what_is_about_all_jobs(
-    page_of: Callable[..., Page], settings: Any
-) -> None:
+@pytest.fixture
+def scoped(settings: Any) -> None:
     scope = "tests.admin.access.test_scope.emails_only"
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ADMIN_SCOPE": scope}
+
+
+@pytest.mark.usefixtures("scoped")
+def test_an_operation_of_a_user_with_a_scope_is_about_its_jobs_alone(
+    page_of: Callable[..., Page], page: Page
+) -> None:
     noop.using(queue="emails").enqueue_many({} for _ in range(4))
-    text = ask(page_of("view_job", "cancel_job"), "?status=ready")
-    assert OFFER not in text
-    assert "operations are about all queues and job types. Narrow the list to reach them." in text
+    noop.using(queue="bulk").enqueue_many({} for _ in range(2))
+    olga = page_of("view_job", "cancel_job")
+    operation = go(olga, "?status=ready")
+    assert operation.terms == {"status": "ready", "scope": {"queues": ["emails"]}}
+    assert run_chunk() == 1
+    operation.refresh_from_db()
+    assert (operation.status, operation.matched, operation.done) == ("completed", 4, 4)
+    assert set(Job.objects.filter(status="ready").values_list("queue", flat=True)) == {"bulk"}
+    begin = LogEntry.objects.filter(object_id=str(operation.pk)).earliest("pk")
+    assert begin.change_message == "requested: status ready, within emails"
+    other = bulk.start("cancel", {"queue": "bulk"})
+    assert listed(olga) == [operation.pk]
+    assert listed(page) == [other.pk, operation.pk]
+    assert "within emails" in olga.text(change_url(BulkOperation, operation.pk))
+    assert olga.client.get(change_url(BulkOperation, other.pk)).status_code == 302
+
+
+def listed(page: Page) -> list[int]:
+    return [row.pk for row in page.client.get(list_url(BulkOperation)).context["cl"].result_list]
+
+
+@pytest.mark.usefixtures("scoped")
+def test_who_has_another_scope_neither_stops_nor_continues_an_operation() -> None:
+    ada, otto = make_user("cancel_job"), make_user("cancel_job", name="otto")  # who has none
+    whole, mine = (
+        bulk.start("cancel", {"all": True}),
+        bulk.start("cancel", {"all": True}, actor=ada),
+    )
+    with pytest.raises(PermissionDenied, match="may act on other queues and job types"):
+        bulk.stop([whole.pk], actor=ada)
+    assert bulk.stop([mine.pk], actor=otto) == [mine.pk]
+    BulkOperation.objects.update(status="stopped")
+    with pytest.raises(PermissionDenied, match="may act on other queues and job types"):
+        bulk.resume([whole.pk], actor=ada)
+    assert bulk.resume([mine.pk], actor=ada) == [mine.pk]
+
+
+@pytest.mark.usefixtures("scoped")
+@pytest.mark.parametrize("asked", ["before the scope", "in the scope"])
+def test_an_operation_ends_if_the_scope_of_its_user_has_changed(settings: Any, asked: str) -> None:
+    scope = settings.DJANGO_JOBS["ADMIN_SCOPE"]
+    others = {"before the scope": "", "in the scope": scope.replace("emails_only", "charges")}
+    first, then = (others[asked], scope) if not others[asked] else (scope, others[asked])
+    job = noop.using(queue="emails").enqueue()
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ADMIN_SCOPE": first}
+    operation = bulk.start("cancel", {"all": True}, actor=make_user("cancel_job"))
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "ADMIN_SCOPE": then}
+    assert run_chunk() == 1
+    operation.refresh_from_db()
+    assert operation.status == "failed"
+    assert "may act on other queues and job types" in operation.why
+    assert Job.objects.get(pk=job.pk).status == "ready"
+
+
+@pytest.mark.usefixtures("scoped")
+def test_a_plan_counts_the_jobs_of_the_scope_alone(page_of: Callable[..., Page]) -> None:
+    make_dead(queue="emails")
+    make_dead()
+    olga = page_of("view_job", "replay_job")
+    address = f"{list_url(BulkOperation)}plan/"
+    assert "Replay plan: 1 dead job" in olga.text(f"{address}?type=app.noop")
+    forged = json.dumps({"status": "dead", "scope": {"queues": ["default"]}})
+    answer = olga.client.post(address, {**PLAN, "terms": forged, "begin": 1})
+    assert answer.status_code == 302
+    assert BulkOperation.objects.get().terms["scope"] == {"queues": ["emails"]}
 
 
 def test_who_may_not_do_it_to_one_may_not_do_it_to_all(page_of: Callable[..., Page]) -> None:
