@@ -24,6 +24,7 @@ from ctypes import (
     sizeof,
 )
 from struct import Struct
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 from ...lifecycle.job_columns import Fence
 
@@ -35,7 +36,22 @@ SHORT_SECONDS = 3.0
 CAPACITY = 4_096
 """Entries of one process: more than it ever has started and not settled."""
 
+S = TypeVar("S", bound=Structure)
+Id = Annotated[int, c_int64]
+Number = Annotated[int, c_int32]
+Seconds = Annotated[float, c_double]
+Flag = Annotated[bool, c_bool]
 
+
+def in_memory(kind: type[S]) -> type[S]:
+    """Lay out the fields of a structure whose annotations say how, in their order."""
+    hints = get_type_hints(kind, include_extras=True)
+    of_memory = ((name, getattr(hint, "__metadata__", ())) for name, hint in hints.items())
+    kind._fields_ = [(name, *layout) for name, layout in of_memory if layout]
+    return kind
+
+
+@in_memory
 class StartedJob(Structure):
     """A job that its process has started and not yet settled.
 
@@ -45,35 +61,20 @@ class StartedJob(Structure):
     or the child, while the worker waits for it.
     """
 
-    _fields_ = (
-        ("job", c_int64),
-        ("worker", c_int64),
-        ("started", c_double),
-        ("deadline", c_double),
-        ("silence", c_double),
-        ("progress_at", c_double),
-        ("forced_at", c_double),
-        ("attempt", c_int32),
-        ("child", c_int32),
-        ("cancel_asked", c_bool),
-        ("alone", c_bool),
-        ("state", c_uint8),
-        ("index", c_int32),
-    )
     __slots__ = ()
-    job: int
-    worker: int
-    started: float
-    deadline: float
-    silence: float
-    progress_at: float
-    forced_at: float
-    attempt: int
-    child: int
-    cancel_asked: bool
-    alone: bool
-    state: int
-    index: int
+    job: Id
+    worker: Id
+    started: Seconds
+    deadline: Seconds
+    silence: Seconds
+    progress_at: Seconds
+    forced_at: Seconds
+    attempt: Number
+    child: Number
+    cancel_asked: Flag
+    alone: Flag
+    state: Annotated[int, c_uint8]
+    index: Number
 
     def bound(self, deadline: float, silence: float) -> None:
         """Set its time limits, from now on. The caller ensures that it is watched."""
@@ -115,41 +116,32 @@ class StartedJob(Structure):
         return self.job, self.attempt, self.worker
 
 
-ALL_AT_ONCE = Struct("".join(kind._type_ for _, kind in StartedJob._fields_[:-1]))
+ALL_AT_ONCE = Struct("".join(kind._type_ for _, kind in cast(Any, StartedJob)._fields_[:-1]))
 """Writes all of an entry but its index, in half the time of writing each field."""
 
 
+@in_memory
 class TreeStatus(Structure):
     """The status that all processes of the tree share. Any of them writes ``room_asked_at`` and
     ``idle_asked_at``, the supervisor ``turned_at`` and ``draining``, and the heartbeat process the
     rest."""
 
-    _fields_ = (
-        ("beat_at", c_double),
-        ("schedules_seen_at", c_double),
-        ("room_asked_at", c_double),
-        ("idle_asked_at", c_double),
-        ("turned_at", c_double),
-        ("is_connected", c_bool),
-        ("is_renewing", c_bool),
-        ("draining", c_bool),
-    )
     __slots__ = ()
-    beat_at: float
+    beat_at: Seconds
     """When the heartbeat process was last known to run."""
-    schedules_seen_at: float
+    schedules_seen_at: Seconds
     """When this tree last looked at the schedules."""
-    room_asked_at: float
+    room_asked_at: Seconds
     """When a process of the tree last could not open its own connection."""
-    idle_asked_at: float
+    idle_asked_at: Seconds
     """When a handler of the tree last found no connection left."""
-    turned_at: float
+    turned_at: Seconds
     """When the supervisor was last known to run."""
-    is_renewing: bool
+    is_renewing: Flag
     """Whether the heartbeat process waits for the database."""
-    draining: bool
+    draining: Flag
     """Whether the command drains."""
-    is_connected: bool
+    is_connected: Flag
     """Whether the heartbeat process connected on its last try. Without that no lease is renewed."""
 
     def beat(self) -> None:
@@ -165,62 +157,45 @@ class TreeStatus(Structure):
         self.idle_asked_at = time.monotonic()
 
 
+@in_memory
 class WorkerSlot(Structure):
     """The part of the scoreboard that one worker process writes."""
 
-    _fields_ = (
-        ("worker", c_int64),
-        ("lease_until", c_double),
-        ("lease_lost", c_bool),
-        ("watched", c_bool),
-        ("settles", c_bool),
-        ("draining", c_bool),
-        ("claim_failed", c_bool),
-        ("claim_failures", c_uint32),
-        ("runs", c_int64),
-        ("failed_runs", c_int64),
-        ("listens", c_bool),
-        ("round_due", c_double),
-        ("process", c_int32),
-        ("inspect_asked_at", c_double),
-        ("force_asked", c_bool),
-        ("empty_at", c_double),
-        ("_table", StartedJob * CAPACITY),
-    )
     __slots__ = ("_free", "entries", "status")
-    worker: int
+    worker: Id
     """The id of the worker's row; 0 if it has none."""
-    lease_until: float
+    lease_until: Seconds
     """The end of the lease, as far as it is known."""
-    lease_lost: bool
+    lease_lost: Flag
     """Whether a renewal was refused: other workers may take over the jobs of this one."""
-    watched: bool
+    watched: Flag
     """Whether the supervisor has to look here often, because a job may have to be ended."""
-    settles: bool
+    settles: Flag
     """Whether the settler of this process has a connection."""
-    draining: bool
+    draining: Flag
     """Whether this process has stopped claiming."""
-    claim_failed: bool
+    claim_failed: Flag
     """Whether the last round of the claimer failed."""
-    claim_failures: int
+    claim_failures: Annotated[int, c_uint32]
     """How many rounds of it have failed."""
-    runs: int
+    runs: Id
     """How many attempts this process has settled."""
-    failed_runs: int
+    failed_runs: Id
     """How many of them failed, or ran out of time."""
-    listens: bool
+    listens: Flag
     """Whether this process receives notifications."""
-    round_due: float
+    round_due: Seconds
     """When the next round of the claimer is due, by its last one that succeeded."""
-    process: int
+    process: Number
     """The id of the process of this slot."""
-    inspect_asked_at: float
+    inspect_asked_at: Seconds
     """When a person last asked what a job of this process is doing."""
-    force_asked: bool
+    force_asked: Flag
     """Whether a job was asked to be stopped by force since this process last looked."""
-    empty_at: float
+    empty_at: Seconds
     """When a renewal was last sent that found no job of this worker in the table."""
 
+    _table: Annotated[Any, StartedJob * CAPACITY]
     status: TreeStatus
     entries: list[StartedJob]
     _free: deque[StartedJob]
