@@ -81,7 +81,7 @@ def signal_process(signal: WorkerSignal, sender: str) -> None:
 
 
 def nothing(*_: object) -> None:
-    """For who has nobody to ask, and nothing to do."""
+    """In place of a function that is not given."""
 
 
 def own_connection(

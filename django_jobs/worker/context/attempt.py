@@ -18,6 +18,7 @@ from ...domain.run_log import RunLog
 from ...domain.workflows import CALLBACK
 from ...lifecycle.job_columns import AT_ITS_RUN_AT, ClaimedJob
 from ...lifecycle.settling import Ending
+from ..connections import nothing
 from ..ipc.scoreboard import StartedJob, WorkerSlot
 from ..meters import Meter
 
@@ -53,14 +54,6 @@ class Suspended(BaseException):
         self.outcome = outcome
 
 
-def end_nothing() -> None:
-    """For handlers whose connections are not known."""
-
-
-def ignore_progress() -> None:
-    """For attempts without a ``silence_timeout``."""
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class Attempt:
     """An attempt from its start to its settle. Belongs to the thread that runs its handler."""
@@ -83,7 +76,7 @@ class Attempt:
     """Runs an async handler in a task of the loop."""
     in_thread: InThread | None = None
     """Makes a blocking call for it in its thread, in the context of its task."""
-    on_progress: Callable[[], None] = ignore_progress
+    on_progress: Callable[[], None] = nothing
     """Called for every report of the handler."""
     meter: Meter | None = None
     """What measures it, if anything does."""
@@ -97,7 +90,7 @@ class Attempt:
     """Whether an exception that is raised in its thread arrives in its handler."""
     in_call: bool = False
     """Whether a plain handler runs that was called without a limit."""
-    end_statements: Callable[[], object] = end_nothing
+    end_statements: Callable[[], object] = nothing
     """Ends what the servers do for its handler."""
     traceparent: str = ""
     """The span of this attempt, if a hook traces it."""

@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from ...domain.outcomes import FORCED, Outcome, TimedOut
+from ..connections import nothing
 from ..context.attempt import StopHandler
 from ..context.background import until_done
 from ..context.run_context import RunContext, current_run
@@ -32,10 +33,6 @@ Job = tuple[int, str, int]
 
 Asked = Callable[[], Outcome | None]
 """Returns how a handler has to end now, or None."""
-
-
-def _nothing_asked() -> None:
-    return None
 
 
 class HandlerLoop:
@@ -59,7 +56,7 @@ class HandlerLoop:
         self,
         coroutine: Coroutine[Any, Any, Any],
         timeout: float | None,
-        asked: Asked = _nothing_asked,
+        asked: Asked = nothing,
     ) -> Any:
         """Run ``coroutine`` and wait for it, from another thread. It is limited as by
         :meth:`bounded`, and its blocking calls have ended when this returns."""
@@ -75,7 +72,7 @@ class HandlerLoop:
         self,
         coroutine: Coroutine[Any, Any, Any],
         timeout: float | None,
-        asked: Asked = _nothing_asked,
+        asked: Asked = nothing,
     ) -> Any:
         """Await ``coroutine`` for at most ``timeout`` seconds, in a task of the loop.
 

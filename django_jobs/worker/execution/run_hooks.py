@@ -17,6 +17,7 @@ from ...domain.outcomes import Outcome, TimedOut
 from ...exceptions import HookError, LeaseLost, TimeLimitExceeded
 from ...lifecycle.settling import Settled
 from ...logs import log_event
+from ..connections import nothing
 from ..context.attempt import Attempt, StopHandler
 from ..timeouts.limits import Interrupted
 from .failures import deciding
@@ -90,12 +91,8 @@ def _entered(event: HookEvent) -> ExitStack:
 async def in_context(handler: Callable[..., Any], payload: dict[str, Any]) -> Any:
     """Call an async handler so that it sees the language and the time zone that hooks have set in
     another thread. asgiref moves such values when it comes back from a thread."""
-    await sync_to_async(_nothing)()
+    await sync_to_async(nothing)()
     return await handler(**payload)
-
-
-def _nothing() -> None:
-    pass
 
 
 class _RunHook(AbstractContextManager[None]):

@@ -8,22 +8,19 @@ from collections.abc import Callable, Collection, Iterable
 from queue import Empty, SimpleQueue
 
 from ...lifecycle.job_columns import ClaimedJob, Fence
+from ..connections import nothing
 from ..wakeup import WakeEvent
 
 SMALL = 2_000
 """Bytes. Payloads below this do not count: those of all claimed jobs take at most a megabyte."""
 
 
-def _nothing() -> None:
-    """For threads, which wait for the next job."""
-
-
 class WaitingJobs:
     """The claimed jobs that wait for a slot of one pool, the first one first."""
 
     def __init__(self, wake_event: WakeEvent) -> None:
-        self.on_added: Callable[[], object] = _nothing
-        """Called when jobs were added."""
+        self.on_added: Callable[[], object] = nothing
+        """Called when jobs were added. Threads wait for the next one."""
         self.wants_more = False
         """Whether to wake the claimer, once, when few jobs wait."""
         self.refill_below = 0

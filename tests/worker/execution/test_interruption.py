@@ -18,7 +18,8 @@ from django_jobs import exceptions
 from django_jobs.api.job_type import JobType
 from django_jobs.domain.outcomes import FORCED, Cancelled, TimedOut
 from django_jobs.lifecycle.job_columns import ClaimedJob
-from django_jobs.worker.context.attempt import AROUND_SECONDS, Attempt, ignore_progress
+from django_jobs.worker.connections import nothing
+from django_jobs.worker.context.attempt import AROUND_SECONDS, Attempt
 from django_jobs.worker.context.progress import Reporter
 from django_jobs.worker.execution import handler_call
 from django_jobs.worker.execution.event_loop import HandlerLoop
@@ -208,10 +209,10 @@ def test_a_plain_handler_has_a_limit_only_if_one_is_declared(slot: WorkerSlot) -
     with declared(plain, silence_timeout=3) as job_type:
         silent = begun(slot, job_type)
     assert free.limit is None
-    assert free.on_progress is timed.on_progress is ignore_progress
+    assert free.on_progress is timed.on_progress is nothing
     assert timed.limit is not None
     assert silent.limit is not None
-    assert silent.on_progress is not ignore_progress
+    assert silent.on_progress is not nothing
 
 
 def test_the_time_of_an_async_handler_counts_from_its_call(slot: WorkerSlot) -> None:
