@@ -60,7 +60,7 @@ BUDGETS = {
     "lifecycle": 13_386,
     "logs": 454,
     "maintenance": 1_551,
-    "management": 3_682,
+    "management": 3_637,
     "metrics": 3_193,
     "models": 3_400,
     "templatetags": 33,

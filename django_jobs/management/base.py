@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError, ProgrammingError, connections
+from django.db.models import Model, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -23,10 +24,12 @@ from ..domain.durations import seconds_of
 from ..domain.errors import cut
 from ..domain.hints import did_you_mean
 from ..domain.states import LIVE
-from ..exceptions import JobsError, UnknownJobType
+from ..exceptions import JobsError
 from ..lifecycle.operations import OperationResult
 from ..models import Job, Queue, Run
 from ..models.database import DATABASE_ERRORS, migration_problem
+
+M = TypeVar("M", bound=Model)
 
 HIGHEST = 2**63 - 1
 """Of a number in PostgreSQL."""
@@ -126,7 +129,7 @@ NO_RIGHT = "42501"
 
 
 class OperatorCommand(BaseCommand):
-    """Reports a database error in one line instead of a traceback."""
+    """Reports an error of the database, or of this package, in one line instead of a traceback."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
@@ -136,6 +139,8 @@ class OperatorCommand(BaseCommand):
             if problem is None:
                 raise
             raise CommandError(problem) from error
+        except JobsError as error:
+            raise CommandError(str(error)) from None
 
     def report_refused(self, result: OperationResult, noun: str) -> None:
         """Print what was refused, and why. Raises ``CommandError`` if anything was."""
@@ -150,11 +155,8 @@ class ActionCommand(OperatorCommand):
     """Runs the chosen subcommand, ``does`` of the options, and prints the lines that it yields."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            for line in options["does"](options):
-                self.stdout.write(line)
-        except JobsError as error:
-            raise CommandError(str(error)) from None
+        for line in options["does"](options):
+            self.stdout.write(line)
 
 
 def database_problem(error: Exception) -> str | None:
@@ -189,14 +191,20 @@ def demand_queue(name: str) -> None:
         raise CommandError(f"no queue is named {name!r}; known are: {', '.join(queues)}")
 
 
-def demand_job_type(name: str) -> None:
-    """Raise ``CommandError`` for a name that neither this code, a worker nor a job has."""
-    from ..api.closing import demand_known
+def row_of(rows: QuerySet[M], id_: int, noun: str) -> M:
+    """The row with this id. Raises ``CommandError`` if there is none."""
+    row = rows.filter(pk=id_).first() if abs(id_) <= HIGHEST else None
+    if row is None:
+        raise CommandError(f"there is no {noun} {id_}")
+    return row
 
+
+def age_of(text: str | None, option: str) -> float | None:
+    """The seconds of an age such as 7d; None for none. Raises ``CommandError``."""
     try:
-        demand_known("job_type", name)
-    except UnknownJobType as error:
-        raise CommandError(str(error)) from None
+        return seconds_of(text)
+    except ValueError as error:
+        raise CommandError(f"{option}: {error}") from None
 
 
 def unknown_tenants(names: Iterable[str], known: Collection[str]) -> Iterator[str]:

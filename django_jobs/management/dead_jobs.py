@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import transaction
 
+from ..api.closing import demand_known
 from ..conf import conf
 from ..domain.durations import seconds_of
 from ..lifecycle.operations import OperationResult
@@ -21,7 +22,6 @@ from .base import (
     OperatorCommand,
     counted,
     demand_fingerprint,
-    demand_job_type,
     demand_queue,
     operator,
     since,
@@ -57,25 +57,22 @@ def operate(
     dry_run, reason = options["dry_run"], options["reason"]
     by = f"{operator()} (job{verb[0]})"
     chosen = _chosen(options)
-    done = refused = 0
+    every = OperationResult()
     for start in range(0, len(chosen), BATCH):
         ids = chosen[start : start + BATCH]
         with transaction.atomic(using=conf().database) if dry_run else nullcontext():
             result = operation(ids, by=by, reason=reason)
             if dry_run:
                 transaction.set_rollback(True, using=conf().database)
-        done += len(result.done)
-        refused += len(result.refused)
+        every.done += result.done
+        every.refused |= result.refused
         if options["verbosity"] > 1:
             named = Job.objects.using(conf().database).filter(pk__in=result.done)
             for id_, job_type in named.order_by("pk").values_list("pk", "job_type"):
                 command.stdout.write(f"job {id_} {job_type}")
-        for id_, why in result.refused.items():
-            command.stderr.write(f"job {id_} was refused: {why}")
-    command.stdout.write(f"{f'Would {verb[0]}' if dry_run else verb[1]} {counted(done, 'job')}.")
-    if refused:
-        was = "was" if refused == 1 else "were"
-        raise CommandError(f"{refused} of {len(chosen)} {was} refused")
+    done = counted(len(every.done), "job")
+    command.stdout.write(f"{f'Would {verb[0]}' if dry_run else verb[1]} {done}.")
+    command.report_refused(every, "job")
 
 
 def terms_of(options: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +111,7 @@ def _chosen(options: dict[str, Any]) -> list[int]:
         demand_queue(options["queue"])
         dead = dead.filter(queue=options["queue"])
     if options["type"] is not None:
-        demand_job_type(options["type"])
+        demand_known("job_type", options["type"])
         dead = dead.filter(job_type=options["type"])
     if options["error"] is not None:
         demand_fingerprint(options["error"])

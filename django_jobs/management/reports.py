@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import CommandError
 from django.db.models import Count, Q
 
 from ..conf import conf
 from ..domain.states import FINAL
 from ..domain.workflows import condition_text
-from ..metrics.forecast import Cost, Sizing, take_cost, take_sizing
+from ..metrics.forecast import take_cost, take_sizing
 from ..models import Dependency, Inspection, Job, Progress, Worker, WorkflowRun
 from ..models.database import database_time
-from .base import cell, counted, json_text, table
+from .base import cell, counted, json_text, row_of, table
 
 HEADS = ("RUN", "WORKFLOW", "STATUS", "STEPS", "STARTED", "FINISHED", "REASON")
 STEP_HEADS = ("STEP", "JOB", "STATUS", "ATTEMPT", "AFTER", "REASON")
@@ -34,9 +33,7 @@ def runs_as_rows(*, name: str | None, status: str | None, limit: int) -> list[di
 def run_as_row(id_: int) -> dict[str, Any]:
     """A run with its steps, in the order of their ids. Raises ``CommandError`` if there is none."""
     alias = conf().database
-    run = WorkflowRun.objects.using(alias).select_related("definition").filter(pk=id_).first()
-    if run is None:
-        raise CommandError(f"there is no run {id_}")
+    run = row_of(WorkflowRun.objects.using(alias).select_related("definition"), id_, "run")
     steps = list(
         Job.objects.using(alias)
         .filter(workflow_run=id_)
@@ -118,19 +115,10 @@ COST_HEADS = ("JOB TYPE", "RUNS", "TIME", "CPU", "MEMORY", "QUERIES", "IN QUERIE
 
 
 def sizing_text(as_json: bool) -> str:
+    """The load of each queue, then what is too small."""
     sizing = take_sizing()
     if as_json:
         return json_text({**asdict(sizing), "problems": sizing.problems})
-    return _render_sizing(sizing)
-
-
-def cost_text(as_json: bool) -> str:
-    cost = take_cost()
-    return json_text(asdict(cost)) if as_json else _render_cost(cost)
-
-
-def _render_sizing(sizing: Sizing) -> str:
-    """The load of each queue, then what is too small."""
     if not sizing.queues:
         return "No run ended in the last hour."
     rows = [
@@ -154,7 +142,10 @@ def _source(runs: int, seconds: float) -> str:
     return f"From {counted(runs, 'run')} of the last {span}."
 
 
-def _render_cost(cost: Cost) -> str:
+def cost_text(as_json: bool) -> str:
+    cost = take_cost()
+    if as_json:
+        return json_text(asdict(cost))
     if not cost.types:
         return "No run ended in the last hour."
     rows = [

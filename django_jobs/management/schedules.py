@@ -30,7 +30,7 @@ from ..lifecycle.schedules.due import as_read
 from ..models import Backfill, Job, Schedule
 from ..models.querysets import CONDITIONS, ScheduleQuerySet, ScheduleState
 from ..models.tick import TickOutcome, last_of_schedule
-from .base import cell, counted, operator, table
+from .base import cell, counted, operator, row_of, table
 
 MOST_COMPARED = 10_000
 """Names to compare a misspelt one with."""
@@ -56,15 +56,6 @@ def _unknown(name: str) -> str:
     )
     hint = unwritten(name) or did_you_mean(name, all_names[:MOST_COMPARED], most=3)
     return f"no schedule is named {name!r}; {hint or 'run jobschedule list for all names'}"
-
-
-def backfill_of(number: int) -> Backfill:
-    """The backfill with this id. Raises ``CommandError`` if there is none."""
-    rows = Backfill.objects.using(conf().database).select_related("schedule")
-    backfill = rows.filter(pk=number).first() if 0 < number < 2**63 else None
-    if backfill is None:
-        raise CommandError(f"there is no backfill {number}")
-    return backfill
 
 
 def moment(text: str, timezone: str, *, end: bool = False) -> datetime:
@@ -397,7 +388,8 @@ def backfill(options: Options) -> Iterator[str]:
 
 
 def _cancel(number: int) -> Iterator[str]:
-    row = backfill_of(number)
+    rows = Backfill.objects.using(conf().database).select_related("schedule")
+    row = row_of(rows, number, "backfill")
     report = schedule_operations.cancel_backfill(row, by=operator())
     asked = f"; {counted(len(report.asked), 'running job')} asked to stop" if report.asked else ""
     jobs = f"{len(report.done)} of {counted(row.job_count, 'job')}"

@@ -12,7 +12,6 @@ from django.core.management.base import BaseCommand, CommandError
 from ..api.closing import KINDS, demand_known, pause, resume
 from ..conf import conf
 from ..domain.hints import hint
-from ..exceptions import JobsError
 from ..lifecycle.operations import jobs
 from ..lifecycle.pausing import NEWEST_PAUSES
 from ..models import Worker
@@ -34,13 +33,10 @@ class PauseCommand(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         kind, names = options["kind"], dict.fromkeys(options["names"])
-        try:
-            for name in names:  # before any is changed
-                demand_known(kind, name)
-            for name in names:
-                self.stdout.write(f"{name}: {self.change(kind, name, options)}")
-        except JobsError as error:
-            raise CommandError(str(error)) from None
+        for name in names:  # before any is changed
+            demand_known(kind, name)
+        for name in names:
+            self.stdout.write(f"{name}: {self.change(kind, name, options)}")
 
     def change(self, kind: str, name: str, options: dict[str, Any]) -> str:
         given = {"reason": options["reason"], "until": options["until"], "by": operator()}
@@ -86,10 +82,7 @@ class PriorityCommand(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         priority = options["priority"]
-        try:
-            result = jobs.reprioritize(options["ids"], priority)
-        except JobsError as error:
-            raise CommandError(str(error)) from None
+        result = jobs.reprioritize(options["ids"], priority)
         if result.done:
             self.stdout.write(f"The priority of {counted(len(result.done), 'job')} is {priority}.")
         self.report_refused(result, "job")

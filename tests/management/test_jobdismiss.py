@@ -45,13 +45,13 @@ def test_a_dry_run_changes_nothing() -> None:
 
 def test_what_is_not_dead_is_refused() -> None:
     ready = noop.enqueue()
-    with pytest.raises(CommandError, match="1 of 1 was refused"):
+    with pytest.raises(CommandError, match="1 of 1 job refused"):
         dismiss(ready.pk)
 
 
 def test_an_id_that_no_job_can_have_is_refused_with_the_others_dismissed() -> None:
     dead = make_dead()
-    with pytest.raises(CommandError, match="1 of 2 was refused"):
+    with pytest.raises(CommandError, match="1 of 2 jobs refused"):
         dismiss(dead.pk, 10**30)
     assert Job.objects.get().status == "cancelled"
 

@@ -122,7 +122,7 @@ def test_each_refusal_is_printed_and_makes_the_command_fail(
 ) -> None:
     good, keyed = make_dead(), make_dead(idempotency_key="k")
     holder = noop.using(idempotency_key="k").enqueue()
-    with pytest.raises(CommandError, match="2 of 3 were refused"):
+    with pytest.raises(CommandError, match="2 of 3 jobs refused"):
         replay(keyed.pk, good.pk, 10**12)
     lines = capsys.readouterr().err
     assert f"job {keyed.pk} was refused: job {holder.pk} (ready) holds" in lines
@@ -134,7 +134,7 @@ def test_each_refusal_is_printed_and_makes_the_command_fail(
 def test_a_dry_run_refuses_the_same_and_changes_nothing() -> None:
     good, gone = make_dead(), make_dead()
     run_sql("UPDATE django_jobs_job SET job_type = 'app.gone' WHERE id = %s", [gone.pk])
-    with pytest.raises(CommandError, match="1 of 2 was refused"):
+    with pytest.raises(CommandError, match="1 of 2 jobs refused"):
         replay(good.pk, gone.pk, "--dry-run")
     assert Job.objects.dead().count() == 2
     assert replayed() == set()
@@ -146,7 +146,7 @@ def test_a_job_that_is_not_dead_is_refused_with_its_status(
 ) -> None:
     held = enqueue_and_claim()
     settle_one(held, Succeeded())
-    with pytest.raises(CommandError, match="1 of 1 was refused"):
+    with pytest.raises(CommandError, match="1 of 1 job refused"):
         replay(held.id)
     assert f"job {held.id} was refused: it is succeeded" in capsys.readouterr().err
 
@@ -171,7 +171,7 @@ def test_only_a_job_type_without_jobs_and_handler_is_refused() -> None:
     with pytest.raises(CommandError, match=r"^no job type is named 'old\.gone'$"):
         replay("--type", "old.gone")
     run_sql("UPDATE django_jobs_job SET job_type = 'old.gone' WHERE id = %s", [gone.pk])
-    with pytest.raises(CommandError, match=r"^1 of 1 was refused$"):  # and told why
+    with pytest.raises(CommandError, match=r"^1 of 1 job refused$"):  # and told why
         replay("--type", "old.gone")
     settle_one(enqueue_and_claim(), Succeeded())
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.done' WHERE status = 'succeeded'")

@@ -70,7 +70,7 @@ def test_runs_are_cancelled_and_retried() -> None:
     assert output("retry", run.pk, other.pk).count("its failed steps start again") == 2
     assert states(run) == {"a": "ready", "b": "waiting"}
     assert output("cancel", run.pk) == f"run {run.pk}: cancelled.\n"
-    with pytest.raises(CommandError, match="1 of 2 was refused"):
+    with pytest.raises(CommandError, match="1 of 2 runs refused"):
         output("cancel", run.pk, other.pk)
 
 
@@ -105,5 +105,5 @@ def test_a_step_is_skipped_and_signalled() -> None:
     assert step(run, "approval").status == "ready"
     with pytest.raises(CommandError, match="--data is not JSON"):
         output("signal", run.pk, "approval", "--data", "yes")
-    with pytest.raises(CommandError, match="1 of 1 was refused"):
+    with pytest.raises(CommandError, match="1 of 1 run refused"):
         output("signal", run.pk, "approval")

@@ -10,13 +10,12 @@ from django.core.management.base import CommandError
 from django.db import ProgrammingError
 
 from ...conf import conf
-from ...domain.durations import seconds_of
 from ...domain.retention import Period
 from ...lifecycle.archiving import COPIES, drop_archived, ended_before
 from ...lifecycle.history import Partition
 from ...models.database import NO_TABLE
 from ..archive_files import ArchiveFile, archived, demand_directory
-from ..base import OperatorCommand, counted, demand_no_transaction
+from ..base import OperatorCommand, age_of, counted, demand_no_transaction
 
 SHORTEST = {Period.DAY: 86_400, Period.WEEK: 7 * 86_400, Period.MONTH: 28 * 86_400}
 """Seconds of ``--before``, by the length of partitions."""
@@ -92,10 +91,7 @@ class Command(OperatorCommand):
 
 
 def _age(text: str) -> float:
-    try:
-        age = seconds_of(text)
-    except ValueError as error:
-        raise CommandError(f"--before: {error}") from None
+    age = age_of(text, "--before")
     period = Period(conf().history["partition"])
     if age is None or age < SHORTEST[period]:
         raise CommandError(

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 
 from ...lifecycle.operations import inspections
 from ...models import Job
-from ..base import OperatorCommand, demand_no_transaction
+from ..base import OperatorCommand, demand_no_transaction, row_of
 from ..reports import as_dict, render
 
 
@@ -37,9 +37,7 @@ class Command(OperatorCommand):
         if not 0 <= options["timeout"] <= 600:
             raise CommandError(f"--timeout takes 0 to 600 seconds, not {options['timeout']:g}")
         demand_no_transaction("jobinspect")
-        job = Job.objects.filter(pk=options["id"]).first()
-        if job is None:
-            raise CommandError(f"there is no job {options['id']}")
+        job = row_of(Job.objects.all(), options["id"], "job")
         if job.status != "running":
             raise CommandError(f"job {job.pk} is not running: it is {job.status}")
         problem, question = "", None

@@ -9,7 +9,6 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ...domain.durations import seconds_of
 from ...domain.retention import Kept
 from ...domain.states import FINAL, JobState
 from ...lifecycle.dead_letters import (
@@ -22,7 +21,7 @@ from ...lifecycle.dead_letters import (
 )
 from ...lifecycle.pruning import EVERY_OTHER_QUEUE, PAGE, Rules, prune
 from ...maintenance.retention import limits_in_force, rules_in_force
-from ..base import OperatorCommand, counted, demand_queue, whole
+from ..base import OperatorCommand, age_of, counted, demand_queue, whole
 
 
 class Command(OperatorCommand):
@@ -51,7 +50,8 @@ class Command(OperatorCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not 1 <= options["batch"] <= 100_000:
             raise CommandError(f"--batch takes 1 to 100,000, not {options['batch']}")
-        age, queue, dry_run = _age(options["older_than"]), options["queue"], options["dry_run"]
+        queue, dry_run = options["queue"], options["dry_run"]
+        age = age_of(options["older_than"], "--older-than")
         statuses = options["status"] or (FINAL if age is None else FINAL - {JobState.DEAD})
         if queue is not None:
             demand_queue(queue)
@@ -74,13 +74,6 @@ class Command(OperatorCommand):
         self.stdout.write(f"{verb} {counted(deleted + dead.total(), 'job')}.")
         if refusals:
             raise CommandError("; ".join(refusals))
-
-
-def _age(text: str | None) -> float | None:
-    try:
-        return seconds_of(text)
-    except ValueError as error:
-        raise CommandError(f"--older-than: {error}") from None
 
 
 def _prune(rules: Rules, page: int, dry_run: bool) -> int:

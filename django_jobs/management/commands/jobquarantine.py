@@ -9,13 +9,14 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ... import registry
+from ...api.closing import demand_known
 from ...conf import conf
 from ...domain.hints import did_you_mean
 from ...lifecycle.operations import quarantines
 from ...metrics.unclaimable import take_quarantines
 from ...models import Quarantine
 from ...models.fields import TimestampNow
-from ..base import ActionCommand, demand_job_type, operator, subcommands_of, table
+from ..base import ActionCommand, operator, subcommands_of, table
 from ..status_text import age
 
 HEADS = ("JOB TYPE", "SINCE", "BLOCKED", "BY", "REASON")
@@ -46,7 +47,7 @@ def _list(options: dict[str, Any]) -> Iterator[str]:
 
 def _add(options: dict[str, Any]) -> Iterator[str]:
     name, reason = options["name"], options["reason"]
-    demand_job_type(name)
+    demand_known("job_type", name)
     made = quarantines.quarantine(name, reason=reason, by=operator())
     for job_type in made:
         yield f"{job_type}: quarantined. Running jobs are not stopped."

@@ -10,7 +10,6 @@ from django.core.management.base import CommandError
 
 from ...api import replay_problem
 from ...domain.replay_plan import ReplayPlan
-from ...exceptions import OperationRefused
 from ...lifecycle.operations import bulk
 from ...lifecycle.operations.jobs import replay
 from ..base import OperatorCommand, operator
@@ -39,12 +38,9 @@ class Command(OperatorCommand):
             checked = partial(replay, check=replay_problem)
             return operate(self, checked, options, ("replay", "Replayed"))
         plan, by = _plan(options["plan"]), f"{operator()} (jobreplay)"
-        try:
-            started = bulk.start(
-                "replay", terms_of(options), plan=plan, by=by, reason=options["reason"]
-            )
-        except OperationRefused as error:
-            raise CommandError(str(error)) from None
+        started = bulk.start(
+            "replay", terms_of(options), plan=plan, by=by, reason=options["reason"]
+        )
         is_new = not started.deduplicated
         what = "the workers will replay them." if is_new else "it is under way already."
         self.stdout.write(f"Operation {started.pk}: {what}")

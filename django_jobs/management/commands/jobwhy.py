@@ -6,14 +6,12 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from ...conf import conf
 from ...logs import printable
 from ...models import Job
 from ...why.evaluation import explain
 from ...why.explanation import Explanation, GateState, plain
-from ..base import OperatorCommand
+from ..base import OperatorCommand, row_of
 
 
 class Command(OperatorCommand):
@@ -27,11 +25,8 @@ class Command(OperatorCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        id_ = options["id"]
         jobs = Job.objects.using(conf().database).defer("payload", "result", "headers", "signals")
-        job = jobs.filter(pk=id_).first() if abs(id_) < 2**63 else None
-        if job is None:
-            raise CommandError(f"there is no job {id_}")
+        job = row_of(jobs, options["id"], "job")
         explanation = explain(job)
         shown = json.dumps(explanation.as_dict()) if options["json"] else render(job, explanation)
         self.stdout.write(shown)

@@ -11,7 +11,6 @@ from django.core.management.base import CommandError
 from ...api import replay_problem
 from ...conf import conf
 from ...domain.workflows import WorkflowState
-from ...exceptions import JobsError
 from ...lifecycle.operations import OperationResult, workflows
 from ...models import Job
 from ..base import OperatorCommand, count, operator, subcommands_of
@@ -52,7 +51,7 @@ class Command(OperatorCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             options["does"](**options)
-        except (JobsError, ValueError) as error:
+        except ValueError as error:
             raise CommandError(str(error)) from None
 
     def _list(self, *, name: str | None, status: str | None, limit: int, **options: Any) -> None:
@@ -91,8 +90,4 @@ class Command(OperatorCommand):
     def _report(self, result: OperationResult, done: str, asked: str = "") -> None:
         for id_ in result.done:
             self.stdout.write(f"run {id_}: {asked if id_ in result.asked else done}.")
-        for id_, why in result.refused.items():
-            self.stderr.write(f"run {id_} was refused: {why}")
-        if refused := len(result.refused):
-            total = refused + len(result.done)
-            raise CommandError(f"{refused} of {total} {'was' if refused == 1 else 'were'} refused")
+        self.report_refused(result, "run")
