@@ -52,7 +52,7 @@ BUDGETS = {
     "admin": 16_211,
     "api": 4_688,
     "backend": 1_053,
-    "checks": 1_079,
+    "checks": 1_057,
     "contrib": 4_477,
     "doctor": 2_617,
     "domain": 5_518,

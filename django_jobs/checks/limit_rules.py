@@ -13,44 +13,33 @@ from .setting_rules import (
     Problem,
     Section,
     count_below,
+    dict_of,
     number,
-    other_keys,
     queue_name,
+    refused_by,
     rule,
 )
 
 BREAKER_EXAMPLE = '{"failures": 20, "window": 60, "open_for": 30}'
 
 
-def _rate(value: Any) -> Problem:
-    try:
-        rate_of(value)
-    except ValueError as error:
-        return f"wrong ({error})"
-    return None
-
-
 LIMITS = {
     "max_waiting": Option(count_below(2**31), "1_000, or leave it out for no limit"),
-    "rate": Option(_rate, '"50/s", "100/m", "3000/h" or "10/5s", or leave it out for no limit'),
+    "rate": Option(
+        refused_by(rate_of), '"50/s", "100/m", "3000/h" or "10/5s", or leave it out for no limit'
+    ),
     "burst": Option(
         count_below(2**31),
         '50 with a rate of "50/s", or leave it out for as many as in a period of the rate',
     ),
 }
 _seconds = number(1, 86_400, "of seconds ")
-BREAKER_RULES = {"failures": count_below(2**31), "window": _seconds, "open_for": _seconds}
+_of_breaker = dict_of({"failures": count_below(2**31), "window": _seconds, "open_for": _seconds})
 
 
 def _breaker(value: Any) -> Problem:
-    if problem := other_keys(value, *BREAKER_RULES):
-        return problem
-    if "failures" not in value:
-        return 'wrong ("failures" is missing, the number at which it opens)'
-    for option, given in value.items():
-        if problem := BREAKER_RULES[option](given):
-            return f'wrong ("{option}" is {problem})'
-    return None
+    missing = 'wrong ("failures" is missing, the number at which it opens)'
+    return _of_breaker(value) or (None if "failures" in value else missing)
 
 
 RESOURCES = Section(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +19,11 @@ from ..conf import conf
 from ..domain.errors import ErrorReport
 from ..domain.graph import difference
 from ..domain.hints import did_you_mean
-from ..domain.payload import a_kind
 from ..exceptions import JobsError
 from ..models import WorkflowDefinition
 from ..models.database import has_todays_columns
 from . import TAG
-from .settings import check_settings, temporary_cursor
+from .settings import check_settings, named, temporary_cursor, why_not
 
 
 def check_console(**kwargs: Any) -> list[CheckMessage]:
@@ -59,33 +57,13 @@ def _of(key: str, path: Any, *arguments: str) -> Iterator[CheckMessage]:
     except Exception as error:  # of the module that is imported
         problem = f"cannot be imported: {ErrorReport.of(error).summary}"
     else:
-        problem = _why_not(function, arguments)
+        problem = why_not(function, arguments)
     if problem:
         yield Error(
             f'{path!r} in DJANGO_JOBS["{key}"] {problem}.',
-            hint=f"Write the dotted path of a function of {_named(arguments)}.",
+            hint=f"Write the dotted path of a function of {named(arguments)}.",
             id="django_jobs.E021",
         )
-
-
-def _named(arguments: Sequence[str]) -> str:
-    if len(arguments) == 1:
-        return f"one argument, the {arguments[0]}"
-    return f"{len(arguments)} arguments: {', '.join(arguments)}"
-
-
-def _why_not(function: Any, arguments: Sequence[str]) -> str:
-    if not callable(function):
-        return f"is {a_kind(function)}, which cannot be called"
-    if inspect.iscoroutinefunction(function):
-        return "is async; write a plain function"
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return f"does not take {_named(arguments)}"
-    except ValueError:  # a function of C has no signature
-        pass
-    return ""
 
 
 def check_delivery(**kwargs: Any) -> list[CheckMessage]:

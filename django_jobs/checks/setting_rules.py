@@ -13,7 +13,6 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.utils.module_loading import import_string
 
-from ..conf import RUN_LOGS, Conf
 from ..domain.alerts import HOLD_SECONDS, MAILTO, WEB
 from ..domain.backoff import Backoff
 from ..domain.callbacks import hosts_problem
@@ -77,25 +76,67 @@ def queue_name(value: Any) -> Problem:
     return None if is_queue_name(value) else f"not {A_QUEUE_NAME}"
 
 
-def other_keys(value: Any, *known: str) -> Problem:
-    """What is wrong if it is no dict, or has other keys than those."""
-    if not isinstance(value, Mapping):
-        return "not a dict"
-    if unknown := value.keys() - set(known):
-        *more, last = [f'"{key}"' for key in known]
-        may_be = f"keys may be {', '.join(more)} and {last}" if more else f"key may be {last}"
-        return f"wrong (its {may_be}, not {', '.join(sorted(map(repr, unknown)))})"
-    return None
+def or_none(given: Rule) -> Rule:
+    return lambda value: None if value is None else given(value)
+
+
+def refused_by(read: Callable[[Any], object]) -> Rule:
+    """What ``read`` says of a value for which it raises ``ValueError``."""
+
+    def problem(value: Any) -> Problem:
+        try:
+            read(value)
+        except ValueError as error:
+            return f"wrong ({error})"
+        return None
+
+    return problem
+
+
+def dict_of(rules: Mapping[str, Rule]) -> Rule:
+    """A dict with these keys, each of which may be left out."""
+
+    def problem(value: Any) -> Problem:
+        if not isinstance(value, Mapping):
+            return "not a dict"
+        if unknown := value.keys() - rules.keys():
+            *more, last = [f'"{key}"' for key in rules]
+            may_be = f"keys may be {', '.join(more)} and {last}" if more else f"key may be {last}"
+            return f"wrong (its {may_be}, not {', '.join(sorted(map(repr, unknown)))})"
+        for key, rule in rules.items():
+            if key in value and (problem := rule(value[key])):
+                return f'wrong ("{key}" is {problem})'
+        return None
+
+    return problem
+
+
+_seconds = rule(
+    lambda value: is_number(value) and 0 < value < 1e9, "not a positive number below 1,000,000,000"
+)
+_timeout = rule(
+    lambda value: is_number(value) and 0 < value <= LONGEST_TIMEOUT,
+    f"not a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
+)
+_text = rule(lambda value: isinstance(value, str), "not text")
+_token = rule(
+    # A file that it is read from ends with a line break, and no header of a request does.
+    lambda value: isinstance(value, str) and value == value.strip(),
+    "not text without spaces and line breaks around it",
+)
+_texts = rule(
+    lambda value: (
+        isinstance(value, list | tuple | set | frozenset)
+        and all(isinstance(item, str) for item in value)
+    ),
+    "not a list of text",
+)
+_mapping = rule(lambda value: isinstance(value, Mapping), "not a dict")
+_is_bool = rule(lambda value: isinstance(value, bool), "not True or False")
 
 
 def _retention(value: Any) -> Problem:
-    if not isinstance(value, Mapping):
-        return "not a dict"
-    try:
-        kept_by_status(value)
-    except ValueError as error:
-        return f"wrong ({error})"
-    return None
+    return _mapping(value) or refused_by(kept_by_status)(value)
 
 
 def _retention_of_all(value: Any) -> Problem:
@@ -118,65 +159,50 @@ _issue_url = rule(
 )
 
 
-def _history(value: Any) -> Problem:
-    if problem := other_keys(value, *Conf().history):
-        return problem
-    if value.get("partition", Period.DAY) not in list(Period):
-        return f'wrong ("partition" must be day, week or month, not {value["partition"]!r})'
-    return None
-
-
-def _quarantine(value: Any) -> Problem:
-    if problem := other_keys(value, *Conf().quarantine):
-        return problem
-    crashes, seconds = value.get("crashes"), value.get("seconds", 1)
-    if crashes is not None and count_below(2**31)(crashes):
-        must_be = f"a whole number from 1 to {2**31 - 1:,}, or None"
-        return f'wrong ("crashes" must be {must_be}, not {crashes!r})'
-    if _seconds(seconds):
-        return f'wrong ("seconds" must be a positive number below {1e9:,.0f}, not {seconds!r})'
-    return None
+_history = dict_of(
+    {"partition": rule(lambda value: value in list(Period), "not day, week or month")}
+)
+_quarantine = dict_of({"crashes": or_none(count_below(2**31)), "seconds": _seconds})
+_level = rule(
+    lambda value: (
+        (isinstance(value, int) and not isinstance(value, bool))
+        or (isinstance(value, str) and value in logging.getLevelNamesMapping())
+    ),
+    "not a level of logging",
+)
+_of_run_logs = dict_of(
+    {"level": _level, "lines": count_below(10_001), "bytes": count_below(2**22 + 1)}
+)
 
 
 def _run_logs(value: Any) -> Problem:
-    options = value if isinstance(value, Mapping) else {} if value is None else {"level": value}
-    if problem := other_keys(options, *RUN_LOGS):
-        return problem
-    level = options.get("level", "INFO")
-    if isinstance(level, bool) or not (
-        isinstance(level, int)
-        or (isinstance(level, str) and level in logging.getLevelNamesMapping())
-    ):
-        return f"wrong (a level of logging is expected, not {level!r})"
-    for key, limit in (("lines", 10_001), ("bytes", 2**22 + 1)):
-        if problem := count_below(limit)(options.get(key, 1)):
-            return f'wrong ("{key}" is {problem})'
-    return None
+    is_level = not (value is None or isinstance(value, Mapping))
+    return _of_run_logs({"level": value} if is_level else value or {})
+
+
+_of_storage = dict_of(
+    {
+        "alias": rule(
+            lambda value: isinstance(value, str) and value in settings.STORAGES,
+            "not one of STORAGES",
+        ),
+        "above_bytes": or_none(count_below(2**28)),
+    }
+)
 
 
 def _storage(value: Any) -> Problem:
-    if value is None:
-        return None
-    if problem := other_keys(value, "alias", "above_bytes"):
-        return problem
-    alias = value.get("alias", "default")
-    if not (isinstance(alias, str) and alias in settings.STORAGES):
-        return f'wrong ("alias" is not one of STORAGES: {alias!r})'
-    above = value.get("above_bytes")
-    problem = None if above is None else count_below(2**28)(above)
-    return f'wrong ("above_bytes" is {problem})' if problem else None
+    return _of_storage({"alias": "default", **value} if isinstance(value, Mapping) else value)
+
+
+_of_http = dict_of({"job_types": _texts, "authorize": or_none(_text), "callback_hosts": _mapping})
 
 
 def _http(value: Any) -> Problem:
-    if problem := other_keys(value, "job_types", "authorize", "callback_hosts"):
+    if problem := _of_http(value):
         return problem
-    if problem := _texts(value.get("job_types", ())):
-        return f'wrong ("job_types" is {problem})'
-    hosts = value.get("callback_hosts", {})
-    problem = hosts_problem(hosts) if isinstance(hosts, Mapping) else "it is no dict"
-    if problem:
-        return f'wrong ("callback_hosts": {problem})'
-    return 'wrong ("authorize" is not text)' if _text(value.get("authorize") or "") else None
+    problem = hosts_problem(value.get("callback_hosts", {}))
+    return f'wrong ("callback_hosts": {problem})' if problem else None
 
 
 def _links(value: Any) -> Problem:
@@ -232,34 +258,6 @@ def _alert_on(value: Any) -> Problem:
     return f"wrong (no situation is {unknown[0]})" if unknown else None
 
 
-_seconds = rule(
-    lambda value: is_number(value) and 0 < value < 1e9, "not a positive number below 1,000,000,000"
-)
-_timeout = rule(
-    lambda value: is_number(value) and 0 < value <= LONGEST_TIMEOUT,
-    f"not a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
-)
-_text = rule(lambda value: isinstance(value, str), "not text")
-_token = rule(
-    # A file that it is read from ends with a line break, and no header of a request does.
-    lambda value: isinstance(value, str) and value == value.strip(),
-    "not text without spaces and line breaks around it",
-)
-_texts = rule(
-    lambda value: (
-        isinstance(value, list | tuple | set | frozenset)
-        and all(isinstance(item, str) for item in value)
-    ),
-    "not a list of text",
-)
-_mapping = rule(lambda value: isinstance(value, Mapping), "not a dict")
-_is_bool = rule(lambda value: isinstance(value, bool), "not True or False")
-
-
-def _seconds_or_none(value: Any) -> Problem:
-    return None if value is None else _seconds(value)
-
-
 RETENTION_EXAMPLE = (
     '{"succeeded": "7d", "cancelled": None, "dead": {"age": "180d", "number": 10_000}}, '
     "where None keeps jobs forever"
@@ -273,9 +271,9 @@ RULES: dict[str, Option] = {
     "LEASE_SECONDS": Option(_seconds, "30, a number of seconds"),
     "POLL_SECONDS": Option(_seconds, "1, a number of seconds"),
     "SWEEP_SECONDS": Option(_seconds, "5, a number of seconds"),
-    "HEARTBEAT_SECONDS": Option(_seconds_or_none, "7.5, a number of seconds, or leave it out"),
+    "HEARTBEAT_SECONDS": Option(or_none(_seconds), "7.5, a number of seconds, or leave it out"),
     "ADMIN_STATEMENT_TIMEOUT": Option(
-        _seconds_or_none, "3, a number of seconds, or None for no limit"
+        or_none(_seconds), "3, a number of seconds, or None for no limit"
     ),
     "MAX_PAYLOAD_BYTES": Option(count_below(2**28), "1_048_576, a number of bytes"),
     "MAX_RESULT_BYTES": Option(count_below(2**28), "1_048_576, a number of bytes"),
@@ -303,7 +301,7 @@ RULES: dict[str, Option] = {
         _quarantine, '{"crashes": 10, "seconds": 600}, or {"crashes": None} to quarantine none'
     ),
     "RUN_LOGS": Option(_run_logs, '"INFO", or {"level": "INFO", "lines": 200, "bytes": 65_536}'),
-    "STORAGE": Option(_storage, '{"alias": "default", "above_bytes": 100_000}'),
+    "STORAGE": Option(or_none(_storage), '{"alias": "default", "above_bytes": 100_000}'),
     "HTTP": Option(_http, '{"job_types": ["shop.send_report"]}'),
     "SCHEDULES": Option(_is_bool, "True, or False on workers that fire no schedules"),
     "TOTALS": Option(_is_bool, "True, or False where nobody reads metrics"),

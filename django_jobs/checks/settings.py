@@ -258,16 +258,29 @@ def _bad_hooks() -> Iterator[CheckMessage]:
 
 def _why_no_hook(hook: Any) -> str:
     """The end of the message about something that cannot be a hook; "" for what may be one."""
-    if not callable(hook):
-        return f"is {a_kind(hook)}, which cannot be called"
     if inspect.isgeneratorfunction(hook):
         return "is a generator function without @contextmanager"
     if inspect.iscoroutinefunction(hook) or inspect.isasyncgenfunction(hook):
         return "is async; a hook is a plain function, also for async handlers"
+    return why_not(hook, ("event",))
+
+
+def named(arguments: Sequence[str]) -> str:
+    if len(arguments) == 1:
+        return f"one argument, the {arguments[0]}"
+    return f"{len(arguments)} arguments: {', '.join(arguments)}"
+
+
+def why_not(function: Any, arguments: Sequence[str]) -> str:
+    """Why it cannot be called with these arguments; "" if it may."""
+    if not callable(function):
+        return f"is {a_kind(function)}, which cannot be called"
+    if inspect.iscoroutinefunction(function):
+        return "is async; write a plain function"
     try:
-        inspect.signature(hook).bind(object())
+        inspect.signature(function).bind(*arguments)
     except TypeError:
-        return "does not take one argument, the event"
+        return f"does not take {named(arguments)}"
     except ValueError:  # a function of C has no signature
         pass
     return ""

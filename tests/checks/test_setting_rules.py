@@ -8,19 +8,19 @@ import pytest
 
 from django_jobs.checks.setting_rules import RULES
 
-CRASHES = '"crashes" must be a whole number from 1 to 2,147,483,647, or None, not '
-SECONDS = '"seconds" must be a positive number below 1,000,000,000, not '
+CRASHES = '"crashes" is not a whole number from 1 to 2,147,483,647'
+SECONDS = '"seconds" is not a positive number below 1,000,000,000'
 
 
 @pytest.mark.parametrize(
     "value, expected",
     [
-        ({"crashes": "3"}, f"{CRASHES}'3'"),
-        ({"crashes": 0}, f"{CRASHES}0"),
-        ({"crashes": True, "seconds": 600}, f"{CRASHES}True"),
-        ({"seconds": "10m"}, f"{SECONDS}'10m'"),
-        ({"seconds": None}, f"{SECONDS}None"),
-        ({"crashes": 3, "seconds": float("inf")}, f"{SECONDS}inf"),
+        ({"crashes": "3"}, CRASHES),
+        ({"crashes": 0}, CRASHES),
+        ({"crashes": True, "seconds": 600}, CRASHES),
+        ({"seconds": "10m"}, SECONDS),
+        ({"seconds": None}, SECONDS),
+        ({"crashes": 3, "seconds": float("inf")}, SECONDS),
         ({"crash": 3, 7: 7}, """its keys may be "crashes" and "seconds", not 'crash', 7"""),
     ],
 )
