@@ -1,29 +1,4 @@
-"""The exceptions of the package.
-
-JobsError
-├── EnqueueError            the job was not enqueued
-│   ├── UnknownQueue
-│   ├── UnknownResource
-│   ├── UnknownJobType
-│   ├── PayloadError
-│   ├── QueueFull
-│   └── DuplicateJob
-├── WorkflowError           the graph of a workflow cannot work
-├── NotMigrated             the tables do not exist, or belong to an older version
-├── OperationRefused        an operator's action was refused
-├── LeaseLost               the attempt is no longer this worker's
-├── HookError               a hook failed at the run of a job
-├── SignalTimeout           no signal arrived for which a handler waited
-├── TimeLimitExceeded       raised in a handler that exceeded its time-out
-└── Fate                    raised by a handler to decide what happens to its job
-    ├── Retry
-    ├── Snooze
-    ├── Discard
-    └── Cancel
-        └── Skip
-
-Cancelled                   a BaseException: the cancel of the job, raised in its handler
-"""
+"""The exceptions of the package."""
 
 from __future__ import annotations
 

@@ -48,25 +48,25 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 1_014,
+    ".": 989,
     "admin": 16_211,
-    "api": 4_688,
-    "backend": 1_053,
-    "checks": 1_057,
+    "api": 4_678,
+    "backend": 1_041,
+    "checks": 1_048,
     "contrib": 4_477,
     "doctor": 2_617,
     "domain": 5_518,
     "http": 369,
     "lifecycle": 13_386,
-    "logs": 454,
+    "logs": 448,
     "maintenance": 1_551,
     "management": 3_637,
     "metrics": 3_193,
     "models": 3_400,
     "templatetags": 33,
-    "testing": 1_639,
+    "testing": 1_628,
     "why": 1_798,
-    "worker": 11_171,
+    "worker": 11_170,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

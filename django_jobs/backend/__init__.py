@@ -1,13 +1,5 @@
 """Django's Tasks: a Task is a job type, and its results are jobs.
 
-interface     the Tasks interface, of Django or of django-tasks
-jobs_backend  JobsBackend: from a call of a Task to a job
-job_task      JobTask, and the decorator task
-declared      the declared Tasks, by module path, and their arguments
-registration  registers their job types
-handlers      from a Task to a job type
-results       from a job and its runs to a TaskResult, and the signals of Tasks
-
 The names are resolved on first use: Tasks are declared while Django loads apps, and
 :func:`discover` works without the interface.
 """

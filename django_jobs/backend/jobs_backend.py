@@ -1,8 +1,4 @@
-"""The backend of Django's Tasks: from a call to a job, and what is wrong with it in ``TASKS``.
-
-E016 app not installed   E018 unknown option
-E017 not PostgreSQL      W003 queue not configured
-"""
+"""The backend of Django's Tasks: from a call to a job, and what is wrong with it in ``TASKS``."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""System checks of the settings, the job types and the database. Their ids never change.
-
-E001 not PostgreSQL      E005 job type named twice   E012 AUTOCOMMIT off
-E002 unknown key         E007 unusable value         E013 encoding not UTF8 (database check)
-E003 lease too short     E008 no such database       W001 queue in use not configured
-E004 USE_TZ off          E009 PostgreSQL older than 15 (database check)
-E019 hook cannot be used E020 routers forbid tables  W002 resource of a handler not configured
-                         W005 IMMEDIATE on (--deploy) W004 routers read them elsewhere
-                         I001 no time-out (--deploy)  W007 RUN_LOGS that no logger passes on
-"""
+"""System checks of the settings, the job types and the database. Their ids never change."""
 
 from __future__ import annotations
 

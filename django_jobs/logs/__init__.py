@@ -1,10 +1,4 @@
-"""The log lines of a worker: one per event, with stable keys.
-
-events      every event, with its levels and its keys
-receivers   the signals that become lines
-formats     a line as pairs of keys and values, or as JSON; standard error
-context     the job of a line that a handler logs
-"""
+"""The log lines of a worker: one per event, with stable keys."""
 
 from .context import JobContextFilter
 from .formats import JsonFormatter, PatientHandler, line, printable, show_jobs, to_stderr

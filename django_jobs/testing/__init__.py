@@ -1,16 +1,5 @@
 """The testing kit: runs jobs in the process and the transaction of a test.
 
-draining            runs what is ready
-travelling          lets time pass
-assertions          what was enqueued, and all of this as methods of a TestCase
-at_once             runs jobs as soon as they are ready
-crashing            lets attempts crash, at the crash_points
-pytest_plugin       the same as a fixture
-inline_worker       claims jobs, makes their attempts and settles them
-background          makes the statements of handlers that are not part of their transactions
-nested_transactions lets jobs commit inside the transaction of the test
-failpoints          kills real worker processes at exact places
-
 The names are resolved on first use, because ``jobworker`` imports the failpoints from here, and
 pytest the fixture, and neither needs the rest.
 """

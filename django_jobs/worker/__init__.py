@@ -11,6 +11,5 @@ handlers/    the environment of handlers: clean connections, clean forks
 context/     the API of a handler for its attempt
 ipc/         the shared scoreboard, and pipes between the processes
 
-options, poller, connections, statement_timeout, events, error_reports, wakeup, awaited_ends, memory
-and meters serve all of them.
+options, poller, connections, statement_timeout, events, error_reports, wakeup and meters serve all.
 """
