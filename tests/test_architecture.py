@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_628,
     "why": 1_798,
-    "worker": 11_170,
+    "worker": 11_155,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from django.db import OperationalError
 
@@ -34,6 +34,7 @@ from ...models.database import ROW_ERRORS, is_of_a_row
 from ..connections import retry_while_disconnected
 from ..events import emit
 from .attempt import Attempt, Suspended
+from .progress import PATIENCE
 from .results import encode_answer, note_of
 from .suspending import check_that_there_is_another, checked_seconds
 
@@ -47,9 +48,6 @@ BUSY_SECONDS = 5.0
 """Until the next attempt of a job that found another one making the call."""
 
 ASYNC_CALL = "once() got an async call; write `await run.aonce(key, call)`"
-
-PATIENCE = 10.0
-"""Seconds to wait for an unavailable database before the call. After the call there is no limit."""
 
 
 def once(attempt: Attempt, key: str, call: Callable[[], Any], keep: float | None) -> Any:
@@ -187,7 +185,7 @@ def _answer(job: ClaimedJob, key: str, keep: float | None) -> Answer | None:
 
 
 def _look_up(job: ClaimedJob, key: str, keep: float | None) -> Answer | None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + PATIENCE  # after the call there is no limit
     looked_up = retry_while_disconnected(
         lambda: (_answer(job, key, keep),),
         what="look up a receipt",
@@ -198,33 +196,28 @@ def _look_up(job: ClaimedJob, key: str, keep: float | None) -> Answer | None:
     return looked_up[0]
 
 
-class _Refused(Exception):
-    """The database does not take the answer."""
-
-
 def _store(write: Callable[[str], str], text: str) -> str:
     """Store the answer, or a note if the database refuses it. Raises if it refuses both."""
-    try:
-        return _store_in_the_end(write, text)
-    except _Refused as refused:
-        refusal = cast(Exception, refused.__cause__)
-    try:
-        return _store_in_the_end(write, note_of(refusal))
-    except _Refused:
-        raise refusal from None
+    stored = _written(write, text)
+    if isinstance(stored, Exception):
+        refusal, stored = stored, _written(write, note_of(stored))
+        if isinstance(stored, Exception):
+            raise refusal
+    return stored
 
 
-def _store_in_the_end(write: Callable[[str], str], text: str) -> str:
-    """Store the text, however long the database is away."""
+def _written(write: Callable[[str], str], text: str) -> str | Exception:
+    """Write the text, however long the database is away. Returns the error if it refuses it, as it
+    would at another try."""
 
-    def store_or_refuse() -> str:
+    def write_or_note() -> str | Exception:
         try:
             return write(text)
         except ROW_ERRORS as refusal:
             if not is_of_a_row(refusal):
                 raise
-            raise _Refused from refusal  # another try would be refused too
+            return refusal
 
-    stored = retry_while_disconnected(store_or_refuse, what="store a receipt")
+    stored = retry_while_disconnected(write_or_note, what="store a receipt")
     assert stored is not None  # it never gives up
     return stored

@@ -29,8 +29,8 @@ EVERY = 1.0
 """Seconds between two writes of a process, for any number of reports."""
 
 PATIENCE = 10.0
-"""Seconds that an unsuccessful attempt waits at its end for its report to be written. The next
-attempt would repeat the unreported work."""
+"""Seconds to wait for an unavailable database. An unsuccessful attempt waits as long at its end for
+its report to be written: the next attempt would repeat the unreported work."""
 
 
 @dataclass(slots=True, eq=False)

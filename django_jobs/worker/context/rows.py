@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import FieldDoesNotExist, SynchronousOnlyOperation
+from django.core.exceptions import FieldDoesNotExist
 from django.db.models import CompositePrimaryKey, Field, Model, QuerySet
 from django.db.models.query import ModelIterable
 
 from ..events import emit
+from .steps import not_async
 
 if TYPE_CHECKING:
     from .run_context import RunContext
@@ -50,11 +51,8 @@ class Rows(Generic[M]):
     def __next__(self) -> M:
         self._finish_row()
         if self._run._has_to_stop() or not self._ahead:
-            try:
+            with not_async("`async for` with run.iterate(...)"):
                 self._go_on()
-            except SynchronousOnlyOperation:
-                message = "in an async handler, use `async for` with run.iterate(...)"
-                raise SynchronousOnlyOperation(message) from None
         if not self._ahead:
             raise StopIteration
         return self._take()

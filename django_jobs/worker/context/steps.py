@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -55,7 +56,7 @@ class Results(Mapping[str, Any]):
         if name not in self._known:
             if run is None:
                 raise KeyError(f"there is no step {name!r}; this job is no step of a workflow")
-            with NotAsync("await run.results.aget(name)"):
+            with not_async("await run.results.aget(name)"):
                 self._known[name] = result_of(run, name, self._attempt.job.id)
         return self._known[name]
 
@@ -66,7 +67,7 @@ class Results(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         """The names of the steps that have ended."""
         run = self._run()
-        with NotAsync("await run.results.aget(name)"):
+        with not_async("await run.results.aget(name)"):
             return iter([] if run is None else step_names(run, ended=True))
 
     def __len__(self) -> int:
@@ -92,7 +93,7 @@ class Children:
     def __iter__(self) -> Iterator[StepResult]:
         at = self._start()
         while at is not None:
-            with NotAsync("async for child in run.children()"):
+            with not_async("async for child in run.children()"):
                 page, at = self._page(at)
             yield from page
 
@@ -253,15 +254,10 @@ def _takes(step: Step, own: str) -> list[str]:
     return list(step.takes)
 
 
-class NotAsync:
-    """Adds to Django's error about async code what to write there."""
-
-    def __init__(self, instead: str) -> None:
-        self._instead = instead
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, SynchronousOnlyOperation):
-            raise SynchronousOnlyOperation(f"in an async handler, write {self._instead}") from None
+@contextmanager
+def not_async(instead: str) -> Iterator[None]:
+    """Add to Django's error about async code what to write there."""
+    try:
+        yield
+    except SynchronousOnlyOperation:
+        raise SynchronousOnlyOperation(f"in an async handler, write {instead}") from None

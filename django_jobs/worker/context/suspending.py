@@ -19,11 +19,9 @@ from ...lifecycle.waits import Wait, begin_sleep, begin_wait
 from ..connections import retry_while_disconnected
 from ..statement_timeout import StatementTimedOut
 from .attempt import Attempt, Suspended
+from .progress import PATIENCE
 
 R = TypeVar("R")
-
-PATIENCE = 10.0
-"""Seconds to wait for an unavailable database."""
 
 LOCKED_SECONDS = 1.0
 """Seconds between two tries if another session has locked the job."""

@@ -345,7 +345,7 @@ def test_async_handlers_get_a_hint_to_async_for(desk: Desk) -> None:
     sources(1)
 
     async def handler() -> None:
-        with pytest.raises(SynchronousOnlyOperation, match="use `async for`"):
+        with pytest.raises(SynchronousOnlyOperation, match="write `async for`"):
             for _ in this_run().iterate(Effect.objects.filter(note="source")):
                 pass
 
