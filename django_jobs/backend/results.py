@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 
 from .. import exceptions
 from ..conf import conf
-from ..domain.states import FINAL, JobState, RunState
+from ..domain.states import FAILURES, FINAL, JobState, RunState
 from ..lifecycle.workflows.results import result_in
 from ..models import Job, Run
 from ..worker.context.run_context import RunContext
@@ -43,7 +43,6 @@ STATUSES = {
     JobState.DEAD: TaskResultStatus.FAILED,
     JobState.CANCELLED: TaskResultStatus.FAILED,
 }
-FAILURES = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
 NOTHING_YET = dict.fromkeys(one.name for one in fields(TaskResult))
 LONGEST_ID = 18
 """Digits. A larger number is no id of PostgreSQL, or of no job for a long time."""

@@ -20,7 +20,7 @@ from .. import __version__
 from ..api.hooks import HookEvent
 from ..conf import conf
 from ..domain.errors import ErrorReport
-from ..domain.states import RunState
+from ..domain.states import FAILURES, RunState
 from ..exceptions import Cancel, Cancelled, LeaseLost, Snooze, TimeLimitExceeded
 from ..models import Dependency, Run
 from ..models.database import DATABASE_ERRORS
@@ -99,7 +99,7 @@ def _processing(event: HookEvent) -> Iterator[None]:
             yield
         except BaseException as error:
             outcome = _outcome_of(error)
-            if outcome in (RunState.FAILED, RunState.TIMED_OUT, RunState.LOST):
+            if outcome in FAILURES:
                 _record(span, error)
             span.set_attribute("messaging.django_jobs.outcome", outcome)
             raise

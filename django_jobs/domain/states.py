@@ -30,6 +30,10 @@ class RunState(StrEnum):
     RELEASED = "released"
 
 
+FAILURES = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
+"""The outcomes of an attempt that went wrong: it was neither stopped nor put off."""
+
+
 class BulkState(StrEnum):
     """The state of an operation on many jobs."""
 

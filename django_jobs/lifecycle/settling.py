@@ -23,7 +23,7 @@ from ..domain.gates import parse
 from ..domain.numbers import AGEING_WEIGHT
 from ..domain.outcomes import Failed, Outcome, Succeeded
 from ..domain.run_log import ALL_OF_ITS_TIME, RunCost
-from ..domain.states import FINAL, JobState, RunState
+from ..domain.states import FAILURES, FINAL, JobState
 from ..domain.workflows import Skipped, fate_of
 from ..models import Job, Queue
 from ..models.database import fetch, fetch_planned, jobs_connection, repeat_conflicts
@@ -100,9 +100,6 @@ PLAIN_SUCCESS = decide(Facts(failures=0, crashes=0, max_attempts=1, max_crashes=
 
 CANCEL_NO_MATTER = frozenset({JobState.SUCCEEDED, JobState.CANCELLED})
 """Statuses that a cancel in between would not change."""
-
-FAILURES = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
-"""Outcomes of an attempt from whose begin on the ``retry_for`` of its job counts."""
 
 NOTHING_SEEN: Mapping[str, Seen] = {}
 

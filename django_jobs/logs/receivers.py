@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..domain.states import JobState, RunState
+from ..domain.states import FAILURES, JobState, RunState
 from ..signals import attempt_failed, job_dead, job_finished, worker_event
 from .context import current, trace_ids
 from .formats import EVENT, line
@@ -21,7 +21,6 @@ logger = logging.getLogger("django_jobs")
 CONNECTED = "django_jobs.logs"
 """The ``dispatch_uid`` of the receivers that log, so that each signal has at most one."""
 
-TROUBLE = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
 KEYWORDS = ("queue", "attempt", "status", "outcome", "seconds", "error_code", "error")
 
 
@@ -63,7 +62,7 @@ def log_attempt(sender: str, **fields: Any) -> None:
 
 
 def level_of(outcome: Any) -> int:
-    return logging.WARNING if outcome in TROUBLE else logging.INFO
+    return logging.WARNING if outcome in FAILURES else logging.INFO
 
 
 def log_dead(sender: str, **fields: Any) -> None:

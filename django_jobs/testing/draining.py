@@ -12,7 +12,7 @@ from django.db import transaction
 
 from ..api.validation import known_queue
 from ..conf import conf
-from ..domain.states import RunState
+from ..domain.states import FAILURES
 from ..exceptions import Cancelled
 from ..lifecycle.job_columns import ClaimedJob
 from ..lifecycle.schedules.due import start_next_waiting
@@ -27,7 +27,6 @@ from .travelling import Journey
 MOST_ATTEMPTS = 10_000
 """Attempts of one call, because a job that enqueues itself would never let it return."""
 
-FAILED = frozenset({RunState.FAILED, RunState.TIMED_OUT, RunState.LOST})
 
 OF_HANDLERS = (
     *(Exception, SystemExit, Cancelled, CancelledError, StopHandler, Suspended, ProcessDied),
@@ -78,7 +77,7 @@ def run_jobs(
             error = ended[-1].error
             if error is not None and not isinstance(error, OF_HANDLERS):
                 raise error
-            if check and (run := _runs(ended[-1:])[0]).outcome in FAILED:
+            if check and (run := _runs(ended[-1:])[0]).outcome in FAILURES:
                 raise JobFailed(run) from error
             if len(ended) >= MOST_ATTEMPTS:
                 raise RuntimeError(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..domain.states import JobState, RunState
+from ..domain.states import FAILURES, JobState, RunState
 from ..domain.workflows import When
 from ..models import Job, RunOutcome, StepCondition
 from ..models.fields import DistantTime
@@ -15,7 +15,6 @@ from .explanation import Gate, Ref, Text, Value, fill, holding, joined, plain
 from .facts import Facts, Row, clock, job_ref, moment, status_text
 
 MOST_STEPS = 4
-FAILED = RunState.FAILED, RunState.TIMED_OUT, RunState.LOST
 CONDITIONS = dict(StepCondition.choices)
 
 SLEEP = """
@@ -104,7 +103,7 @@ def _due(job: Job, facts: Facts) -> Gate:
 
 def _next_attempt(job: Job, text: Text, facts: Facts) -> Text:
     run = facts.row("last_run")
-    if run is None or run["outcome"] not in FAILED or isinstance(job.available_at, DistantTime):
+    if run is None or run["outcome"] not in FAILURES or isinstance(job.available_at, DistantTime):
         again = _("Runs again %(when)s.") if job.attempt else _("Runs %(when)s.")
         return fill(again, when=text)
     template = ngettext(
@@ -136,7 +135,7 @@ def _origin(job: Job, facts: Facts) -> str:
             }
         case RunState.SNOOZED:
             return _("its handler snoozed in attempt %(attempt)s") % {"attempt": run["attempt"]}
-        case outcome if outcome in FAILED:
+        case outcome if outcome in FAILURES:
             values = {
                 "attempt": run["attempt"],
                 "outcome": RunOutcome(run["outcome"]).label,

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from ... import registry
 from ...conf import conf
 from ...domain.histograms import Histogram
-from ...domain.states import JobState, RunState
+from ...domain.states import FAILURES, JobState, RunState
 from ...metrics.limits import BUCKETS, LimitDetails, rate_text, read_resource, read_tenant
 from ...metrics.overview import MINUTES
 from ...models import Job, Resource, Tenant
@@ -98,14 +98,14 @@ def _day(tenant: Tenant, details: LimitDetails) -> list[Fact]:
     row = details.row("day")
     if not row or not conf().totals:
         return []
-    runs, failed = row["outcomes"], (RunState.FAILED, RunState.TIMED_OUT, RunState.LOST)
+    runs = row["outcomes"]
     means = {time: Histogram(*row[time]).mean for time in ("waiting", "runtime")}
     shown = {time: NOTHING if mean is None else seconds_text(mean) for time, mean in means.items()}
     text = _(
         "%(succeeded)s succeeded, %(failed)s failed. On average an attempt waited for %(waiting)s "
         "and ran for %(runtime)s."
     )
-    counts = {"succeeded": runs[RunState.SUCCEEDED], "failed": sum(runs[one] for one in failed)}
+    counts = {"succeeded": runs[RunState.SUCCEEDED], "failed": sum(runs[one] for one in FAILURES)}
     numbers = {name: number_text(count) for name, count in counts.items()}
     facts = [(_("Attempts of the last day"), text % {**numbers, **shown})]
     if row["slo_runs"]:
