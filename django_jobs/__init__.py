@@ -9,152 +9,97 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import cancel, enqueue, enqueue_many, job
-    from .api.closing import pause, resume
-    from .api.hooks import HookEvent
-    from .api.job_type import JobType
-    from .api.occurrences import (
-        change_occurrence,
-        move_occurrence,
-        restore_occurrence,
-        run_now,
-        skip_occurrence,
-    )
-    from .api.pressure import (
-        aqueue_pressure,
-        aresource_pressure,
-        queue_pressure,
-        resource_pressure,
-    )
-    from .api.schedules import schedule
-    from .api.workflows.compositions import chain, group
-    from .api.workflows.workflow import Workflow
-    from .domain.backoff import Backoff
-    from .domain.concurrency import Concurrency
-    from .domain.pressure import Pressure, ResourcePressure
-    from .domain.workflows import If
-    from .exceptions import (
-        Cancel,
-        Cancelled,
-        Discard,
-        DuplicateJob,
-        EnqueueError,
-        HookError,
-        JobsError,
-        LeaseLost,
-        NotMigrated,
-        OperationRefused,
-        PayloadError,
-        QueueFull,
-        ResultNotStored,
-        Retry,
-        SignalTimeout,
-        Skip,
-        Snooze,
-        TimeLimitExceeded,
-        UnknownJobType,
-        UnknownQueue,
-        UnknownResource,
-        WorkflowError,
-    )
-    from .lifecycle.stored_files import Stored
-    from .models import JobStatus, RunOutcome
-    from .worker.context.run_context import RunContext, current_run
+    from .api import cancel as cancel
+    from .api import enqueue as enqueue
+    from .api import enqueue_many as enqueue_many
+    from .api import job as job
+    from .api.closing import pause as pause
+    from .api.closing import resume as resume
+    from .api.hooks import HookEvent as HookEvent
+    from .api.job_type import JobType as JobType
+    from .api.occurrences import change_occurrence as change_occurrence
+    from .api.occurrences import move_occurrence as move_occurrence
+    from .api.occurrences import restore_occurrence as restore_occurrence
+    from .api.occurrences import run_now as run_now
+    from .api.occurrences import skip_occurrence as skip_occurrence
+    from .api.pressure import aqueue_pressure as aqueue_pressure
+    from .api.pressure import aresource_pressure as aresource_pressure
+    from .api.pressure import queue_pressure as queue_pressure
+    from .api.pressure import resource_pressure as resource_pressure
+    from .api.schedules import schedule as schedule
+    from .api.workflows.compositions import chain as chain
+    from .api.workflows.compositions import group as group
+    from .api.workflows.workflow import Workflow as Workflow
+    from .domain.backoff import Backoff as Backoff
+    from .domain.concurrency import Concurrency as Concurrency
+    from .domain.pressure import Pressure as Pressure
+    from .domain.pressure import ResourcePressure as ResourcePressure
+    from .domain.workflows import If as If
+    from .exceptions import Cancel as Cancel
+    from .exceptions import Cancelled as Cancelled
+    from .exceptions import Discard as Discard
+    from .exceptions import DuplicateJob as DuplicateJob
+    from .exceptions import EnqueueError as EnqueueError
+    from .exceptions import HookError as HookError
+    from .exceptions import JobsError as JobsError
+    from .exceptions import LeaseLost as LeaseLost
+    from .exceptions import NotMigrated as NotMigrated
+    from .exceptions import OperationRefused as OperationRefused
+    from .exceptions import PayloadError as PayloadError
+    from .exceptions import QueueFull as QueueFull
+    from .exceptions import ResultNotStored as ResultNotStored
+    from .exceptions import Retry as Retry
+    from .exceptions import SignalTimeout as SignalTimeout
+    from .exceptions import Skip as Skip
+    from .exceptions import Snooze as Snooze
+    from .exceptions import TimeLimitExceeded as TimeLimitExceeded
+    from .exceptions import UnknownJobType as UnknownJobType
+    from .exceptions import UnknownQueue as UnknownQueue
+    from .exceptions import UnknownResource as UnknownResource
+    from .exceptions import WorkflowError as WorkflowError
+    from .lifecycle.stored_files import Stored as Stored
+    from .models import JobStatus as JobStatus
+    from .models import RunOutcome as RunOutcome
+    from .worker.context.run_context import RunContext as RunContext
+    from .worker.context.run_context import current_run as current_run
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Backoff",
-    "Cancel",
-    "Cancelled",
-    "Concurrency",
-    "Discard",
-    "DuplicateJob",
-    "EnqueueError",
-    "HookError",
-    "HookEvent",
-    "If",
-    "JobStatus",
-    "JobType",
-    "JobsError",
-    "LeaseLost",
-    "NotMigrated",
-    "OperationRefused",
-    "PayloadError",
-    "Pressure",
-    "QueueFull",
-    "ResourcePressure",
-    "ResultNotStored",
-    "Retry",
-    "RunContext",
-    "RunOutcome",
-    "SignalTimeout",
-    "Skip",
-    "Snooze",
-    "Stored",
-    "TimeLimitExceeded",
-    "UnknownJobType",
-    "UnknownQueue",
-    "UnknownResource",
-    "Workflow",
-    "WorkflowError",
-    "aqueue_pressure",
-    "aresource_pressure",
-    "cancel",
-    "chain",
-    "change_occurrence",
-    "current_run",
-    "enqueue",
-    "enqueue_many",
-    "group",
-    "job",
-    "move_occurrence",
-    "pause",
-    "queue_pressure",
-    "resource_pressure",
-    "restore_occurrence",
-    "resume",
-    "run_now",
-    "schedule",
-    "skip_occurrence",
-]
-
 _HOMES = {
-    "Backoff": "domain.backoff",
-    "Concurrency": "domain.concurrency",
-    **dict.fromkeys(("Pressure", "ResourcePressure"), "domain.pressure"),
-    "If": "domain.workflows",
-    "JobStatus": "models",
-    "RunOutcome": "models",
-    "RunContext": "worker.context.run_context",
-    "current_run": "worker.context.run_context",
-    "HookEvent": "api.hooks",
-    "JobType": "api.job_type",
-    "Stored": "lifecycle.stored_files",
-    **dict.fromkeys(("cancel", "enqueue", "enqueue_many", "job"), "api"),
-    **dict.fromkeys(
-        ("aqueue_pressure", "aresource_pressure", "queue_pressure", "resource_pressure"),
-        "api.pressure",
-    ),
-    **dict.fromkeys(("pause", "resume"), "api.closing"),
-    "schedule": "api.schedules",
-    **dict.fromkeys(
-        (
-            *("change_occurrence", "move_occurrence", "restore_occurrence", "skip_occurrence"),
-            "run_now",
-        ),
-        "api.occurrences",
-    ),
-    "Workflow": "api.workflows.workflow",
-    **dict.fromkeys(("chain", "group"), "api.workflows.compositions"),
+    name: home
+    for home, names in {
+        "api": "cancel enqueue enqueue_many job",
+        "api.closing": "pause resume",
+        "api.hooks": "HookEvent",
+        "api.job_type": "JobType",
+        "api.occurrences": "change_occurrence move_occurrence restore_occurrence run_now "
+        "skip_occurrence",
+        "api.pressure": "aqueue_pressure aresource_pressure queue_pressure resource_pressure",
+        "api.schedules": "schedule",
+        "api.workflows.compositions": "chain group",
+        "api.workflows.workflow": "Workflow",
+        "domain.backoff": "Backoff",
+        "domain.concurrency": "Concurrency",
+        "domain.pressure": "Pressure ResourcePressure",
+        "domain.workflows": "If",
+        "exceptions": "Cancel Cancelled Discard DuplicateJob EnqueueError HookError JobsError "
+        "LeaseLost NotMigrated OperationRefused PayloadError QueueFull ResultNotStored Retry "
+        "SignalTimeout Skip Snooze TimeLimitExceeded UnknownJobType UnknownQueue UnknownResource "
+        "WorkflowError",
+        "lifecycle.stored_files": "Stored",
+        "models": "JobStatus RunOutcome",
+        "worker.context.run_context": "RunContext current_run",
+    }.items()
+    for name in names.split()
 }
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        value = getattr(import_module(f".{_HOMES.get(name, 'exceptions')}", __name__), name)
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     except RuntimeError as error:
         if "INSTALLED_APPS" not in str(error):
             raise

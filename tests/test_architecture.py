@@ -48,7 +48,7 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 989,
+    ".": 934,
     "admin": 16_211,
     "api": 4_678,
     "backend": 1_040,
@@ -64,7 +64,7 @@ BUDGETS = {
     "metrics": 3_193,
     "models": 3_400,
     "templatetags": 33,
-    "testing": 1_627,
+    "testing": 1_620,
     "why": 1_797,
     "worker": 11_155,
 }

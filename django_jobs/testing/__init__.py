@@ -10,26 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .assertions import JobsMixin, JobsTestCase, assert_enqueued, capture_jobs, refute_enqueued
-    from .at_once import immediate
-    from .crashing import crash_at, expire_lease
-    from .draining import JobFailed, arun_jobs, run_jobs
-    from .travelling import travel
-
-__all__ = [
-    "JobFailed",
-    "JobsMixin",
-    "JobsTestCase",
-    "arun_jobs",
-    "assert_enqueued",
-    "capture_jobs",
-    "crash_at",
-    "expire_lease",
-    "immediate",
-    "refute_enqueued",
-    "run_jobs",
-    "travel",
-]
+    from .assertions import JobsMixin as JobsMixin
+    from .assertions import JobsTestCase as JobsTestCase
+    from .assertions import assert_enqueued as assert_enqueued
+    from .assertions import capture_jobs as capture_jobs
+    from .assertions import refute_enqueued as refute_enqueued
+    from .at_once import immediate as immediate
+    from .crashing import crash_at as crash_at
+    from .crashing import expire_lease as expire_lease
+    from .draining import JobFailed as JobFailed
+    from .draining import arun_jobs as arun_jobs
+    from .draining import run_jobs as run_jobs
+    from .travelling import travel as travel
 
 _HOMES = {
     **dict.fromkeys(("JobFailed", "arun_jobs", "run_jobs"), "draining"),
@@ -39,10 +31,11 @@ _HOMES = {
     "immediate": "at_once",
     "travel": "travelling",
 }
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
