@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import connections, transaction
 from psycopg import IsolationLevel
@@ -36,11 +36,9 @@ from ..context.attempt import Attempt, object_in
 from ..context.results import NeverRan, check_that_it_ran, encode_result
 from ..context.run_context import RunContext
 from ..handlers.cursors import not_counted
-from ..timeouts.limits import Interrupted, TimeLimit
+from ..timeouts.limits import Interrupted
 from .failures import deciding, is_lost_race, outcome_of_exception
 from .run_hooks import acall_with_hooks, call_with_hooks, in_context
-
-R = TypeVar("R")
 
 MOST_TRIES = 10
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
@@ -59,47 +57,6 @@ def may_not_serialize() -> bool:
     database or the role is not known here."""
     raw = connections[conf().database].connection  # None if the handler has closed it
     return getattr(raw, "isolation_level", None) not in (None, IsolationLevel.READ_COMMITTED)
-
-
-def read_single_rows() -> None:
-    """Have the rest of this transaction find rows by index."""
-    execute(READ_SINGLE_ROWS, {})
-
-
-def again_after_lost_races(
-    transaction: Callable[[bool], R],
-    *,
-    attempt: int,
-    ends_at: float,
-    should_stop: Callable[[], bool],
-    before_next: Callable[[], None],
-) -> R | Snoozed:
-    """Call ``transaction`` up to ten times, until ``ends_at`` (a time of ``time.monotonic()``), and
-    return its result. Its argument is whether an earlier call has lost a race.
-
-    If each call failed to serialize, the job is snoozed, which counts as no failure. An exception
-    with which the handler chose the fate of its job is raised.
-    """
-    longest = FIRST_PAUSE
-    tries = 0
-    while tries < MOST_TRIES:
-        tries += 1
-        try:
-            return transaction(tries > 1)
-        except Exception as error:
-            if isinstance(error, JobsError) or not is_lost_race(error):
-                raise
-        pause = random.uniform(0.0, longest)  # noqa: S311 — jitter
-        if should_stop() or time.monotonic() + pause >= ends_at:
-            break
-        time.sleep(pause)
-        longest = min(longest * 2, LONGEST_PAUSE)
-        before_next()
-    times = "once" if tries == 1 else f"{tries} times"
-    return Snoozed(
-        seconds=random.uniform(0.5, 1.0) * min(attempt, LONGEST_SNOOZE),  # noqa: S311 — jitter
-        reason=f"its transaction was rolled back by conflicts in the database {times}",
-    )
 
 
 class _Forked:
@@ -264,13 +221,7 @@ def _call_handler(
 ) -> Outcome | Settled:
     job = attempt.job
     if job_type.delivery == "exactly_once":
-        return again_after_lost_races(
-            partial(_call_in_transaction, attempt, job_type, payload),
-            attempt=job.attempt,
-            ends_at=NEVER if job.timeout is None else attempt.started + job.timeout,
-            should_stop=attempt.should_stop,
-            before_next=partial(_begin_again, context, attempt.limit),
-        )
+        return _call_in_transactions(attempt, job_type, payload, context)
     if job_type.is_async:
         if job.attempt > 1:
             _read_checkpoint(attempt)  # it cannot be read on the event loop
@@ -283,6 +234,38 @@ def _call_handler(
     else:
         result = _result_of(attempt, job_type, payload)
     return _success(job, result)
+
+
+def _call_in_transactions(
+    attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any], context: RunContext
+) -> Settled | Snoozed:
+    """Call the handler in a transaction, up to ten times until its time-out.
+
+    If each call failed to serialize, the job is snoozed, which counts as no failure. An exception
+    with which the handler chose the fate of its job is raised.
+    """
+    job, longest, tries = attempt.job, FIRST_PAUSE, 0
+    ends_at = NEVER if job.timeout is None else attempt.started + job.timeout
+    while tries < MOST_TRIES:
+        tries += 1
+        try:
+            return _call_in_transaction(attempt, job_type, payload, tries > 1)
+        except Exception as error:
+            if isinstance(error, JobsError) or not is_lost_race(error):
+                raise
+        pause = random.uniform(0.0, longest)  # noqa: S311 — jitter
+        if attempt.should_stop() or time.monotonic() + pause >= ends_at:
+            break
+        time.sleep(pause)
+        longest = min(longest * 2, LONGEST_PAUSE)
+        context._begin_again()
+        if attempt.limit is not None:
+            attempt.limit.begin_again()
+    times = "once" if tries == 1 else f"{tries} times"
+    return Snoozed(
+        seconds=random.uniform(0.5, 1.0) * min(job.attempt, LONGEST_SNOOZE),  # noqa: S311 — jitter
+        reason=f"its transaction was rolled back by conflicts in the database {times}",
+    )
 
 
 def _call_in_transaction(
@@ -299,7 +282,7 @@ def _call_in_transaction(
             outcome = _success(job, _result_of(attempt, job_type, payload))
             ending = attempt.ending(outcome)  # its queries are counted until here
             if is_repeated or may_not_serialize():
-                read_single_rows()
+                execute(READ_SINGLE_ROWS, {})
             (settled,) = settle([ending])
             # This transaction has just begun, so an earlier write is not ours.
             if settled.decision is None and (table := note_triggers()):
@@ -317,13 +300,6 @@ def _call_in_transaction(
             "wrote was committed; use `with transaction.atomic():`"
         )
     return settled
-
-
-def _begin_again(context: RunContext, limit: TimeLimit | None) -> None:
-    """Prepare another call of the handler in this attempt."""
-    context._begin_again()
-    if limit is not None:
-        limit.begin_again()
 
 
 def _result_of(attempt: Attempt, job_type: JobType[..., Any], payload: dict[str, Any]) -> Any:
