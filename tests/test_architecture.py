@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_620,
     "why": 1_797,
-    "worker": 11_131,
+    "worker": 11_128,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from http import HTTPStatus
 
 from ..connections import drop_connection, own_connection
@@ -43,11 +43,8 @@ MOST_BYTES = 8_192
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    status: int
-    body: bytes
-    content_type: str = TEXT
+Response = tuple[int, str, bytes]
+"""Status, content type and body, as of a scrape."""
 
 
 class HealthServer:
@@ -97,9 +94,9 @@ class HealthServer:
         path = rest.partition(" ")[0].partition("?")[0]
         report = {"/healthz": liveness, "/readyz": readiness}.get(path)
         if report is None and (path != "/metrics" or self._scraper is None):
-            return Response(404, b"not found\n")
+            return 404, TEXT, b"not found\n"
         if method not in ("GET", "HEAD"):
-            return Response(405, b"GET or HEAD\n")
+            return 405, TEXT, b"GET or HEAD\n"
         pairs = (line.partition(":") for line in lines)
         headers = {name.strip().title(): value.strip() for name, _, value in pairs}
         if report is not None:
@@ -140,8 +137,7 @@ class Scraper:
 
     def _run(self, headers: Mapping[str, str]) -> Response:
         try:
-            status, content_type, body = self._scrape(headers)
-            return Response(status, body, content_type)
+            return self._scrape(headers)
         finally:
             drop_connection()
 
@@ -149,20 +145,21 @@ class Scraper:
 def _rendered(report: HealthReport, as_json: bool) -> Response:
     status = 200 if report.is_ok else 503
     if as_json:
-        return Response(status, json.dumps({"ok": report.is_ok, **asdict(report)}).encode(), JSON)
-    return Response(status, ("\n".join(report.problems or ("ok",)) + "\n").encode())
+        return status, JSON, json.dumps({"ok": report.is_ok, **asdict(report)}).encode()
+    return status, TEXT, ("\n".join(report.problems or ("ok",)) + "\n").encode()
 
 
 def _encoded(head: bytes, response: Response) -> bytes:
+    status, content_type, body = response
     lines = (
-        f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}",
-        f"Content-Type: {response.content_type}",
-        f"Content-Length: {len(response.body)}",
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        f"Content-Type: {content_type}",
+        f"Content-Length: {len(body)}",
         "Cache-Control: no-store",
         "Connection: close",
         "\r\n",
     )
-    return "\r\n".join(lines).encode() + (b"" if head.startswith(b"HEAD ") else response.body)
+    return "\r\n".join(lines).encode() + (b"" if head.startswith(b"HEAD ") else body)
 
 
 def run(pipe: MessagePipe, port: HealthPort, scoreboard: Scoreboard, lease: float) -> int:
