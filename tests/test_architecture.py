@@ -50,7 +50,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 BUDGETS = {
     ".": 934,
     "admin": 16_211,
-    "api": 4_678,
+    "api": 4_675,
     "backend": 1_040,
     "checks": 1_048,
     "contrib": 4_477,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_620,
     "why": 1_797,
-    "worker": 11_128,
+    "worker": 11_125,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -44,11 +44,6 @@ class HookEvent:
     attempt: int | None = None
     count: int | None = None
 
-    def counted(self, ids: list[int]) -> list[int]:
-        """The ids of the jobs that were enqueued, counted."""
-        self.count = len(ids)
-        return ids
-
 
 def loaded() -> tuple[tuple[str, Hook], ...]:
     """The hooks by their dotted paths, in their order. Raises ``ImportError``."""

@@ -222,7 +222,9 @@ class JobType(Generic[P, R]):
         """
         if conf().hooks:
             with self._hooked() as event:
-                return event.counted(self._insert_many(payloads, idempotency_keys, event.headers))
+                ids = self._insert_many(payloads, idempotency_keys, event.headers)
+                event.count = len(ids)
+                return ids
         return self._insert_many(payloads, idempotency_keys)
 
     def step(self, /, **payload: Any) -> Step:

@@ -13,6 +13,7 @@ from django.db import OperationalError
 from psycopg import Error as PsycopgError
 
 from ..connections import NO_CONNECTION_LEFT, add_closable, has_news
+from ..timeouts.limits import never
 from .connections import (
     IDLE_CHECK_SECONDS,
     HandlerConnection,
@@ -116,7 +117,7 @@ class LentConnections(HandlerConnections):
 
     def __init__(self, sessions: Sessions, has_ended: Callable[[], bool] | None = None) -> None:
         free = has_ended is None
-        has_ended = has_ended or _never
+        has_ended = has_ended or never
         self._take = partial(sessions.take, has_ended=has_ended, in_free_thread=free)
         self._give_back = partial(sessions.give_back, in_free_thread=free)
         super().__init__()
@@ -138,10 +139,6 @@ class LentConnections(HandlerConnections):
         for connection in self.all:
             assert isinstance(connection, _LentConnection)
             connection.end_handler()
-
-
-def _never() -> bool:
-    return False
 
 
 class _LentConnection(HandlerConnection):
