@@ -31,10 +31,8 @@ class JobsConfig(AppConfig):
         registry.autodiscover()
         celery.autodiscover()
         backend.discover()
-        post_migrate.connect(seed, sender=self, dispatch_uid="django_jobs.seed")
-        post_migrate.connect(make_ahead, sender=self, dispatch_uid="django_jobs.make_ahead")
-        post_migrate.connect(take_over, sender=self, dispatch_uid="django_jobs.take_over")
-        post_migrate.connect(keep_roles, sender=self, dispatch_uid="django_jobs.keep_roles")
+        for after in (seed, make_ahead, take_over, keep_roles):
+            post_migrate.connect(after, sender=self, dispatch_uid=f"django_jobs.{after.__name__}")
 
 
 def follow_immediate(*, setting: str, **kwargs: Any) -> None:

@@ -99,12 +99,9 @@ def raw() -> Mapping[str, Any]:
 def conf() -> Conf:
     """The current settings. Unknown keys are ignored here; a system check reports them."""
     values = {key.lower(): value for key, value in raw().items() if key in KEYS}
-    if "retention" in values:
-        values["retention"] = {**Conf().retention, **values["retention"]}
-    if "history" in values:
-        values["history"] = {**Conf().history, **values["history"]}
-    if "quarantine" in values:
-        values["quarantine"] = {**Conf().quarantine, **values["quarantine"]}
+    for key in ("retention", "history", "quarantine"):
+        if key in values:
+            values[key] = {**getattr(Conf(), key), **values[key]}
     if (logs := values.get("run_logs")) is not None:
         values["run_logs"] = {
             **RUN_LOGS,

@@ -19,7 +19,7 @@ from ..beat.declared import NotASchedule, schedule_of
 from ..running.job_types import is_acked_on_timeout, job_type_of
 from ..task import import_without_checks
 from .code import findings_in_files
-from .patterns import Finding, Level, error, note
+from .patterns import NEVER_SENT, OF_LOGGING, Finding, Level, error, note
 
 JSON = "json"
 NOTES = {
@@ -41,14 +41,6 @@ NOTES = {
 }
 """What there is to say of a setting that differs from Celery's default."""
 
-NEVER_SENT = (
-    *("celeryd_init", "celeryd_after_setup", "user_preload_options"),
-    *("worker_before_create_process", "worker_shutting_down", "heartbeat_sent"),
-    *("task_unknown", "task_rejected", "beat_init", "beat_embedded_init"),
-)
-"""Signals of Celery's commands."""
-OF_LOGGING = "setup_logging", "after_setup_logger", "after_setup_task_logger"
-"""Signals with which Celery's worker sets up its log."""
 
 MISSING = '{!r} is missing in DJANGO_JOBS["QUEUES"]'
 

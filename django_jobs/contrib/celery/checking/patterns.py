@@ -75,14 +75,6 @@ class Pattern:
     condition: Condition = lambda node, scope: True
 
 
-def _refuse(row: str, keys: str, text: str, *condition: Condition) -> Pattern:
-    return Pattern(row, Level.ERROR, tuple(keys.split(", ")), text, *condition)
-
-
-def _note(row: str, keys: str, text: str, *condition: Condition) -> Pattern:
-    return Pattern(row, Level.NOTE, tuple(keys.split(", ")), text, *condition)
-
-
 def _is_step(node: ast.Call, scope: Scope) -> bool:
     """Whether one task replaces another; ``str.replace`` takes two arguments."""
     if len(node.args) != 1 or node.keywords:
@@ -159,33 +151,33 @@ NO_WORKER = "is never sent: no worker of Celery runs"
 
 # level | row | keys | text | condition, of which further lines are indented
 TABLE = """\
-refuse | stamp | option stamped_headers, call stamp | stamps are not possible: pass headers= |
+error | stamp | option stamped_headers, call stamp | stamps are not possible: pass headers= |
     is_stamp
-refuse | on_error | call on_error | .on_error() is not possible: {ON_ERROR}
-refuse | apply_async | unknown option | {}: no such option of a job; pass headers= for what the task
+error | on_error | call on_error | .on_error() is not possible: {ON_ERROR}
+error | apply_async | unknown option | {}: no such option of a job; pass headers= for what the task
     shall read
-refuse | serializer | option serializer | {}: a payload is JSON | is_no_json
-refuse | routing_key | send | no queue of task_queues is bound to this exchange and routing_key:
+error | serializer | option serializer | {}: a payload is JSON | is_no_json
+error | routing_key | send | no queue of task_queues is bound to this exchange and routing_key:
     pass queue= | is_unbound
-refuse | self.replace | call replace | self.replace() is not possible: use current_run().spawn(...)
+error | self.replace | call replace | self.replace() is not possible: use current_run().spawn(...)
     | is_step
-refuse | add_to_chord | call add_to_chord | .add_to_chord() is not possible: use
+error | add_to_chord | call add_to_chord | .add_to_chord() is not possible: use
     current_run().spawn(...)
-refuse | self.request.chain | set request.chain, set request.callbacks, set request.errbacks, set
+error | self.request.chain | set request.chain, set request.callbacks, set request.errbacks, set
     request.chord | the request does not decide what runs next: raise Ignore, or send the next task
-refuse | GroupResult.save | call save, call restore | a GroupResult is not stored: keep the ids of
+error | GroupResult.save | call save, call restore | a GroupResult is not stored: keep the ids of
     its results, and read AsyncResult(id) | is_group_result
-refuse | on_message | option of get on_message | get(on_message=) is not possible: use get()
-refuse | app.control | control, use celery.app.control.Inspect, use celery.app.control.Control | {}
+error | on_message | option of get on_message | get(on_message=) is not possible: use get()
+error | app.control | control, use celery.app.control.Inspect, use celery.app.control.Control | {}
     asks workers of Celery: use jobstatus
-refuse | app.steps | steps | boot steps are not made: no worker of Celery starts
-refuse | delay | sent in async def | a task is not sent in async code: await task.adelay(...)
-refuse | store_result | call store_result | .store_result() stores nothing: the results of tasks are
+error | app.steps | steps | boot steps are not made: no worker of Celery starts
+error | delay | sent in async def | a task is not sent in async code: await task.adelay(...)
+error | store_result | call store_result | .store_result() stores nothing: the results of tasks are
     in the rows of jobs
-refuse | celery.contrib.testing | import celery.contrib.testing, import celery.contrib.pytest, text
+error | celery.contrib.testing | import celery.contrib.testing, import celery.contrib.pytest, text
     celery.contrib.pytest, argument celery_worker, argument celery_session_worker | a worker of
     Celery in a test connects to a broker: use django_jobs.testing.run_jobs()
-refuse | TaskResult | import django_celery_results.models | no row is written to its tables: read
+error | TaskResult | import django_celery_results.models | no row is written to its tables: read
     AsyncResult(id), or the rows of jobs
 note | PeriodicTask | use django_celery_beat.models.PeriodicTask.objects, call of
     django_celery_beat.models.PeriodicTask | its rows are followed within a minute, once `manage.py
@@ -220,33 +212,41 @@ CONDITIONS: dict[str, Condition] = {
 def _pattern(row: str) -> Pattern:
     level, place, keys, text, *condition = re.split(r"\s*\|\s*", " ".join(row.split()))
     text = text.replace("{THREADS}", THREADS).replace("{ON_ERROR}", INSTEAD["link_error"])
-    make = _refuse if level == "refuse" else _note
-    return make(place, keys, text, *(CONDITIONS[name] for name in condition))
+    return _made(level, place, keys, text, *(CONDITIONS[name] for name in condition))
 
+
+def _made(level: str, row: str, keys: str, text: str, *condition: Condition) -> Pattern:
+    return Pattern(row, Level(level), tuple(keys.split(", ")), text, *condition)
+
+
+NEVER_SENT = (
+    *("celeryd_init", "celeryd_after_setup", "user_preload_options"),
+    *("worker_before_create_process", "worker_shutting_down", "heartbeat_sent"),
+    *("task_unknown", "task_rejected", "beat_init", "beat_embedded_init", "task_internal_error"),
+    *("eventlet_pool_started", "eventlet_pool_preshutdown", "eventlet_pool_postshutdown"),
+    "eventlet_pool_apply",
+)
+"""Signals of Celery's commands."""
+OF_LOGGING = "setup_logging", "after_setup_logger", "after_setup_task_logger"
+"""Signals with which Celery's worker sets up its log."""
 
 PATTERNS: tuple[Pattern, ...] = (
     *map(_pattern, re.split(r"\n(?! )", TABLE.rstrip())),
     *(
-        _refuse(name, f"option {name}", f"{name}= is not possible: {INSTEAD[name]}")
+        _made("error", name, f"option {name}", f"{name}= is not possible: {INSTEAD[name]}")
         for name in ("link", "link_error")
     ),
     *(
-        _refuse(name, f"call {name}", f".{name}() is not possible: use join() or get()")
+        _made("error", name, f"call {name}", f".{name}() is not possible: use join() or get()")
         for name in ("iter_native", "join_native")
     ),
     *(
-        _refuse("beat_init", f"use celery.signals.{name}", f"{name} {NO_WORKER}")
-        for name in (
-            *("beat_init", "beat_embedded_init", "celeryd_init", "celeryd_after_setup"),
-            *("heartbeat_sent", "task_internal_error", "task_rejected", "task_unknown"),
-            *("user_preload_options", "worker_before_create_process", "worker_shutting_down"),
-            *("eventlet_pool_started", "eventlet_pool_preshutdown", "eventlet_pool_postshutdown"),
-            "eventlet_pool_apply",
-        )
+        _made("error", "beat_init", f"use celery.signals.{name}", f"{name} {NO_WORKER}")
+        for name in NEVER_SENT
     ),
     *(
-        _note("setup_logging", f"use celery.signals.{name}", f"{name} {LOGGING}")
-        for name in ("setup_logging", "after_setup_logger", "after_setup_task_logger")
+        _made("note", "setup_logging", f"use celery.signals.{name}", f"{name} {LOGGING}")
+        for name in OF_LOGGING
     ),
 )
 """All that is found in code. Most of it is a call of a method, or an option of a send."""
