@@ -50,10 +50,10 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 BUDGETS = {
     ".": 929,
     "admin": 16_211,
-    "api": 4_675,
-    "backend": 1_040,
+    "api": 4_655,
+    "backend": 1_035,
     "checks": 1_048,
-    "contrib": 4_469,
+    "contrib": 4_455,
     "doctor": 2_617,
     "domain": 5_522,
     "http": 369,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_620,
     "why": 1_797,
-    "worker": 11_125,
+    "worker": 11_115,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

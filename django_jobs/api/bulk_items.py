@@ -37,7 +37,8 @@ def items_of(
         raise EnqueueError(
             f"{job_type.name}: enqueue_many takes a key for each payload: idempotency_keys="
         )
-    requests = _requests(payloads) if keys is None else _keyed(job_type, payloads, keys)
+    plain = ((index, payload, None) for index, payload in enumerate(payloads))
+    requests = plain if keys is None else _keyed(job_type, payloads, keys)
     # A generator may use the connection, or change a payload that it has given.
     early = isinstance(payloads, list | tuple) and not gating.calls_project(job_type)
     if stores and job_type.takes_files and conf().storage is not None:
@@ -51,11 +52,6 @@ def items_of(
 
 def _size(items: list[Item]) -> int:
     return sum(map(len, map(TEXT, items)))
-
-
-def _requests(payloads: Iterable[Mapping[str, Any]]) -> Iterator[Request]:
-    for index, payload in enumerate(payloads):
-        yield index, payload, None
 
 
 def _keyed(

@@ -18,7 +18,7 @@ from ..lifecycle.signalling import receive_ends_of
 from ..worker.context.run_context import RunContext, current_run
 from .declared import Arguments
 from .interface import Task, TaskContext, normalize_json, task_started
-from .results import announce_end, announce_start, reads_result, result_of_run
+from .results import announce_end, announce_start, find_result, reads_result
 
 
 def job_type_of(
@@ -77,7 +77,7 @@ def _begin(task: Task[..., Any], run: RunContext | None) -> list[TaskContext[...
     announce_start(task, run)
     if not task.takes_context:
         return []
-    return [TaskContext(task_result=result_of_run(task, run))]
+    return [TaskContext(task_result=find_result(run.job_id, task.backend))]
 
 
 async def _begin_without_queries(

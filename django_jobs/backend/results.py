@@ -136,11 +136,6 @@ def bare_result(
     return _unvalidated(TaskResult, values)
 
 
-def result_of_run(task: Task[..., Any], run: RunContext) -> TaskResult[..., Any]:
-    """The result of the job that this thread runs."""
-    return find_result(run.job_id, task.backend)
-
-
 def _as_requested(task: Task[..., Any], **changes: Any) -> Task[..., Any]:
     """A copy that is not validated: the queue of a job may have changed since its request."""
     values = {one.name: getattr(task, one.name) for one in fields(task)}

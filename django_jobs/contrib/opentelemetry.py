@@ -60,7 +60,7 @@ def baggage(event: HookEvent) -> Iterator[None]:
         _write(BAGGAGE, event.headers)
         yield
         return
-    token = context.attach(_read(BAGGAGE, event.headers, context.get_current()))
+    token = context.attach(BAGGAGE.extract(_bounded(event.headers), context.get_current()))
     try:
         yield
     finally:
@@ -206,15 +206,8 @@ def _write(propagator: TextMapPropagator, headers: dict[str, Any]) -> None:
 
 def _span_in(headers: Mapping[str, Any]) -> SpanContext:
     """The span that the headers name; an invalid one if they name none."""
-    read = _read(TRACE, headers, context.Context())
+    read = TRACE.extract(_bounded(headers), context.Context())
     return api.get_current_span(read).get_span_context()
-
-
-def _read(
-    propagator: TextMapPropagator, headers: Mapping[str, Any], into: context.Context
-) -> context.Context:
-    """A context with what the headers carry. What cannot be read is left out."""
-    return propagator.extract(_bounded(headers), into)
 
 
 def _bounded(headers: Mapping[str, Any]) -> dict[str, str]:

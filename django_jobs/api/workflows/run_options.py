@@ -126,7 +126,7 @@ class StartArguments:
         if not missing and not unknown:
             return
         problems = []
-        hints = [hint for name in unknown if (hint := self._hint(name))]
+        hints = [hint for name in unknown if (hint := did_you_mean(str(name), self._parameters))]
         if missing:
             problems.append(f"missing: {', '.join(missing)}")
         if unknown:
@@ -134,9 +134,6 @@ class StartArguments:
         listed = f"its arguments are: {', '.join(self._parameters) or 'none'}"
         rest = " ".join([*hints, listed])
         raise PayloadError(f"{where}.start(): {'; '.join([*problems, rest])}")
-
-    def _hint(self, name: str) -> str:
-        return did_you_mean(str(name), self._parameters)
 
 
 def chosen_for(job_type: JobType[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from asgiref.sync import sync_to_async
 
@@ -20,12 +20,14 @@ from ...exceptions import PayloadError, WorkflowError
 from ...lifecycle.workflows.starting import NewRun, start
 from ...models import WorkflowRun
 from ...models.database import needing_tables
-from ..gating import NameRule
 from ..hooks import HookEvent, around
 from ..job_type import JobType
 from ..steps import Step
 from .new_steps import compensations_of, demand_room_for, new_steps
 from .run_options import RunOptions, StartArguments
+
+if TYPE_CHECKING:
+    from .workflow import Workflow
 
 
 class Startable(ABC):
@@ -153,28 +155,23 @@ def _start_in_thread(startable: Startable, arguments: dict[str, Any]) -> Workflo
 Handler = Callable[..., dict[str, Any]]
 
 
-def register_start_job(
-    name: str,
-    module: str,
-    signature: inspect.Signature,
-    *,
-    schedulable: bool,
-    tenant: NameRule | None,
-) -> None:
-    """Register the job type that starts the highest version of the workflow ``name``. It takes the
-    arguments of ``start()``, and commits the run together with its own success. The steps get its
-    tenant, and its priority unless that is 0."""
-    known = registry.find(name)
+def register_start_job(workflow: Workflow) -> None:
+    """Register the job type that starts the highest version of a workflow, if it is that. It takes
+    the arguments of ``start()``, and commits the run together with its own success. The steps get
+    its tenant, and its priority unless that is 0."""
+    name, known = workflow.name, registry.find(workflow.name)
+    if registry.workflow(name) is not workflow:
+        return
     is_ours = known is not None and getattr(known.handler, "starts_workflow", None) == name
-    handler = known.handler if known is not None and is_ours else _handler(name, module)
+    handler = known.handler if known is not None and is_ours else _handler(name, workflow._module)
     registry.register(
         JobType(
             name=name,
             handler=handler,
-            signature=signature,
+            signature=workflow.signature,
             delivery="exactly_once",
-            schedulable=schedulable,
-            tenant=tenant,
+            schedulable=workflow._schedulable,
+            tenant=workflow._tenant_rule,
         )
     )
 

@@ -79,7 +79,7 @@ class Workflow(Startable):
         self._tenant_rule = name_rule(tenant, "tenant", str(self))
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         registry.register_workflow(self)
-        self._register_start_job()
+        register_start_job(self)
 
     def __repr__(self) -> str:
         return f"<Workflow {self.name} v{self.version}>"
@@ -331,18 +331,8 @@ class Workflow(Startable):
     def _add(self, step: Step) -> Step:
         self._steps.add(step)
         if self._start_arguments.add(step):
-            self._register_start_job()
+            register_start_job(self)
         return step
-
-    def _register_start_job(self) -> None:
-        if registry.workflow(self.name) is self:
-            register_start_job(
-                self.name,
-                self._module,
-                self.signature,
-                schedulable=self._schedulable,
-                tenant=self._tenant_rule,
-            )
 
     def _check_name(self, name: Any, where: str = "") -> str:
         """How messages about a new step begin. Raises :class:`WorkflowError` for a wrong name."""

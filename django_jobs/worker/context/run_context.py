@@ -324,11 +324,13 @@ class RunContext:
 
     def _has_to_stop(self) -> bool:
         """Whether a handler that can continue in the next attempt should stop now."""
-        stops = self._attempt.has_to_stop()
-        return stops or (self.draining() and self._can_go_on_elsewhere())
+        return self._attempt.has_to_stop() or (
+            self.draining()
+            and not (self._attempt.job.at_most_once or in_transaction(jobs_connection()))
+        )
 
     def _stop_handler(self) -> NoReturn:
-        self._confirm()
+        self._attempt.reporter.confirm(self._attempt)
         self._raise_cancel()
         if self.draining():
             raise StopHandler
@@ -371,14 +373,6 @@ class RunContext:
     def _begin_again(self) -> None:
         """Forget the previous call of the handler, whose transaction was rolled back."""
         self._attempt.reporter.of(self._attempt).walked = False
-
-    def _confirm(self) -> None:
-        """Write the reports now. Raises :class:`LeaseLost` if the write is refused."""
-        self._attempt.reporter.confirm(self._attempt)
-
-    def _can_go_on_elsewhere(self) -> bool:
-        """Whether the next attempt, if any, can continue where this one stops."""
-        return not (self._attempt.job.at_most_once or in_transaction(jobs_connection()))
 
 
 def running_attempt() -> Attempt | None:

@@ -25,7 +25,7 @@ AROUND = frozenset({PACKAGE, "threading", "asyncio", "contextvars"})
 def stack_of_thread(thread_id: int) -> str:
     """The stack of a thread of this process, from the handler inwards."""
     frame = sys._current_frames().get(thread_id)
-    return "" if frame is None else _text(_outermost_first(frame))
+    return "" if frame is None else _text(list(walk_stack(frame))[::-1])
 
 
 def name_of_thread(thread_id: int) -> str:
@@ -44,10 +44,6 @@ def stack_of_tasks(tasks: Iterable[Task], current: Task | None, loop_thread: int
             text = _text(_awaiting(task.get_coro()))
         texts.append(f"task {task.get_name()}\n{text}")
     return cut("\n".join(texts), MOST_CHARACTERS)
-
-
-def _outermost_first(frame: FrameType) -> list[tuple[FrameType, int]]:
-    return list(walk_stack(frame))[::-1]
 
 
 def _awaiting(awaited: Any) -> list[tuple[FrameType, int]]:

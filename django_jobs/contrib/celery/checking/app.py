@@ -63,7 +63,7 @@ def findings_in_settings(app: Any) -> Iterator[Finding]:
             "TaskResult and GroupResult stay empty: read AsyncResult(id), or the model Job",
         )
     for name, text in NOTES.items():
-        if _is_changed(settings, name):
+        if any(name in changed for changed in settings.maps[:-1]):
             yield note(name, text)
     if not settings.task_acks_on_failure_or_timeout:
         yield note(
@@ -73,10 +73,6 @@ def findings_in_settings(app: Any) -> Iterator[Finding]:
         )
     yield from _broker(settings)
     yield from _queues(app)
-
-
-def _is_changed(settings: Any, name: str) -> bool:
-    return any(name in changed for changed in settings.maps[:-1])
 
 
 def _broker(settings: Any) -> Iterator[Finding]:

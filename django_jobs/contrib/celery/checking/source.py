@@ -55,7 +55,8 @@ def _check(options: dict[str, Any]) -> Iterator[str]:
     files = files_of(apps)
     found = []
     for app in apps:
-        yield f"{app.main}: {counted(sum(1 for _ in own_tasks(app)), 'task')}"
+        own = sum(not name.startswith("celery.") for name in app.tasks)
+        yield f"{app.main}: {counted(own, 'task')}"
         found += (of_app := list(findings_of(app)))
         yield from map(_line, of_app)
     yield f"code: {counted(len(files), 'file')}"
@@ -69,10 +70,6 @@ def _check(options: dict[str, Any]) -> Iterator[str]:
 
 def _line(finding: Any) -> str:
     return f"{finding.level.value:<6}{finding.where}: {finding.text}"
-
-
-def own_tasks(app: Any) -> Iterator[str]:
-    return (name for name in app.tasks if not name.startswith("celery."))
 
 
 SOURCE = Source(
