@@ -100,3 +100,8 @@ worker_event = WorkerSignal()
 
 Sender: the name of the event, such as ``worker_started``. Keywords: ``level`` (a level of
 :mod:`logging`) and ``fields`` (a dict)."""
+
+
+def emit(event: str, level: int, /, **fields: Any) -> None:
+    """Send :data:`worker_event`."""
+    worker_event.send_robust(event, level=level, fields=fields)

@@ -48,25 +48,25 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 929,
+    ".": 934,
     "admin": 16_211,
     "api": 4_655,
     "backend": 1_035,
     "checks": 1_048,
     "contrib": 4_455,
-    "doctor": 2_617,
+    "doctor": 2_616,
     "domain": 5_522,
     "http": 369,
-    "lifecycle": 13_383,
+    "lifecycle": 13_353,
     "logs": 447,
-    "maintenance": 1_551,
+    "maintenance": 1_539,
     "management": 3_637,
     "metrics": 3_193,
     "models": 3_400,
     "templatetags": 33,
     "testing": 1_620,
     "why": 1_797,
-    "worker": 11_115,
+    "worker": 11_111,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

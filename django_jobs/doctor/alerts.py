@@ -27,7 +27,7 @@ from ..metrics.slo import BURNING, FEWEST_RUNS, take_objectives
 from ..metrics.stored import NoMetrics
 from ..models.database import execute, fetch, fetch_named, jobs_connection
 from ..models.queue import SloSince
-from ..signals import worker_event
+from ..signals import emit
 from ..worker.handlers.callbacks import post
 from .examination import EXAMINATIONS, diagnose
 from .findings import CannotExamine, Finding, jobs
@@ -332,11 +332,10 @@ def note(message: Message) -> None:
     """Write what was sent; what was not is tried again later."""
     fields: dict[str, Any] = {"rule": message.rule, "situations": len(message.rows)}
     if message.is_alive() or message.error is not None:
-        error = message.error or TimeoutError()
-        fields["reason"] = why_not_sent(error)
-        worker_event.send_robust("alert_failed", level=logging.WARNING, fields=fields)
+        reason = why_not_sent(message.error or TimeoutError())
+        emit("alert_failed", logging.WARNING, **fields, reason=reason)
         return
     ended = [row["id"] for row in message.rows if row["ended_at"]]
     ids, tried_at = [row["id"] for row in message.rows], message.rows[0]["tried_at"]
     execute(NOTE_SENT, {"ids": ids, "ended": ended, "tried_at": tried_at})
-    worker_event.send_robust("alert_sent", level=logging.INFO, fields=fields)
+    emit("alert_sent", logging.INFO, **fields)

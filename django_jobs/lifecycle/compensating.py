@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -15,8 +14,8 @@ from ..domain.errors import ErrorReport
 from ..domain.gates import parse
 from ..domain.workflows import When
 from ..models.database import execute, fetch, jobs_connection
-from ..signals import worker_event
 from .job_columns import NewJobs
+from .notifying import emit_after_commit
 from .step_insert import NewStep, insert_steps
 
 NOTHING: Mapping[str, Mapping[str, Sequence[str]]] = {}
@@ -142,8 +141,7 @@ def note_refused(run: int, workflow: str, compensations: str, refusal: Exception
 
 def _note(run: int, workflow: str, steps: Sequence[str]) -> None:
     named = ", ".join(steps[:MOST_NAMED]) + (", ..." if len(steps) > MOST_NAMED else "")
-    fields = {"run": run, "workflow": workflow, "steps": named}
-    jobs_connection().on_commit(partial(_send_failed, fields), robust=True)
+    emit_after_commit("compensation_failed", logging.ERROR, run=run, workflow=workflow, steps=named)
 
 
 def note_failed(run: int) -> None:
@@ -151,10 +149,6 @@ def note_failed(run: int) -> None:
     ``compensation_failed`` after the commit, if there are any. The run is locked."""
     for name, steps in fetch(NOTE_FAILED, {"run": run}):
         _note(run, name, steps)
-
-
-def _send_failed(fields: dict[str, Any]) -> None:
-    worker_event.send_robust("compensation_failed", level=logging.ERROR, fields=fields)
 
 
 def _step(stored: Mapping[str, Any], after: Mapping[int, When]) -> NewStep:

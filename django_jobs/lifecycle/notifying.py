@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from django.db import DatabaseError, InterfaceError
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -15,6 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..domain.gates import LoneGate
 from ..logs import log_event
 from ..models.database import fetch, jobs_connection
+from ..signals import emit
 
 CHANNEL = "django_jobs"
 CANCELLED = ":cancelled"
@@ -125,6 +127,11 @@ def notify(queue: str) -> None:
             return
         _last_sent[queue] = now
     _send(CHANNEL, queue)
+
+
+def emit_after_commit(event: str, level: int, /, **fields: Any) -> None:
+    """:func:`~django_jobs.signals.emit` once the caller's transaction has committed."""
+    jobs_connection().on_commit(partial(emit, event, level, **fields), robust=True)
 
 
 def ask_for_end(job_id: int) -> None:

@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..domain.workflows import Fate, Skipped
 from ..models.database import (
@@ -29,10 +29,10 @@ from ..models.database import (
     fetch_planned,
     jobs_connection,
 )
-from ..signals import worker_event, workflow_finished
+from ..signals import workflow_finished
 from .compensating import compensate, note_failed, note_refused
 from .job_columns import as_array
-from .notifying import BLOCKED, notify_after_commit
+from .notifying import BLOCKED, emit_after_commit, notify_after_commit
 from .step_insert import ASKED, EDGE_FATE, opening_at, value_for_job
 
 PAGE = 10_000
@@ -432,8 +432,7 @@ def count_ends(
     not_undone: dict[str, list[int]] = {}
     for id_, name, status, reason, compensations, undoing, is_too_low in rows:
         if is_too_low:
-            fields = {"run": id_, "workflow": name}
-            jobs_connection().on_commit(partial(_send_miscounted, fields), robust=True)
+            emit_after_commit("workflow_miscounted", logging.ERROR, run=id_, workflow=name)
         if status is not None:
             if undoing:
                 note_failed(id_)
@@ -450,7 +449,3 @@ def count_ends(
             not_undone.setdefault(why, []).append(id_)
     for why, failed in not_undone.items():
         count_ends(dict.fromkeys(failed, 0), undo=False, note=why)
-
-
-def _send_miscounted(fields: dict[str, Any]) -> None:
-    worker_event.send_robust("workflow_miscounted", level=logging.ERROR, fields=fields)

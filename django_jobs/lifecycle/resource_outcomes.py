@@ -5,6 +5,7 @@ Written after their settle, for the admission, which counts them.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from math import inf
 
 from ..domain.breaker import BreakerState
 from ..models.database import execute, fetch, jobs_connection
+from ..signals import emit
 from .job_columns import ClaimedJob
 
 RECENT_SECONDS = 1.0
@@ -26,6 +28,26 @@ INSERT INTO django_jobs_resourceoutcome (resource, failed, happened_at)
 SELECT input.resource, input.failed, clock_timestamp()
 FROM unnest(%(resources)s::text[], %(failed)s::boolean[]) AS input (resource, failed)
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A breaker that an admission or an operator changed."""
+
+    resource: str
+    state: str
+    reason: str
+
+    def send(self, **by: str) -> None:
+        """Send the event. ``by`` is the operator."""
+        fields = {"resource": self.resource, "reason": self.reason, **by}
+        match self.state:
+            case BreakerState.OPEN:
+                emit("breaker_opened", logging.WARNING, **fields)
+            case BreakerState.HALF_OPEN:
+                emit("breaker_half_opened", logging.INFO, **fields)
+            case BreakerState.CLOSED:
+                emit("breaker_closed", logging.INFO, **fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from ..lifecycle.operations import OperationResult, bulk
 from ..lifecycle.operations.jobs import Actor
 from ..models import BulkAction, BulkOperation, Job
 from ..models.database import database_time, is_blocked
-from ..signals import worker_event
+from ..signals import emit
 from .bulk_actions import EXECUTE
 
 
@@ -45,8 +45,8 @@ def send_events(operation: BulkOperation, has_begun: bool) -> None:
     """Send the event of the begin, and that of the end if it has ended, after the commit."""
     asked = {"operation": operation.pk, "action": operation.action, "by": operation.actor_name}
     if has_begun:
-        fields = {**asked, "matched": operation.matched, "reason": operation.reason}
-        worker_event.send_robust("operation_started", level=logging.INFO, fields=fields)
+        how_many = {"matched": operation.matched, "reason": operation.reason}
+        emit("operation_started", logging.INFO, **asked, **how_many)
     if operation.is_unfinished:
         return
     counts = {"done": operation.done, "left": operation.left}
@@ -55,11 +55,11 @@ def send_events(operation: BulkOperation, has_begun: bool) -> None:
     fields = {**asked, **counts, "seconds": _seconds(operation), "reason": operation.why}
     match operation.status:
         case BulkState.COMPLETED:
-            worker_event.send_robust("operation_completed", level=logging.INFO, fields=fields)
+            emit("operation_completed", logging.INFO, **fields)
         case BulkState.STOPPED:
-            worker_event.send_robust("operation_stopped", level=logging.WARNING, fields=fields)
+            emit("operation_stopped", logging.WARNING, **fields)
         case _:
-            worker_event.send_robust("operation_failed", level=logging.ERROR, fields=fields)
+            emit("operation_failed", logging.ERROR, **fields)
 
 
 def _seconds(operation: BulkOperation) -> float | None:

@@ -19,7 +19,7 @@ from ..lifecycle.dropping import OF_LIVE_JOBS, WITH_JOBS, DropResult, KeptRuns, 
 from ..lifecycle.history import JOBS, RUNS, TABLES, Partition, PartitionedTable
 from ..lifecycle.pruning import Rules, runs_go_with_jobs
 from ..models.database import database_time
-from ..signals import worker_event
+from ..signals import emit
 from .retention import BUDGET_SECONDS, longest_kept, rules_in_force, runs_kept
 
 AGAIN_SECONDS = 3600.0
@@ -76,8 +76,7 @@ class Partitions:
                     self._left_until[partition.name] = time.monotonic() + AGAIN_SECONDS
                 raise
             if result is DropResult.DROPPED:
-                fields = {"partition": partition.name}
-                worker_event.send_robust("partition_dropped", level=logging.INFO, fields=fields)
+                emit("partition_dropped", logging.INFO, partition=partition.name)
             if result is DropResult.KEEPS_MANY:
                 self._after[partition.name] = 0
             elif result is not DropResult.GONE:

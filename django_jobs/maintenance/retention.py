@@ -47,7 +47,7 @@ from ..lifecycle.pruning import (
 )
 from ..lifecycle.run_totals import prune_run_totals
 from ..models import Queue
-from ..signals import worker_event
+from ..signals import emit
 
 EVERY_SECONDS = 60.0
 ALL_SECONDS = 3600.0
@@ -272,8 +272,8 @@ def prune_dead_letters(*, page: int = PAGE, budget: float = BUDGET_SECONDS) -> i
             try:
                 step = prune_dead(limit, page=page).total()
             except PruningRefused as refusal:
-                fields = {limit.column: limit.name, "reason": str(refusal)}
-                worker_event.send_robust("dead_not_pruned", level=logging.ERROR, fields=fields)
+                of = {limit.column: limit.name}
+                emit("dead_not_pruned", logging.ERROR, **of, reason=str(refusal))
                 break
             deleted += step
             if step < page or time.monotonic() >= deadline:

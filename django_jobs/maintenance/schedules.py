@@ -33,13 +33,13 @@ from ..domain.schedules import Admission, admit
 from ..exceptions import HookError, QueueFull
 from ..lifecycle.bulk_insert import RowsDropped
 from ..lifecycle.history import WAIT_A_MOMENT
+from ..lifecycle.notifying import emit_after_commit
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.schedules import due as due_schedules
 from ..lifecycle.schedules.due import start_next_waiting
 from ..lifecycle.schedules.firing import NewTick, advance, write_ticks
 from ..models import Schedule
 from ..models.database import execute, is_blocked
-from ..signals import worker_event
 
 BATCH = 500
 """Schedules that one transaction fires."""
@@ -213,7 +213,7 @@ class _Batch:
         advance(self.moves, made)
         for schedule, reason in self.dying.items():
             name = due_schedules.pause_of_itself(schedule, reason)
-            emit_after_commit("schedule_paused", logging.WARNING, name, reason)
+            emit_after_commit("schedule_paused", logging.WARNING, schedule=name, reason=reason)
         for schedule, reason in self.errors.items():
             mark_error(schedule, reason)
 
@@ -369,12 +369,4 @@ def _is_of_all(error: Exception) -> bool:
 
 def mark_error(schedule: int, reason: str) -> None:
     name = due_schedules.mark_error(schedule, reason)
-    emit_after_commit("schedule_error", logging.ERROR, name, reason)
-
-
-def emit_after_commit(event: str, level: int, name: str, reason: str) -> None:
-    def send() -> None:
-        fields = {"schedule": name, "reason": reason}
-        worker_event.send_robust(event, level=level, fields=fields)
-
-    transaction.on_commit(send, using=conf().database, robust=True)
+    emit_after_commit("schedule_error", logging.ERROR, schedule=name, reason=reason)

@@ -26,7 +26,7 @@ from ..lifecycle.run_totals import BATCH, Look, fold, look, writers
 from ..lifecycle.signalling import send_job_signals
 from ..models import Queue
 from ..models.database import database_time
-from ..signals import queue_pressure_changed, resource_pressure_changed, worker_event
+from ..signals import emit, queue_pressure_changed, resource_pressure_changed
 from .bulk_operations import EVERY_SECONDS as BULK_SECONDS
 from .bulk_operations import run_chunk
 from .history import Partitions
@@ -157,8 +157,7 @@ def quarantine_what_crashes() -> int:
             reason = f"crashed {crashes.count} times in {seconds:g} s"
             if quarantines.quarantine(name, reason=reason, crashed_at=crashes.first, seconds=0.0):
                 made += 1
-                fields = {"job_type": name, "reason": reason}
-                worker_event.send_robust("job_type_quarantined", level=logging.ERROR, fields=fields)
+                emit("job_type_quarantined", logging.ERROR, job_type=name, reason=reason)
     return made
 
 
@@ -200,9 +199,7 @@ def end_pauses() -> int:
 
     resumed = resume_ended()
     for kind, name in resumed:
-        worker_event.send_robust(
-            "pause_ended", level=logging.INFO, fields={"kind": kind, "name": name}
-        )
+        emit("pause_ended", logging.INFO, kind=kind, name=name)
     return len(resumed)
 
 
@@ -253,8 +250,7 @@ def watch_pressure() -> int:
     for queue, before, found in limited_queues():
         if found.level != before and set_level("queue", queue, before, found.level):
             now = pressure_of(queue, found)
-            event = _event(before, now, queue=queue)
-            worker_event.send_robust("queue_pressure_changed", **event)
+            emit("queue_pressure_changed", _level(now), queue=queue, **_fields(before, now))
             queue_pressure_changed.send_robust(
                 queue, queue=queue, level=now.level, previous=before, pressure=now
             )
@@ -262,8 +258,7 @@ def watch_pressure() -> int:
     for name, before, level in limited_resources():
         if level != before and set_level("resource", name, before, level):
             now = replace(read_resource(name), level=level)
-            event = _event(before, now, resource=name)
-            worker_event.send_robust("resource_pressure_changed", **event)
+            emit("resource_pressure_changed", _level(now), resource=name, **_fields(before, now))
             resource_pressure_changed.send_robust(
                 name, resource=name, level=level, previous=before, pressure=now
             )
@@ -271,9 +266,12 @@ def watch_pressure() -> int:
     return changed
 
 
-def _event(previous: Level, pressure: Pressure, **of: str) -> dict[str, Any]:
-    fields = {
-        **of,
+def _level(pressure: Pressure) -> int:
+    return logging.INFO if pressure.level == "ok" else logging.WARNING
+
+
+def _fields(previous: Level, pressure: Pressure) -> dict[str, Any]:
+    return {
         "pressure": pressure.level,
         "previous": previous,
         "ready": pressure.ready,
@@ -281,7 +279,6 @@ def _event(previous: Level, pressure: Pressure, **of: str) -> dict[str, Any]:
         "oldest_seconds": pressure.oldest_seconds,
         "drain_seconds": pressure.drain_seconds,
     }
-    return {"level": logging.INFO if pressure.level == "ok" else logging.WARNING, "fields": fields}
 
 
 SAMPLE_SECONDS = 60.0

@@ -10,13 +10,9 @@ from typing import Any
 from ..lifecycle.job_columns import ClaimedJob
 from ..lifecycle.settling import Settled
 from ..lifecycle.signalling import send_job_signals
-from ..signals import worker_event
+from ..signals import emit as emit
 
 QUIET_SECONDS = 5.0
-
-
-def emit(event: str, level: int, **fields: Any) -> None:
-    worker_event.send_robust(event, level=level, fields=fields)
 
 
 def emit_left_open(job: ClaimedJob) -> None:

@@ -20,6 +20,7 @@ from ...models.database import fetch, fetch_planned, jobs_connection, repeat_con
 from .. import known_types
 from ..job_columns import ADMITTED, IN_LINE, as_array
 from ..pausing import SERVED
+from ..resource_outcomes import Change
 from . import breakers
 from .conflicts import resolve
 from .retry_budgets import RetryBudgets
@@ -143,7 +144,7 @@ class Admission:
     closed: bool = False
     full: bool = False
     tokens_in: float | None = None
-    changes: list[breakers.Change] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
     locked: bool = False
 
 

@@ -5,14 +5,12 @@ So a change needs no leader, and is made before anything is admitted.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
-from dataclasses import dataclass
 from math import inf
 
 from ...domain.breaker import Breaker, BreakerState, change
 from ...models.database import execute, fetch
-from ...signals import worker_event
+from ..resource_outcomes import Change
 
 # Failures that occurred before the last change are not counted. The counts stop where the rule is
 # met, so that a million rows cost no more than a few.
@@ -63,25 +61,6 @@ UPDATE django_jobs_resource SET refilled_at = least(refilled_at, clock_timestamp
 WHERE greatest(refilled_at, counted_at, breaker_changed_at) > clock_timestamp()
   AND name <> ALL(%(locked)s::text[])
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A breaker that an admission changed."""
-
-    resource: str
-    state: BreakerState
-    reason: str
-
-    def send(self) -> None:
-        fields = {"resource": self.resource, "reason": self.reason}
-        match self.state:
-            case BreakerState.OPEN:
-                worker_event.send_robust("breaker_opened", level=logging.WARNING, fields=fields)
-            case BreakerState.HALF_OPEN:
-                worker_event.send_robust("breaker_half_opened", level=logging.INFO, fields=fields)
-            case BreakerState.CLOSED:
-                worker_event.send_robust("breaker_closed", level=logging.INFO, fields=fields)
 
 
 def change_all(locked: Collection[str] = ()) -> list[Change]:

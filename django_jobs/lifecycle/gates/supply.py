@@ -12,6 +12,7 @@ from ...domain.admission import Line, Supply, retries_allowed
 from ...domain.breaker import PROBES, BreakerState
 from ...models.database import execute, fetch
 from ...models.resource import FADED
+from ..resource_outcomes import Change
 from . import breakers
 from .retry_budgets import RetryBudgets
 
@@ -194,7 +195,7 @@ class ResourceState:
     buckets: dict[str, Bucket] = field(default_factory=dict)
     tenants: dict[str, Bucket] = field(default_factory=dict)
     budgets: RetryBudgets = field(default_factory=RetryBudgets)
-    changes: list[breakers.Change] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
 
 
 def supply_of(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, NamedTuple
 
 from django.core.exceptions import PermissionDenied
@@ -25,9 +24,8 @@ from ...exceptions import OperationRefused
 from ...models import BulkAction, BulkOperation, Job
 from ...models.bulk_operation import PERMISSIONS
 from ...models.database import database_time, execute, fetch, jobs_connection
-from ...signals import worker_event
 from ..dead_letters import queues_with_dead
-from ..notifying import OPERATIONS, notify_after_commit
+from ..notifying import OPERATIONS, emit_after_commit, notify_after_commit
 from ..scope import Scope, scope_of
 from .jobs import LOCK_JOBS, Actor, demand, name_of
 
@@ -310,8 +308,7 @@ def _end_unreadable(pk: int, why: str) -> None:
     ((action, by, done, left),) = row.values_list("action", "actor_name", "done", "left")
     fields = {"operation": pk, "action": action, "by": by, "done": done, "left": left}
     fields |= {"seconds": None, "reason": why[:300]}
-    send = partial(worker_event.send_robust, "operation_failed", level=logging.ERROR, fields=fields)
-    jobs_connection().on_commit(send, robust=True)
+    emit_after_commit("operation_failed", logging.ERROR, **fields)
 
 
 def store(operation: BulkOperation) -> None:

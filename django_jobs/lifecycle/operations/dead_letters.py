@@ -13,7 +13,7 @@ from ...models.database import execute, fetch, jobs_connection, repeat_conflicts
 from ..compensating import HAS_NOT_UNDONE
 from ..scope import limited
 from . import OperationResult
-from .jobs import LOCK_JOBS, Actor, demand, done_by, result_of
+from .jobs import LOCK_JOBS, Actor, demand, name_of, result_of, signed
 
 # A run that is retried meanwhile counts its steps under this lock: jobs before runs, as in
 # ``lifecycle.opening``.
@@ -79,8 +79,7 @@ def dismiss(
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.dismiss_job", reason)
-    who = f"dismissed by {by}" if by else done_by("dismissed", actor)
-    return _dismiss(list(ids), f"{who}: {reason}" if reason else who)
+    return _dismiss(list(ids), signed("dismissed", by or name_of(actor), reason))
 
 
 @repeat_conflicts

@@ -110,7 +110,7 @@ def cancel(
     Raises ``PermissionDenied`` if ``actor`` may not.
     """
     demand(actor, "django_jobs.cancel_job", reason)
-    why = reason or done_by("cancelled", actor)
+    why = reason or signed("cancelled", name_of(actor), "")
     return _cancel(list(ids), why, wait, asked="" if why == "cancelled" else why)
 
 
@@ -383,8 +383,3 @@ def signed(operation: str, by: str, reason: str) -> str:
     """``skipped by ada: not needed``."""
     done = f"{operation} by {by}" if by else operation
     return f"{done}: {reason}" if reason else done
-
-
-def done_by(operation: str, actor: Actor) -> str:
-    """``paused by ada``, or just ``paused`` without an actor."""
-    return f"{operation} by {name_of(actor)}" if actor is not None else operation

@@ -5,7 +5,6 @@ Each wakes all workers, which then look at the gates of blocked jobs.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any, Unpack
 
@@ -14,9 +13,9 @@ from ...exceptions import OperationRefused
 from ...models import BreakerState
 from ...models.database import fetch
 from ...models.resource import LONGEST_TENANT
-from ...signals import worker_event
 from ..notifying import GATES, notify_after_commit
-from .jobs import Actor, Pause, demand, done_by, fields_of, name_of
+from ..resource_outcomes import Change
+from .jobs import Actor, Pause, demand, fields_of, name_of, signed
 
 LONGEST_REASON = 300
 
@@ -119,12 +118,7 @@ def open_breaker(
     """Open the breakers of these resources: no job that uses one starts. Returns the names of those
     that were not open. Without an actor, ``by`` is who asked. Raises ``PermissionDenied`` if
     ``actor`` may not."""
-    changed, fields = _set_breaker(names, BreakerState.OPEN, actor, reason, by)
-    for name in changed:
-        worker_event.send_robust(
-            "breaker_opened", level=logging.WARNING, fields={"resource": name, **fields}
-        )
-    return changed
+    return _set_breaker(names, BreakerState.OPEN, actor, reason, by)
 
 
 def close_breaker(
@@ -132,26 +126,19 @@ def close_breaker(
 ) -> list[str]:
     """Close the breakers of these resources. Returns the names of those that were open or half
     open. Without an actor, ``by`` asked. Raises ``PermissionDenied`` if ``actor`` may not."""
-    changed, fields = _set_breaker(names, BreakerState.CLOSED, actor, reason, by)
-    for name in changed:
-        worker_event.send_robust(
-            "breaker_closed", level=logging.INFO, fields={"resource": name, **fields}
-        )
-    return changed
+    return _set_breaker(names, BreakerState.CLOSED, actor, reason, by)
 
 
 def _set_breaker(
     names: Iterable[str], state: BreakerState, actor: Actor, reason: str, by: str
-) -> tuple[list[str], dict[str, Any]]:
-    """The resources that were changed, and the fields of their events."""
+) -> list[str]:
     demand(actor, "django_jobs.change_resource", reason)
-    why = _why(reason, "opened" if state == BreakerState.OPEN else "closed", actor)
+    done = "opened" if state == BreakerState.OPEN else "closed"
+    why = (reason or signed(done, name_of(actor), ""))[:LONGEST_REASON]
     changed = _change(SET_BREAKER, names, state=state.value, reason=why)
-    return changed, {"reason": why, "by": name_of(actor) or by}
-
-
-def _why(reason: str, operation: str, actor: Actor) -> str:
-    return (reason or done_by(operation, actor))[:LONGEST_REASON]
+    for name in changed:
+        Change(name, state, why).send(by=name_of(actor) or by)
+    return changed
 
 
 def _change(sql: str, names: Iterable[str], **parameters: Any) -> list[str]:

@@ -24,7 +24,7 @@ from ..notifying import SCHEDULES, notify_after_commit
 from ..schedules.due import lock
 from ..schedules.firing import JobRequest, NewTick, write_ticks
 from . import OperationResult
-from .jobs import Actor, Pause, cancel, demand, fields_of, name_of
+from .jobs import Actor, Pause, cancel, demand, fields_of, name_of, signed
 
 MOST_BACKFILLED = 10_000
 """The most jobs of one backfill."""
@@ -229,8 +229,7 @@ def cancel_backfill(row: Backfill, *, actor: Actor = None, by: str = "") -> Oper
     requested. The due times of jobs that never ran can be backfilled again. Without an actor,
     ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may not."""
     demand(actor, "django_jobs.backfill_schedule")
-    by = name_of(actor) or by
-    reason = f"backfill {row.pk} cancelled" + (f" by {by}" if by else "")
+    reason = signed(f"backfill {row.pk} cancelled", name_of(actor) or by, "")
     alias = conf().database
     with transaction.atomic(using=alias):
         ids = [id_ for (id_,) in fetch(LIVE_OF_BACKFILL, {"backfill": row.pk})]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -17,9 +16,8 @@ from ...domain.workflows import SLEEP, WAIT
 from ...exceptions import PayloadError
 from ...models import Job
 from ...models.database import fetch, jobs_connection, repeat_conflicts
-from ...signals import worker_event
 from ..job_columns import AT_THE_GATES
-from ..notifying import notify_after_commit
+from ..notifying import emit_after_commit, notify_after_commit
 from ..waits import SIGNAL_KEY
 from . import OperationResult
 from .jobs import Actor, demand, name_of
@@ -96,8 +94,8 @@ def signal(
         return OperationResult(refused={id_: _why_refused(id_, name, room)})
     for run, step in stored:
         if run is not None:
-            fields = {"run": run, "step": step, "by": name_of(actor) or by, "reason": reason}
-            jobs_connection().on_commit(partial(_send_signalled, fields), robust=True)
+            who = {"by": name_of(actor) or by, "reason": reason}
+            emit_after_commit("step_signalled", logging.INFO, run=run, step=step, **who)
     return OperationResult(done=[id_])
 
 
@@ -112,10 +110,6 @@ def _store(parameters: dict[str, Any], room: int) -> list[tuple[int | None, str 
         for queue, _, _ in rows:
             notify_after_commit(queue)
     return [(run, step) for _, run, step in rows]
-
-
-def _send_signalled(fields: dict[str, Any]) -> None:
-    worker_event.send_robust("step_signalled", level=logging.INFO, fields=fields)
 
 
 def demand_of_step(actor: Actor, id_: int, signal: str | None = None) -> None:
