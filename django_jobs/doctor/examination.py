@@ -19,6 +19,7 @@ from ..models.database import (
     jobs_connection,
     migration_problem,
     needing_tables,
+    sqlstate_of,
 )
 from . import configuration, history, incidents, schedules, server, tables, work
 from .findings import CannotExamine, Diagnosis, Finding, NotExamined, Reader, Severity, Statement
@@ -200,7 +201,7 @@ def _harmless() -> Iterator[Callable[[], bool]]:
 
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
-    match getattr(error.__cause__, "sqlstate", None):
+    match sqlstate_of(error):
         case "57014":  # query_canceled
             return f"took longer than {STATEMENT_SECONDS:g} s"
         case "42501":  # insufficient_privilege

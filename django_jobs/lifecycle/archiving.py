@@ -16,7 +16,7 @@ from django.db import DatabaseError, transaction
 from ..conf import conf
 from ..domain.durations import LONGEST_AGE
 from ..models import Run
-from ..models.database import database_time, jobs_connection
+from ..models.database import database_time, jobs_connection, sqlstate_of
 from .dropping import OF_KEPT_JOBS, DropResult, drop
 from .history import JOBS, NOT_NOW, RUNS, TABLES, WAIT_A_MOMENT, Partition, partitions
 from .pruning import runs_go_with_jobs
@@ -139,7 +139,7 @@ def _drop(partition: Partition, contents: Contents) -> DropResult:
                 transaction.set_rollback(True, using=connection.alias)
             return result
     except DatabaseError as error:
-        if getattr(error.__cause__, "sqlstate", None) in NOT_NOW:
+        if sqlstate_of(error) in NOT_NOW:
             return DropResult.IN_USE
         raise
 

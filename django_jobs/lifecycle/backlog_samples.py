@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 
 from ..domain.forecast import Rates, drain_seconds, rates_of
-from ..models.database import execute, fetch, is_canceled, jobs_connection
+from ..models.database import execute, fetch, is_canceled, statement_limit
 from .backlog import MOST_COUNTED, ready_up_to
 from .pruning import SUCCESSES_KEPT, queues_without_successes
 
@@ -43,11 +43,6 @@ WHERE {NONE_RECENT}
 # Without a LIMIT, which would sort them where the planner reads the table.
 COUNT_ALL = """
 SELECT count(*) FROM django_jobs_job_live WHERE status = 'ready' AND queue = %(queue)s
-"""
-# For this transaction only, so that a pooler may give the session to others after it.
-SET_LIMIT = """
-SELECT before.setting, set_config('statement_timeout', %(limit)s, true)
-FROM (SELECT current_setting('statement_timeout') AS setting) AS before
 """
 COLUMNS = ("queues", "ready", "running", "runs", "seconds")
 # Of several sessions that found none recent one stores its samples. After the clock of the server
@@ -244,11 +239,8 @@ def count_all(queue: str, seconds: float) -> int | None:
     if seconds <= 0:
         return None
     try:
-        with transaction.atomic(using=jobs_connection().alias):
-            limit = f"{max(round(seconds * 1000), 1)}ms"
-            ((before, _),) = fetch(SET_LIMIT, {"limit": limit})
+        with statement_limit(seconds):
             ((ready,),) = fetch(COUNT_ALL, {"queue": queue})
-            fetch(SET_LIMIT, {"limit": before})
     except OperationalError as error:
         if not is_canceled(error):
             raise

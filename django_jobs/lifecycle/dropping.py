@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from django.db import DatabaseError, ProgrammingError
 
-from ..models.database import NO_TABLE, execute
+from ..models.database import NO_TABLE, execute, is_canceled, sqlstate_of
 from .history import (
     JOBS,
     MOMENT,
@@ -33,7 +33,6 @@ MOST_KEPT = 2_000
 LIMIT_COPY = f"SET LOCAL statement_timeout = {int(MOMENT * 1000)}"
 """2,000 rows with tracebacks of 20 kB took 1.6 s."""
 LIMIT_NO_LONGER = "SET LOCAL statement_timeout TO DEFAULT"
-CANCELLED = "57014"
 
 DETACH = "ALTER TABLE {table} DETACH PARTITION {name}"
 DROP = "DROP TABLE {name}"
@@ -176,7 +175,7 @@ def drop(
             return _drop_runs(partition, kept)
         return _drop_jobs(partition, with_runs=with_runs)
     except ProgrammingError as error:
-        if _state(error) == NO_TABLE:
+        if sqlstate_of(error) == NO_TABLE:
             return DropResult.GONE
         raise
 
@@ -269,10 +268,6 @@ def _result(work: Callable[[], bool]) -> DropResult:
     try:
         return DropResult.DROPPED if in_a_moment(work) else DropResult.IN_USE
     except DatabaseError as error:
-        if _state(error) == CANCELLED:
+        if is_canceled(error):
             return DropResult.KEEPS_MANY
         raise
-
-
-def _state(error: Exception) -> str | None:
-    return getattr(error.__cause__, "sqlstate", None)

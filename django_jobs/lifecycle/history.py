@@ -15,7 +15,7 @@ from django.db import DatabaseError, transaction
 from psycopg import sql
 
 from ..domain.retention import Period, Span, end_of, missing
-from ..models.database import database_time, fetch, jobs_connection
+from ..models.database import database_time, fetch, jobs_connection, sqlstate_of
 
 MOMENT = 0.15
 """Seconds that others may wait behind a statement that waits for its lock."""
@@ -203,7 +203,7 @@ def in_a_moment(work: Callable[[], bool]) -> bool:
             execute_with_names(WAIT_A_MOMENT)
             return work()
     except DatabaseError as error:
-        if getattr(error.__cause__, "sqlstate", None) in NOT_NOW:
+        if sqlstate_of(error) in NOT_NOW:
             return False
         raise
 

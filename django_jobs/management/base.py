@@ -27,7 +27,7 @@ from ..domain.states import LIVE
 from ..exceptions import JobsError
 from ..lifecycle.operations import OperationResult
 from ..models import Job, Queue, Run
-from ..models.database import DATABASE_ERRORS, migration_problem
+from ..models.database import DATABASE_ERRORS, migration_problem, sqlstate_of
 
 M = TypeVar("M", bound=Model)
 
@@ -162,7 +162,7 @@ class ActionCommand(OperatorCommand):
 def database_problem(error: Exception) -> str | None:
     """A database error in one line for an operator; None if it is a bug in the code."""
     alias = conf().database
-    state = getattr(error.__cause__, "sqlstate", None)
+    state = sqlstate_of(error)
     text = " ".join(str(error).split())
     if state == NO_RIGHT:
         return f"the database {alias!r} refused: {text}"

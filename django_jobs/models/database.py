@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from operator import attrgetter, methodcaller
 from pathlib import Path
@@ -111,30 +111,31 @@ def repeat_conflicts(work: Callable[P, R]) -> Callable[P, R]:
             try:
                 return work(*args, **options)
             except OperationalError as error:
-                if not (isinstance(error, ChangedMeanwhile) or _state_of(error) in CONFLICTS):
+                if not (isinstance(error, ChangedMeanwhile) or sqlstate_of(error) in CONFLICTS):
                     raise
         return work(*args, **options)
 
     return repeated
 
 
-def _state_of(error: Exception) -> str | None:
+def sqlstate_of(error: BaseException) -> str | None:
+    """PostgreSQL's code of an error that Django raised."""
     return getattr(error.__cause__, "sqlstate", None)
 
 
-def is_canceled(error: Exception) -> bool:
+def is_canceled(error: BaseException) -> bool:
     """Whether PostgreSQL ended the statement because of a time limit, or was asked to."""
-    return _state_of(error) == "57014"
+    return sqlstate_of(error) == "57014"
 
 
 def is_of_a_row(error: Exception) -> bool:
     """Whether an error is of a value, or a trigger of the project's has raised it."""
-    return isinstance(error, REFUSALS) or (_state_of(error) or "").startswith("P0")
+    return isinstance(error, REFUSALS) or (sqlstate_of(error) or "").startswith("P0")
 
 
 def is_blocked(error: Exception) -> bool:
     """Whether a statement waited for a lock for as long as ``lock_timeout`` permits."""
-    return _state_of(error) == "55P03"
+    return sqlstate_of(error) == "55P03"
 
 
 def fetch(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
@@ -250,6 +251,26 @@ def _run(sql: str, parameters: Parameters, read: Callable[[Any], Any]) -> Any:
     return run(sql, parameters, read)
 
 
+# For this transaction only, so that a pooler may give the session to others after it.
+SET_LIMIT = """
+SELECT before.setting, set_config('statement_timeout', %(limit)s, true)
+FROM (SELECT current_setting('statement_timeout') AS setting) AS before
+"""
+
+
+@contextmanager
+def statement_limit(seconds: float) -> Iterator[None]:
+    """A transaction whose statements end after ``seconds``. Inside another one it is a savepoint,
+    and the limit of before returns at its end."""
+    connection = jobs_connection()
+    is_nested = connection.in_atomic_block
+    with transaction.atomic(using=connection.alias):
+        ((before, _),) = fetch(SET_LIMIT, {"limit": f"{max(round(seconds * 1000), 1)}ms"})
+        yield
+        if is_nested and not connection.needs_rollback:
+            fetch(SET_LIMIT, {"limit": before})
+
+
 def database_time() -> datetime:
     """The current time of the database's clock, which decides what is due."""
     ((now,),) = fetch("SELECT statement_timestamp()", {})
@@ -271,7 +292,7 @@ def has_todays_columns(model: type[Model], alias: str) -> bool:
 def migration_problem(error: Exception) -> str | None:
     """The command to run if ``error`` shows that the tables do not match this code; else None."""
     alias = conf().database
-    state = _state_of(error)
+    state = sqlstate_of(error)
     if state == NO_TABLE and "django_jobs_" in str(error):  # or it is a table of a trigger's
         return f"django_jobs has no tables in {alias!r}: run {migrate_command()}"
     if state == NO_COLUMN:

@@ -22,8 +22,9 @@ from ...conf import conf
 from ...exceptions import OperationRefused
 from ...lifecycle.operations import OperationResult
 from ...models import Job, Quarantine, Queue, Resource, Schedule, Tenant, WorkflowRun
+from ...models.database import is_canceled
 from ...separators import number_text
-from ..layout.console_page import console_page, is_timed_out, time_limit
+from ..layout.console_page import console_page, time_limit
 from .formatting import NAMED, change_url, link, refusal_text, refusals_text
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ def _act(
     except OperationRefused as error:
         page.message_user(request, refusal_text(error), messages.ERROR)
     except OperationalError as error:
-        if not is_timed_out(error):
+        if not is_canceled(error):
             raise
         text = _("The database stopped it because of its time limit. The others were not changed.")
         page.message_user(request, text, messages.ERROR)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.forms import Media
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -24,19 +24,12 @@ from django.utils.translation import gettext as _
 
 from ...conf import conf
 from ...lifecycle.scope import scope_of
-from ...models.database import fetch, jobs_connection
+from ...models.database import is_canceled, statement_limit
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
     Crumb = tuple[_StrOrPromise, str]
-
-QUERY_CANCELED = "57014"
-# For this transaction only, so that a pooler may give the session to others after it.
-SET_LIMIT = """
-SELECT before.setting, set_config('statement_timeout', %(limit)s, true)
-FROM (SELECT current_setting('statement_timeout') AS setting) AS before
-"""
 
 _is_limited = ContextVar("_is_limited", default=False)
 
@@ -52,26 +45,10 @@ def time_limit() -> Iterator[None]:
         return
     token = _is_limited.set(True)
     try:
-        with _limited_transaction(seconds):
+        with statement_limit(seconds):
             yield
     finally:
         _is_limited.reset(token)
-
-
-@contextmanager
-def _limited_transaction(seconds: float) -> Iterator[None]:
-    connection = jobs_connection()
-    is_nested = connection.in_atomic_block
-    with transaction.atomic(using=connection.alias):
-        ((before, _now),) = fetch(SET_LIMIT, {"limit": f"{max(round(seconds * 1000), 1)}ms"})
-        yield
-        if is_nested and not connection.needs_rollback:
-            fetch(SET_LIMIT, {"limit": before})
-
-
-def is_timed_out(error: BaseException) -> bool:
-    """Whether PostgreSQL ended the statement because of its time limit."""
-    return getattr(error.__cause__, "sqlstate", None) == QUERY_CANCELED
 
 
 def limited(
@@ -94,7 +71,7 @@ def limited(
                     response.render()  # reads too
                 return response
         except OperationalError as error:
-            if not is_timed_out(error):
+            if not is_canceled(error):
                 raise
         return timed_out(page, request)
 

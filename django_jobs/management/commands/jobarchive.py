@@ -13,7 +13,7 @@ from ...conf import conf
 from ...domain.retention import Period
 from ...lifecycle.archiving import COPIES, drop_archived, ended_before
 from ...lifecycle.history import Partition
-from ...models.database import NO_TABLE
+from ...models.database import NO_TABLE, sqlstate_of
 from ..archive_files import ArchiveFile, archived, demand_directory
 from ..base import OperatorCommand, age_of, counted, demand_no_transaction
 
@@ -54,7 +54,7 @@ class Command(OperatorCommand):
             try:
                 problem = self._archive(partition, directory, options)
             except ProgrammingError as error:
-                if getattr(error.__cause__, "sqlstate", None) != NO_TABLE:
+                if sqlstate_of(error) != NO_TABLE:
                     raise
                 self._print(options, f"{partition.name} was dropped meanwhile, {BY_WHOM}.")
                 continue
