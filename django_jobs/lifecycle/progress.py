@@ -266,11 +266,6 @@ def free_effect(job: ClaimedJob, key: str) -> None:
     execute(FREE_EFFECT, _of_effect(job, key, 0.0))
 
 
-def prune_effects(page: int) -> int:
-    """Delete up to ``page`` effects whose time is over; return how many."""
-    return execute(PRUNE_EFFECTS, {"page": page})
-
-
 def _of_effect(job: ClaimedJob, key: str, keep: float) -> dict[str, Any]:
     return {"id": job.id, "attempt": job.attempt, "key": key, "keep": keep}
 

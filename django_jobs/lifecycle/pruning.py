@@ -313,29 +313,10 @@ def prune_workflows(older_than: float, dead: float | None, page: int = PAGE) -> 
     return int(deleted)
 
 
-def prune_workers(older_than: float) -> int:
-    """Delete up to 1,000 rows of workers that ended ``older_than`` seconds ago; return how many."""
-    return execute(PRUNE_WORKERS, {"older": min(older_than, LONGEST_KEPT)})
-
-
-def prune_unique_keys(page: int = PAGE) -> int:
-    """Delete up to ``page`` keys that are no longer unique; return how many."""
-    return execute(PRUNE_UNIQUE_KEYS, {"page": page})
-
-
-def prune_resource_outcomes(page: int = PAGE) -> int:
-    """Delete, among the ``page`` oldest, the outcomes that no breaker counts; return how many."""
-    return execute(PRUNE_RESOURCE_OUTCOMES, {"page": page})
-
-
-def prune_ticks(older_than: float, page: int = PAGE) -> int:
-    """Delete the ticks made ``older_than`` seconds ago of the ``page`` oldest; return how many."""
-    return execute(PRUNE_TICKS, {"older": min(older_than, LONGEST_KEPT), "page": page})
-
-
-def prune_exceptions(older_than: float, page: int = PAGE) -> int:
-    """Delete up to ``page`` exceptions of due times ``older_than`` seconds ago; return how many."""
-    return execute(PRUNE_EXCEPTIONS, {"older": min(older_than, LONGEST_KEPT), "page": page})
+def prune_old(statement: str, page: int = PAGE, *, older_than: float = 0.0) -> int:
+    """Delete up to ``page`` rows by one of these statements; return how many. Of workers that
+    ended, of ticks and of exceptions those that did or were due ``older_than`` seconds ago."""
+    return execute(statement, {"older": min(older_than, LONGEST_KEPT), "page": page})
 
 
 def _bounded(rule: Mapping[str, float | None]) -> dict[str, float]:

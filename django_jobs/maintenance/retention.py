@@ -23,7 +23,7 @@ from ..domain.states import FINAL, JobState
 from ..lifecycle import history
 from ..lifecycle.dead_letters import DeadLimit, PruningRefused, prune_dead, queues_with_dead
 from ..lifecycle.operations import bulk
-from ..lifecycle.progress import prune_effects
+from ..lifecycle.progress import PRUNE_EFFECTS
 from ..lifecycle.pruning import (
     ANY_EXPIRED,
     ANY_EXPIRED_WORKFLOW,
@@ -32,16 +32,17 @@ from ..lifecycle.pruning import (
     HISTORY,
     LONGEST_KEPT,
     PAGE,
+    PRUNE_EXCEPTIONS,
+    PRUNE_RESOURCE_OUTCOMES,
+    PRUNE_TICKS,
+    PRUNE_UNIQUE_KEYS,
+    PRUNE_WORKERS,
     WITHOUT_PARTITION,
     Page,
     Rules,
     prune,
-    prune_exceptions,
-    prune_resource_outcomes,
+    prune_old,
     prune_runs,
-    prune_ticks,
-    prune_unique_keys,
-    prune_workers,
     prune_workflows,
     runs_go_with_jobs,
 )
@@ -113,14 +114,14 @@ class Retention:
         if not runs_go_with_jobs() and (age := runs_kept(rules)) is not None:
             parts.append(partial(self._walk, RUNS, partial(_prune_runs, age)))
         last: list[Part] = [
-            lambda _: prune_workers(WORKER_SECONDS),
+            lambda _: prune_old(PRUNE_WORKERS, older_than=WORKER_SECONDS),
             lambda _: prune_run_totals(),
             lambda _: bulk.prune(OPERATION_SECONDS),
-            partial(self._repeat, prune_unique_keys),
-            partial(self._repeat, prune_effects),
-            partial(self._repeat, prune_resource_outcomes),
-            partial(self._repeat, partial(prune_ticks, TICK_SECONDS)),
-            partial(self._repeat, partial(prune_exceptions, TICK_SECONDS)),
+            partial(self._repeat, partial(prune_old, PRUNE_UNIQUE_KEYS)),
+            partial(self._repeat, partial(prune_old, PRUNE_EFFECTS)),
+            partial(self._repeat, partial(prune_old, PRUNE_RESOURCE_OUTCOMES)),
+            partial(self._repeat, partial(prune_old, PRUNE_TICKS, older_than=TICK_SECONDS)),
+            partial(self._repeat, partial(prune_old, PRUNE_EXCEPTIONS, older_than=TICK_SECONDS)),
         ]
         return parts + [partial(self._at_the_end, part) for part in last]
 

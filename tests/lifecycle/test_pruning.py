@@ -12,12 +12,13 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.pruning import (
+    PRUNE_TICKS,
+    PRUNE_UNIQUE_KEYS,
+    PRUNE_WORKERS,
     Page,
     Rules,
     prune,
-    prune_ticks,
-    prune_unique_keys,
-    prune_workers,
+    prune_old,
 )
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run, Tick, Worker
@@ -171,7 +172,7 @@ def test_workers_that_ended_long_ago_go_and_the_living_stay() -> None:
         "UPDATE django_jobs_worker SET stopped_at = now() - interval '8 days' WHERE id = %s",
         [ended],
     )
-    assert prune_workers(7 * DAY) == 1
+    assert prune_old(PRUNE_WORKERS, older_than=7 * DAY) == 1
     assert set(Worker.objects.values_list("pk", flat=True)) == {recent, alive}
 
 
@@ -190,7 +191,7 @@ def ticks_of(days: list[float]) -> None:
 @pytest.mark.django_db
 def test_old_ticks_go_a_page_at_a_time_and_the_younger_stay() -> None:
     ticks_of([100, 99, 98, 91, 89, 1])
-    assert [prune_ticks(90 * DAY, page=3) for _ in range(3)] == [3, 1, 0]
+    assert [prune_old(PRUNE_TICKS, 3, older_than=90 * DAY) for _ in range(3)] == [3, 1, 0]
     assert Tick.objects.count() == 2
 
 
@@ -199,7 +200,7 @@ def test_concurrent_pruning_of_ticks_is_safe() -> None:
     ticks_of([100] * 60)
 
     def walk(number: int) -> int:
-        return sum(prune_ticks(90 * DAY, page=7) for _ in range(12))
+        return sum(prune_old(PRUNE_TICKS, 7, older_than=90 * DAY) for _ in range(12))
 
     assert sum(in_threads(4, walk)) == 60
     assert not Tick.objects.exists()
@@ -226,9 +227,9 @@ def old_keys() -> None:
     "table, make_two, pruned",
     [
         ("job", old_jobs, lambda: prune(RULES).deleted),
-        ("worker", old_workers, lambda: prune_workers(7 * DAY)),
-        ("uniquekey", old_keys, prune_unique_keys),
-        ("tick", lambda: ticks_of([100, 99]), lambda: prune_ticks(90 * DAY)),
+        ("worker", old_workers, lambda: prune_old(PRUNE_WORKERS, older_than=7 * DAY)),
+        ("uniquekey", old_keys, lambda: prune_old(PRUNE_UNIQUE_KEYS)),
+        ("tick", lambda: ticks_of([100, 99]), lambda: prune_old(PRUNE_TICKS, older_than=90 * DAY)),
     ],
 )
 def test_a_row_that_another_session_has_locked_stays_until_the_next_time(

@@ -7,14 +7,15 @@ import pytest
 from django_jobs import LeaseLost
 from django_jobs.lifecycle import progress
 from django_jobs.lifecycle.progress import (
+    PRUNE_EFFECTS,
     Answer,
     EffectBusy,
     hold,
     look_up,
-    prune_effects,
     store,
     store_effect,
 )
+from django_jobs.lifecycle.pruning import prune_old
 from django_jobs.models import Effect, Job, Receipt
 from tests.factories import (
     analyze,
@@ -94,11 +95,11 @@ def test_an_effect_is_deleted_after_its_time_unless_its_call_is_being_made() -> 
         assert hold(held, f"order-{held.id}", keep) is None
     for held, keep in (answered, 0.0), (kept, 60.0):
         store_effect(held, f"order-{held.id}", keep, "1")
-    assert prune_effects(page=1) == 1
-    assert prune_effects(9) == 0
+    assert prune_old(PRUNE_EFFECTS, page=1) == 1
+    assert prune_old(PRUNE_EFFECTS) == 0
     assert set(Effect.objects.values_list("job_id", flat=True)) == {calling.id, kept.id}
     settle_one(calling, failure())
-    assert prune_effects(9) == 1
+    assert prune_old(PRUNE_EFFECTS) == 1
     assert Effect.objects.get().job_id == kept.id
 
 

@@ -16,7 +16,7 @@ from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle import pruning, unique_keys
 from django_jobs.lifecycle.job_columns import GATE_COLUMNS
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.pruning import prune_unique_keys
+from django_jobs.lifecycle.pruning import PRUNE_UNIQUE_KEYS, prune_old
 from django_jobs.maintenance.retention import Retention
 from django_jobs.models import Job, UniqueKey
 from tests.app.jobs import add, noop
@@ -348,7 +348,7 @@ def test_expired_keys_are_deleted_in_batches() -> None:
     enqueue_many("app.noop", [{}] * 5, idempotency_keys=list("abcde"), unique_for=60)
     kept = hourly.enqueue()
     run_sql("UPDATE django_jobs_uniquekey SET expires_at = now() - interval '1 s' WHERE key <> 'k'")
-    assert prune_unique_keys(page=2) == 2
+    assert prune_old(PRUNE_UNIQUE_KEYS, page=2) == 2
     assert Retention(page=2, budget=60).run_once() == 3
     assert UniqueKey.objects.get().job_id == kept.pk
 

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django_jobs import change_occurrence, move_occurrence, restore_occurrence, skip_occurrence
 from django_jobs.api.schedules import request_of, synchronise
 from django_jobs.lifecycle.operations import schedules as schedule_operations
-from django_jobs.lifecycle.pruning import prune_exceptions
+from django_jobs.lifecycle.pruning import PRUNE_EXCEPTIONS, prune_old
 from django_jobs.lifecycle.schedules import due
 from django_jobs.maintenance.schedules import Scheduling, arm, fire
 from django_jobs.models import Job, Schedule, ScheduleException, Tick
@@ -470,8 +470,8 @@ def test_old_exceptions_are_not_read_and_go_with_the_ticks() -> None:
     (row,) = due.lock([schedule.pk])
     assert row.rule.changes == ()
     skip_occurrence("tick", start_of(schedule) + 40 * HOUR)
-    assert prune_exceptions(90 * 86_400.0) == 0
-    assert prune_exceptions(3600.0) == 1
+    assert prune_old(PRUNE_EXCEPTIONS, older_than=90 * 86_400.0) == 0
+    assert prune_old(PRUNE_EXCEPTIONS, older_than=3600.0) == 1
     assert ScheduleException.objects.get().due_at == start_of(schedule) + 40 * HOUR
 
 

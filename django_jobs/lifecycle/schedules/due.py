@@ -199,7 +199,7 @@ def _rows(ids: Iterable[int]) -> ScheduleQuerySet:
     return schedules.order_by("id")
 
 
-def _locked(rows: ScheduleQuerySet, limit: int) -> list[int]:
+def _locked(rows: ScheduleQuerySet, limit: int | None = None) -> list[int]:
     locked = rows.using(conf().database).select_for_update(skip_locked=True, no_key=True)
     return list(locked.values_list("pk", flat=True)[:limit])
 
@@ -217,11 +217,9 @@ def pause_of_itself(schedule: int, reason: str) -> str:
 def retry_errors(job_types: Sequence[str]) -> int:
     """Clear the errors of the schedules of these job types, because a process that has just started
     may have code that can fire them. Skips locked rows. Return how many were cleared."""
-    alias = conf().database
-    with transaction.atomic(using=alias):
-        rows = Schedule.objects.using(alias).exclude(error="").filter(job_type__in=job_types)
-        locked = rows.select_for_update(skip_locked=True, no_key=True).values_list("pk", flat=True)
-        return Schedule.objects.using(alias).filter(pk__in=list(locked)).update(error="")
+    with transaction.atomic(using=conf().database):
+        rows = Schedule.objects.exclude(error="").filter(job_type__in=job_types)
+        return _rows(_locked(rows)).update(error="")
 
 
 def _stop(schedule: int, **values: Any) -> str:

@@ -298,7 +298,7 @@ def test_outcomes_that_no_breaker_counts_are_pruned() -> None:
     end(running(2), failure())
     ResourceOutcome.objects.filter(pk=F("pk")).update(happened_at="2026-01-01T00:00Z")
     end(running(1), failure())
-    assert pruning.prune_resource_outcomes() == 2
+    assert pruning.prune_old(pruning.PRUNE_RESOURCE_OUTCOMES) == 2
     assert ResourceOutcome.objects.count() == 1
 
 
