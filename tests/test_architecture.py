@@ -61,11 +61,11 @@ BUDGETS = {
     "logs": 447,
     "maintenance": 1_540,
     "management": 3_637,
-    "metrics": 3_193,
-    "models": 3_421,
+    "metrics": 3_184,
+    "models": 3_431,
     "templatetags": 33,
     "testing": 1_620,
-    "why": 1_797,
+    "why": 1_788,
     "worker": 11_111,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""

@@ -18,10 +18,10 @@ from ..lifecycle.gate_limits import in_line, waiting_up_to
 from ..lifecycle.gates.supply import TOKENS
 from ..lifecycle.run_totals import HOUR, MINUTE
 from ..models import BreakerState, Resource, Tenant
-from ..models.database import fetch, fetch_last
+from ..models.database import fetch, fetch_last, with_parts
 from ..models.resource import FADED
 from .overview import BEGAN_AGO, ENDED, LAST_HOUR
-from .stored import PLAIN, Parts, with_parts
+from .stored import PLAIN, Parts
 from .totals import SUMS_OF_TENANTS
 
 MOST_READ = 100_000
@@ -394,7 +394,7 @@ def _statement(holders: str, parts: Mapping[str, str]) -> str:
         SELECT line.gates, line.queue, {waiting_up_to("%(each)s")} AS jobs
         FROM unnest(%(texts)s::text[], %(queues)s::text[]) AS line (gates, queue)
     )"""
-    return with_parts(start, parts)
+    return with_parts(parts, start)
 
 
 RESOURCE = _statement(RESOURCE_HOLDERS, OF_RESOURCE)

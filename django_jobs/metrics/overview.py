@@ -17,11 +17,11 @@ from ..lifecycle.compensating import FAILED as NOT_UNDONE
 from ..lifecycle.gate_limits import in_line
 from ..lifecycle.run_totals import FAILED, MINUTE, TIMES
 from ..lifecycle.waits import SIGNAL_KEY
-from ..models.database import fetch
+from ..models.database import fetch, with_parts
 from ..models.worker import IS_ALIVE
 from .forecast import JOB_OF_RUN, SLOTS
 from .slo import MOST_LATE, OBJECTIVES
-from .stored import SHOWN, Parts, read_stored, statement, with_parts
+from .stored import SHOWN, Parts, read_stored, statement
 from .totals import histogram
 
 MINUTES = 60
@@ -288,7 +288,7 @@ PARTS = {
 REFRESH = statement(RECENT, PARTS)
 
 OF_QUEUE = "rates", "curves", "past"
-QUEUE = with_parts(RECENT, {name: PARTS[name] for name in OF_QUEUE})
+QUEUE = with_parts({name: PARTS[name] for name in OF_QUEUE}, RECENT)
 
 
 def read_overview(

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from math import inf
 from typing import Any
 
-from ..models.database import execute, fetch, fetch_last
+from ..models.database import execute, fetch, fetch_last, with_parts
 
 Parts = dict[str, list[dict[str, Any]]]
 """The rows of each part."""
@@ -58,16 +58,7 @@ class NoMetrics(Exception):
 
 def statement(start: str, parts: Mapping[str, str]) -> str:
     """The statement that stores the ``parts``, each a query, after ``start``, its common tables."""
-    return REFRESH.replace("{values}", with_parts(start, parts))
-
-
-def with_parts(start: str, parts: Mapping[str, str]) -> str:
-    """The query that takes them. It stores nothing."""
-    rows = ", ".join(
-        f"'{name}', ARRAY(SELECT row_to_json(part) FROM ({sql}) AS part)"
-        for name, sql in parts.items()
-    )
-    return f"{start} SELECT json_build_object({rows})::text"
+    return REFRESH.replace("{values}", with_parts(parts, start))
 
 
 def read_stored(

@@ -232,6 +232,16 @@ def fetch_named(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
+def with_parts(parts: Mapping[str, str], start: str = "") -> str:
+    """One query of parts, each a query, after ``start``, their common tables. It returns the rows
+    of each by its name, as JSON."""
+    rows = ", ".join(
+        f"'{name}', ARRAY(SELECT row_to_json(part) FROM ({sql}) AS part)"  # noqa: S608 — constants
+        for name, sql in parts.items()
+    )
+    return f"{start} SELECT json_build_object({rows})::text"
+
+
 def execute(sql: str, parameters: Parameters) -> int:
     """Run one statement and return the number of changed rows. Repeated like :func:`fetch`."""
     return int(_run(sql, parameters, attrgetter("rowcount")))

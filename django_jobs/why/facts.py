@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 
 from ..domain.durations import duration_text
 from ..models import Job, JobStatus
-from ..models.database import fetch
+from ..models.database import fetch, with_parts
 from ..separators import localized, number_text
 from .explanation import Ref, Text, fill, joined
 
@@ -61,15 +61,6 @@ def usage_of(rows: str, hangs: str = "false::boolean") -> str:
         ) AS holder) AS holders"""
 
 
-def statement(parts: Mapping[str, str]) -> str:
-    """The parts as one statement, which returns the rows of each by its name."""
-    values = ", ".join(
-        f"'{name}', ARRAY(SELECT to_jsonb(part) FROM ({sql}) AS part)"
-        for name, sql in {"now": NOW, **parts}.items()
-    )
-    return f"SELECT jsonb_build_object({values})"
-
-
 class Facts:
     """What was read: the rows of each part by its name, and when."""
 
@@ -81,7 +72,7 @@ class Facts:
         *,
         names_jobs: bool = True,
     ) -> None:
-        ((text,),) = fetch(statement(parts), parameters)
+        ((text,),) = fetch(with_parts({"now": NOW, **parts}), parameters)
         self.names_jobs = names_jobs
         self._rows: dict[str, list[Row]] = json.loads(text)
         self.job = job

@@ -10,8 +10,9 @@ from pytest_django import DjangoDbBlocker
 
 from django_jobs.domain.gates import Gates
 from django_jobs.models import Job, Queue, Resource, Tenant
+from django_jobs.models.database import with_parts
 from django_jobs.why.evaluation import explain, parameters_of, parts_of
-from django_jobs.why.facts import MOST_BEFORE, MOST_IN_LINE, statement
+from django_jobs.why.facts import MOST_BEFORE, MOST_IN_LINE
 from tests.factories import analyze, register_worker, run_sql, vacuum
 from tests.factories import explain as plan_of
 from tests.lifecycle.test_plans import fill, rows_of, whole_tables
@@ -71,7 +72,7 @@ def test_no_gate_reads_more_than_its_bound(status: str) -> None:
     jobs = Job.objects.filter(status=status, queue="default")
     job = jobs.order_by("-rank").filter(gates__isnull=status != "blocked").first()
     assert job is not None
-    plan = plan_of(statement(parts_of(job)), parameters_of(job))
+    plan = plan_of(with_parts(parts_of(job)), parameters_of(job))
     assert whole_tables(plan) == set()
     worst = max(plan, key=read_rows)
     assert read_rows(worst) <= MOST_BEFORE + 1, worst
