@@ -54,7 +54,7 @@ BUDGETS = {
     "backend": 1_035,
     "checks": 1_048,
     "contrib": 4_455,
-    "doctor": 2_617,
+    "doctor": 2_615,
     "domain": 5_522,
     "http": 369,
     "lifecycle": 13_314,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..lifecycle.backlog import MOST_COUNTED as MOST_BLOCKED
 from ..lifecycle.gate_limits import waiting_up_to
+from ..lifecycle.pausing import PAUSES
 from ..metrics.limits import Usage, read_usages
 from ..metrics.unclaimable import FIRST_AT_GATES, QUARANTINES, QuarantineSnapshot
 from .findings import Finding, Reader, Statement, age, found, jobs_wait
@@ -37,14 +38,11 @@ LIMIT 20
     lambda: {"old": STUCK_SECONDS, "most": MOST_COUNTED},
 )
 PAUSED = Statement(
-    """
-SELECT 'resource' AS kind, name, paused_reason AS reason,
-    extract(epoch FROM clock_timestamp() - paused_at)::float8 AS seconds
-FROM django_jobs_resource WHERE paused_at <= clock_timestamp() - make_interval(secs => %(old)s)
-UNION ALL
-SELECT 'tenant', name, paused_reason,
-    extract(epoch FROM clock_timestamp() - paused_at)::float8
-FROM django_jobs_tenant WHERE paused_at <= clock_timestamp() - make_interval(secs => %(old)s)
+    f"""
+SELECT kind, name, reason, extract(epoch FROM clock_timestamp() - since)::float8 AS seconds
+FROM ({PAUSES}) AS paused
+WHERE kind IN ('resource', 'tenant')
+  AND since <= clock_timestamp() - make_interval(secs => %(old)s)
 ORDER BY seconds DESC
 LIMIT 20
 """,
