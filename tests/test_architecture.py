@@ -62,7 +62,7 @@ BUDGETS = {
     "maintenance": 1_540,
     "management": 3_637,
     "metrics": 3_184,
-    "models": 3_431,
+    "models": 3_422,
     "templatetags": 33,
     "testing": 1_620,
     "why": 1_788,

@@ -194,5 +194,10 @@ def check(name: str, either: models.Q | None = None, **terms: Any) -> models.Che
     return models.CheckConstraint(name=name, condition=either or models.Q(**terms))
 
 
+def positive_or_none(name: str, column: str) -> models.CheckConstraint:
+    """A constraint that the column is null or at least 1."""
+    return check(name, models.Q(**{f"{column}__isnull": True}) | models.Q(**{f"{column}__gte": 1}))
+
+
 def _all_of(condition: dict[str, Any]) -> models.Q | None:
     return models.Q(**condition) if condition else None

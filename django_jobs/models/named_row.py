@@ -95,12 +95,16 @@ class Pausable(models.Model):
 
 
 class NamedRow(Pausable):
+    name: models.CharField[str, str]
     objects: ClassVar[NamedRows[Self]] = NamedRows()
     READ_WITH_RECENT: ClassVar[Mapping[str, str]] = {}
     """Attributes that :meth:`NamedRows.recent` reads with the row, each with its expression."""
 
     class Meta:
         abstract = True
+
+    def __str__(self) -> str:
+        return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         super().save(*args, **kwargs)

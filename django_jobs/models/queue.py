@@ -16,7 +16,7 @@ from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_TIMEOUT
 from ..domain.numbers import AGEING_WEIGHT, STRICT_WEIGHT
 from .database import DROPPING
-from .fields import FloatField, TimestampField, check, count_or_none
+from .fields import FloatField, TimestampField, check, count_or_none, positive_or_none
 from .named_row import OBJECTIVE_BOUNDS, SLO_TARGET, NamedRow, Objective, within
 
 QUEUE_NAME = RegexValidator(
@@ -172,19 +172,13 @@ class Queue(NamedRow, Objective):
         ordering = ("name",)
         permissions = (("pause_queue", "Can pause and resume queues"),)
         constraints = (
-            check(
-                "django_jobs_queue_concurrency",
-                models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
-            ),
+            positive_or_none("django_jobs_queue_concurrency", "max_concurrency"),
             check("django_jobs_queue_on_full", on_full__in=[choice.value for choice in OnFull]),
             *within("queue", OBJECTIVE_BOUNDS),
             check(
                 "django_jobs_queue_slo_since", slo_since__in=[choice.value for choice in SloSince]
             ),
         )
-
-    def __str__(self) -> str:
-        return self.name
 
     @property
     def max_waiting(self) -> dict[str, dict[str, int]]:

@@ -10,7 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.numbers import rate_of
-from .fields import FloatField, TimestampField, check, count_or_none, index
+from .fields import FloatField, TimestampField, check, count_or_none, index, positive_or_none
 from .named_row import (
     FINITE,
     LARGEST_INTEGER,
@@ -125,9 +125,6 @@ class Resource(RatedRow):
         # Forms validate; code that writes rows does not, and an admission divides by the rate.
         constraints = within("resource", BOUNDS)
 
-    def __str__(self) -> str:
-        return self.name
-
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
         row = cls(
@@ -184,18 +181,9 @@ class Tenant(RatedRow, Objective):
             check(
                 "django_jobs_tenant_weight", weight__gte=LOWEST_WEIGHT, weight__lte=HIGHEST_WEIGHT
             ),
-            check(
-                "django_jobs_tenant_concurrency",
-                models.Q(max_concurrency__isnull=True) | models.Q(max_concurrency__gte=1),
-            ),
-            check(
-                "django_jobs_tenant_max_waiting",
-                models.Q(max_waiting__isnull=True) | models.Q(max_waiting__gte=1),
-            ),
+            positive_or_none("django_jobs_tenant_concurrency", "max_concurrency"),
+            positive_or_none("django_jobs_tenant_max_waiting", "max_waiting"),
         )
-
-    def __str__(self) -> str:
-        return self.name
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
