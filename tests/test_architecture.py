@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_615,
     "domain": 5_522,
     "http": 369,
-    "lifecycle": 13_314,
+    "lifecycle": 13_311,
     "logs": 447,
     "maintenance": 1_540,
     "management": 3_637,
@@ -65,7 +65,7 @@ BUDGETS = {
     "models": 3_422,
     "templatetags": 33,
     "testing": 1_620,
-    "why": 1_788,
+    "why": 1_786,
     "worker": 11_111,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""

@@ -113,6 +113,10 @@ def job_ref(id_: int) -> Ref:
     return Ref("job", id_, f"#{id_}")
 
 
+def worker_ref(row: Row) -> Ref:
+    return Ref("worker", row["id"], f"{row['name']} #{row['id']}")
+
+
 def status_text(row: Row) -> str:
     return str(JobStatus(row["status"]).label)
 

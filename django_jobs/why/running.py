@@ -13,8 +13,8 @@ from ..domain.states import JobState
 from ..models import Job, JobStatus, WorkerStatus
 from ..models.worker import IS_ALIVE
 from ..separators import localized, number_text
-from .explanation import Gate, GateState, Ref, Text, fill, holding
-from .facts import Facts, Row, clock, moment
+from .explanation import Gate, GateState, Text, fill, holding
+from .facts import Facts, Row, clock, moment, worker_ref
 
 WORKER = """
 SELECT id, name, status, lease_expires_at, lease_expires_at < statement_timestamp() AS expired,
@@ -46,7 +46,7 @@ def gates(job: Job, facts: Facts) -> Iterator[Gate]:
     if row is not None and row["jobs"] > row["slots"] and facts.row("progress") is None:
         text = fill(
             _("%(worker)s holds %(jobs)s jobs for %(slots)s threads: it may wait there for one"),
-            worker=_link(row),
+            worker=worker_ref(row),
             jobs=row["jobs"],
             slots=row["slots"],
         )
@@ -76,7 +76,7 @@ def running_sentence(job: Job, facts: Facts) -> Text:
     row, progress = facts.row("worker"), facts.row("progress")
     values = {
         "age": facts.since(job.claimed_at),
-        "worker": _link(row) if row else _("worker %(id)s (deleted)") % {"id": job.worker_id},
+        "worker": worker_ref(row) if row else _("worker %(id)s (deleted)") % {"id": job.worker_id},
         "attempt": job.attempt,
     }
     text = fill(_("Runs for %(age)s on %(worker)s, attempt %(attempt)s"), **values)
@@ -97,10 +97,6 @@ def running_sentence(job: Job, facts: Facts) -> Text:
     return fill("%(text)s %(more)s", text=sentences, more=lease.sentence)
 
 
-def _link(row: Row) -> Ref:
-    return Ref("worker", row["id"], f"{row['name']} #{row['id']}")
-
-
 def _lease(job: Job, facts: Facts) -> Gate:
     title, row = _("Lease"), facts.row("worker")
     sweep = conf().sweep_seconds
@@ -109,13 +105,15 @@ def _lease(job: Job, facts: Facts) -> Gate:
     elif row["status"] not in ("running", "draining"):
         trouble = fill(
             _("its worker %(worker)s is %(status)s"),
-            worker=_link(row),
+            worker=worker_ref(row),
             status=str(WorkerStatus(row["status"]).label),
         )
     elif row["expired"]:
         age = facts.since(moment(row["lease_expires_at"]))
         trouble = fill(
-            _("the lease of its worker %(worker)s expired %(age)s ago"), worker=_link(row), age=age
+            _("the lease of its worker %(worker)s expired %(age)s ago"),
+            worker=worker_ref(row),
+            age=age,
         )
     else:
         return Gate("lease", title, _lasts(row, sweep, facts))
@@ -139,11 +137,11 @@ def _lease(job: Job, facts: Facts) -> Gate:
 def _lasts(row: Row, sweep: float, facts: Facts) -> Text:
     until = moment(row["lease_expires_at"])
     if until is None:
-        return fill(_("%(worker)s has one that does not expire"), worker=_link(row))
+        return fill(_("%(worker)s has one that does not expire"), worker=worker_ref(row))
     rescue = until + timedelta(seconds=sweep)
     return fill(
         _("%(worker)s has it for %(age)s more; unless renewed, the job is taken over by %(time)s"),
-        worker=_link(row),
+        worker=worker_ref(row),
         age=facts.since(until),
         time=clock(rescue),
     )

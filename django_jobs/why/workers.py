@@ -18,7 +18,7 @@ from ..models import Job
 from ..models.worker import IS_ALIVE
 from ..separators import number_text
 from .explanation import Gate, GateState, Ref, Text, Value, fill, holding, joined, plain
-from .facts import MOST_READ, Facts, Row, job_ref, moment
+from .facts import MOST_READ, Facts, Row, job_ref, moment, worker_ref
 
 MOST_WORKERS = 200
 """Live workers that are looked at, those that could take the job first."""
@@ -196,12 +196,8 @@ def _named(row: Row, reads: bool) -> Text:
         notes.append(_("code %(version)s") % {"version": row["code_version"]})
     if reads:
         notes.append(_("reads version %(version)s") % {"version": f"{_newest(row):g}"})
-    link = _link(row)
+    link = worker_ref(row)
     return fill("%(worker)s (%(notes)s)", worker=link, notes=", ".join(notes)) if notes else (link,)
-
-
-def _link(row: Row) -> Ref:
-    return Ref("worker", row["id"], f"{row['name']} #{row['id']}")
 
 
 def _slots(row: Row, queue: str, on_loop: bool) -> tuple[int, set[str] | None]:
@@ -263,7 +259,7 @@ def _threads(job: Job, able: list[Row], facts: Facts) -> Gate:
             kinds[one["job_type"]] += count
             oldest.setdefault(one["job_type"], one)
         if begun:
-            values = {"worker": _link(row), "taken": min(jobs, most), "most": most}
+            values = {"worker": worker_ref(row), "taken": min(jobs, most), "most": most}
             busy = joined(
                 _kind(one["job_type"], count, one, facts) for one, count in begun[:MOST_SHOWN]
             )

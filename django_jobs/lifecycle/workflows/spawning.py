@@ -23,6 +23,7 @@ from ..claiming import lease_lost
 from ..job_columns import NOW, ClaimedJob, NewJobs
 from ..notifying import BLOCKED, notify_after_commit
 from ..opening import demand_absent
+from ..progress import STORED
 from ..step_insert import COPY_DEPENDENCIES, NewStep, insert_steps
 
 SPAWNED = "spawn:"
@@ -30,10 +31,6 @@ SPAWNED = "spawn:"
 
 NEW_RUN = """
 SELECT nextval(pg_get_serial_sequence('django_jobs_workflowrun', 'id'))
-"""
-
-STORED = """
-SELECT answer FROM django_jobs_receipt WHERE job_id = %(id)s AND key = %(key)s
 """
 
 LOCK = """
