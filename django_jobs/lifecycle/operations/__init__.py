@@ -1,4 +1,5 @@
-"""What operators ask for. Each operation checks the actor's permission where its statement is.
+"""What operators ask for. Each operation checks the actor's permission where its statement is,
+and raises ``PermissionDenied`` without it. If there is no actor, ``by`` is who asked.
 
 jobs         cancel, reprioritize, run now, replay; pause and resume queues; drain workers
 inspections  ask running jobs for their stack

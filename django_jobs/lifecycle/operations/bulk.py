@@ -150,12 +150,8 @@ def start(
     max_id: int | None = None,
 ) -> BulkOperation:
     """Ask the workers to do ``action`` to all jobs of which ``terms`` are true, up to ``max_id`` or
-    the newest one. Without an actor, ``by`` is who asked. If the same is under way for all of these
-    jobs, that operation is returned, with ``deduplicated`` True.
-
-    Raises ``OperationRefused`` for something that cannot be asked, ``PermissionDenied`` if
-    ``actor`` may not.
-    """
+    the newest one. If the same is under way for all of these jobs, that operation is returned, with
+    ``deduplicated`` True. Raises ``OperationRefused`` for something that cannot be asked."""
     if action not in PERMISSIONS:
         raise OperationRefused(f"an operation is one of {', '.join(PERMISSIONS)}, not {action!r}")
     demand(actor, PERMISSIONS[action], reason)

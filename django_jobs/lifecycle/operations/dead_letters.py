@@ -73,11 +73,7 @@ def dismiss(
 ) -> OperationResult:
     """Cancel dead jobs that nobody will replay. Their errors and runs are kept as long as those of
     other cancelled jobs. A step whose workflow run has not ended is refused; a retry of the run
-    starts a dismissed one again. A failed compensation counts as skipped. Without an actor, ``by``
-    is who.
-
-    Raises ``PermissionDenied`` if ``actor`` may not.
-    """
+    starts a dismissed one again. A failed compensation counts as skipped."""
     demand(actor, "django_jobs.dismiss_job", reason)
     return _dismiss(list(ids), signed("dismissed", by or name_of(actor), reason))
 

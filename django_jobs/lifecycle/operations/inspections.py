@@ -24,7 +24,7 @@ SHOWN = timedelta(hours=1)
 
 @limited
 def ask(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
-    """Ask workers for stacks of running jobs. Raises ``PermissionDenied`` if ``actor`` may not."""
+    """Ask workers for stacks of running jobs."""
     from .. import progress
 
     demand(actor, "django_jobs.inspect_job")

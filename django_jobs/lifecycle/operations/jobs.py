@@ -105,10 +105,7 @@ def cancel(
     ids: Iterable[int], *, actor: Actor = None, reason: str = "", wait: bool = True
 ) -> OperationResult:
     """Cancel jobs: at once if they are not running; otherwise the cancel is requested.
-    ``wait=False`` leaves the jobs alone that another session has locked.
-
-    Raises ``PermissionDenied`` if ``actor`` may not.
-    """
+    ``wait=False`` leaves the jobs alone that another session has locked."""
     demand(actor, "django_jobs.cancel_job", reason)
     why = reason or signed("cancelled", name_of(actor), "")
     return _cancel(list(ids), why, wait, asked="" if why == "cancelled" else why)
@@ -119,10 +116,7 @@ def stop(
     ids: Iterable[int], *, actor: Actor = None, by: str = "", reason: str = ""
 ) -> OperationResult:
     """Stop jobs by force: those that are not running are cancelled, and the others end with an
-    exception in their handler, or with its process. Without an actor, ``by`` is who.
-
-    Raises ``PermissionDenied`` if ``actor`` may not.
-    """
+    exception in their handler, or with its process."""
     demand(actor, "django_jobs.stop_job", reason)
     by = name_of(actor) or by
     forced = signed("stopped by force", by, reason)
@@ -155,10 +149,8 @@ def _cancel(
 
 @limited
 def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> OperationResult:
-    """Set the priority, from -100 to 100, of jobs that have not started.
-
-    Raises ``OperationRefused`` for a number outside, ``PermissionDenied`` if ``actor`` may not.
-    """
+    """Set the priority, from -100 to 100, of jobs that have not started. Raises
+    ``OperationRefused`` for a number outside."""
     demand(actor, "django_jobs.reprioritize_job")
     if not is_priority(priority):
         raise OperationRefused(f"a priority is from -100 to 100, not {priority}")
@@ -168,7 +160,7 @@ def reprioritize(ids: Iterable[int], priority: int, *, actor: Actor = None) -> O
 
 @limited
 def run_now(ids: Iterable[int], *, actor: Actor = None) -> OperationResult:
-    """Make scheduled or sleeping jobs ready. Raises ``PermissionDenied`` if ``actor`` may not."""
+    """Make scheduled or sleeping jobs ready."""
     demand(actor, "django_jobs.run_job")
     wanted = list(ids)
     return _moved(wanted, [WAKE, RUN_NOW], {"ids": wanted, "run_at": None})
@@ -187,11 +179,8 @@ def replay(
 
     ``check`` is called with each job and returns why it cannot run today (an unknown handler, a
     payload its handler no longer takes), or None. A job is also refused while a live one holds its
-    idempotency key. Who, when and why is stored in the job's headers under ``replays``; without an
-    actor, ``by`` is who. With a step of a workflow, those come back that were skipped because of
-    it, and its run is running again.
-
-    Raises ``PermissionDenied`` if ``actor`` may not.
+    idempotency key. Who, when and why is stored in the job's headers under ``replays``. With a step
+    of a workflow, those come back that were skipped because of it, and its run is running again.
     """
     demand(actor, "django_jobs.replay_job", reason)
     alias = jobs_connection().alias
@@ -215,7 +204,7 @@ def replay(
 
 
 class Pause(TypedDict, total=False):
-    """By whom, why and until when something is paused. Without an actor, ``by`` is who asked."""
+    """By whom, why and until when something is paused."""
 
     actor: Actor
     by: str
@@ -234,8 +223,7 @@ def fields_of(pause: Pause, permission: str) -> dict[str, Any]:
 
 def pause(names: Iterable[str], **given: Unpack[Pause]) -> list[str]:
     """Stop workers from claiming from these queues. Jobs that run are not affected, and those that
-    are ready give up the slots of their gates. Returns the names of the queues it paused. Raises
-    ``PermissionDenied`` if the actor may not."""
+    are ready give up the slots of their gates. Returns the names of the queues it paused."""
     fields = fields_of(given, "django_jobs.pause_queue")
     names = _inside(names, given.get("actor"))
     with transaction.atomic(using=jobs_connection().alias):
@@ -246,7 +234,7 @@ def pause(names: Iterable[str], **given: Unpack[Pause]) -> list[str]:
 
 def resume(names: Iterable[str], *, actor: Actor = None, ended: bool = False) -> list[str]:
     """Let workers claim from these queues again; of ``ended``, those whose pause is over. Returns
-    the names of those that were paused. Raises ``PermissionDenied`` if ``actor`` may not."""
+    the names of those that were paused."""
     demand(actor, "django_jobs.pause_queue")
     names = _inside(names, actor)
     resumed = _queues(RESUME, {"names": list(names), "ended": ended})
@@ -256,8 +244,7 @@ def resume(names: Iterable[str], *, actor: Actor = None, ended: bool = False) ->
 
 
 def stop_workers(ids: Iterable[int], *, actor: Actor = None, by: str = "") -> OperationResult:
-    """Ask workers to drain and exit; they see the request at their next heartbeat. Without an
-    actor, ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may not."""
+    """Ask workers to drain and exit; they see the request at their next heartbeat."""
     return _stop(list(ids), "drained", actor, by)
 
 

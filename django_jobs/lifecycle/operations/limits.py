@@ -76,7 +76,7 @@ RETURNING name
 
 def pause_resources(names: Iterable[str], **given: Unpack[Pause]) -> list[str]:
     """Start no job that uses these resources. Ready or running jobs are not affected. Returns the
-    names of the resources it paused. Raises ``PermissionDenied`` if the actor may not."""
+    names of the resources it paused."""
     return _change(PAUSE_RESOURCES, names, **fields_of(given, "django_jobs.pause_resource"))
 
 
@@ -84,18 +84,15 @@ def resume_resources(
     names: Iterable[str], *, actor: Actor = None, ended: bool = False
 ) -> list[str]:
     """Let jobs use these resources again; of ``ended``, those whose pause is over. Returns the
-    names of those that were paused. Raises ``PermissionDenied`` if ``actor`` may not."""
+    names of those that were paused."""
     demand(actor, "django_jobs.pause_resource")
     return _change(RESUME_RESOURCES, names, ended=ended)
 
 
 def pause_tenants(names: Iterable[str], **given: Unpack[Pause]) -> list[str]:
     """Start no job of these tenants. Jobs that are ready or running are not affected. Returns the
-    names of the tenants it paused, with or without a row before.
-
-    Raises ``OperationRefused`` for what cannot be a name, ``PermissionDenied`` if the actor may
-    not.
-    """
+    names of the tenants it paused, with or without a row before. Raises ``OperationRefused``
+    for what cannot be a name."""
     fields = fields_of(given, "django_jobs.pause_tenant")
     wanted = sorted(set(names))
     for name in wanted:
@@ -106,8 +103,7 @@ def pause_tenants(names: Iterable[str], **given: Unpack[Pause]) -> list[str]:
 
 def resume_tenants(names: Iterable[str], *, actor: Actor = None, ended: bool = False) -> list[str]:
     """Start jobs of these tenants again; of ``ended``, those whose pause is over. A row that the
-    pause made, and that nobody edited, is deleted. Returns the names of those that were paused.
-    Raises ``PermissionDenied`` if ``actor`` may not."""
+    pause made, and that nobody edited, is deleted. Returns the names of those that were paused."""
     demand(actor, "django_jobs.pause_tenant")
     return _change(RESUME_TENANTS, names, ended=ended)
 
@@ -116,8 +112,7 @@ def open_breaker(
     names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
 ) -> list[str]:
     """Open the breakers of these resources: no job that uses one starts. Returns the names of those
-    that were not open. Without an actor, ``by`` is who asked. Raises ``PermissionDenied`` if
-    ``actor`` may not."""
+    that were not open."""
     return _set_breaker(names, BreakerState.OPEN, actor, reason, by)
 
 
@@ -125,7 +120,7 @@ def close_breaker(
     names: Iterable[str], *, actor: Actor = None, reason: str = "", by: str = ""
 ) -> list[str]:
     """Close the breakers of these resources. Returns the names of those that were open or half
-    open. Without an actor, ``by`` asked. Raises ``PermissionDenied`` if ``actor`` may not."""
+    open."""
     return _set_breaker(names, BreakerState.CLOSED, actor, reason, by)
 
 

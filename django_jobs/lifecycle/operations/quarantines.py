@@ -170,13 +170,11 @@ def quarantine(
     seconds: float = MOVE_SECONDS,
 ) -> list[str]:
     """Quarantine a job type under all its names: no job of it starts, and jobs that run are not
-    affected. Returns the names that were not quarantined before. Without an actor, ``by`` is who
-    asked. Blocks ready jobs for up to ``seconds``; the workers' maintenance task, which is
-    notified, blocks the rest.
+    affected. Returns the names that were not quarantined before. Blocks ready jobs for up to
+    ``seconds``; the workers' maintenance task, which is notified, blocks the rest.
 
     ``crashed_at`` is when the first of the crashes happened that are the reason. A name whose
-    quarantine was lifted after that is left alone. Raises ``PermissionDenied`` if ``actor`` may
-    not.
+    quarantine was lifted after that is left alone.
     """
     demand(actor, "django_jobs.quarantine_job_type", reason)
     parameters = {
@@ -205,7 +203,7 @@ def lift(
     over. Returns the names that were quarantined.
 
     Blocked jobs take their old places in their queues. They are moved for up to ``seconds``; the
-    maintenance task moves the rest. Raises ``PermissionDenied`` if ``actor`` may not.
+    maintenance task moves the rest.
     """
     demand(actor, "django_jobs.quarantine_job_type")
     lifted = sorted(name for (name,) in fetch(LIFT, {"names": family(job_type), "ended": ended}))

@@ -69,7 +69,7 @@ def changed() -> None:
 
 def pause(ids: Iterable[int], **given: Unpack[Pause]) -> list[str]:
     """Stop firing these schedules until they are resumed. Jobs that exist are not affected. Returns
-    the names of those it paused. Raises ``PermissionDenied`` if the actor may not."""
+    the names of those it paused."""
     fields = fields_of(given, "django_jobs.pause_schedule")
     pause = {f"paused_{name}": value for name, value in fields.items()}
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids), paused_at=None)
@@ -79,7 +79,7 @@ def pause(ids: Iterable[int], **given: Unpack[Pause]) -> list[str]:
 def resume(ids: Iterable[int], *, actor: Actor = None, ended: bool = False) -> list[str]:
     """Fire these schedules again, from now on; of ``ended``, those whose pause is over. Due times
     during the pause, or while there was an error, are not made up for. Clears any error. Returns
-    the names of those it resumed. Raises ``PermissionDenied`` if ``actor`` may not."""
+    the names of those it resumed."""
     demand(actor, "django_jobs.pause_schedule")
     rows = Schedule.objects.using(conf().database).filter(pk__in=list(ids))
     rows = rows.exclude(paused_at=None, error="")
@@ -94,7 +94,7 @@ def resume(ids: Iterable[int], *, actor: Actor = None, ended: bool = False) -> l
 
 def delete(schedule: Schedule, *, actor: Actor = None) -> None:
     """Delete a schedule with its ticks and backfills, in one transaction; the ticks in pages, which
-    are not read. Its jobs stay. Raises ``PermissionDenied`` if ``actor`` may not."""
+    are not read. Its jobs stay."""
     demand(actor, "django_jobs.delete_schedule")
     alias = conf().database
     with transaction.atomic(using=alias):
@@ -116,9 +116,8 @@ def run_now(
     form: str = "",
 ) -> list[int]:
     """Make a job of each schedule at once, regardless of its rule and overlap policy, with its own
-    payload or with this one. Returns the ids of the jobs. Without an actor, ``by`` is who asked. A
-    schedule that made a job for the same ``form`` in the last hour makes no other. Raises
-    ``PermissionDenied`` if ``actor`` may not, and what an enqueue raises; then no job is made."""
+    payload or with this one. Returns the ids of the jobs. A schedule that made a job for the same
+    ``form`` in the last hour makes no other. Raises what an enqueue raises; then no job is made."""
     demand(actor, "django_jobs.run_schedule")
     given = () if payload is None else (payload,)
     reason = f"{RUN_NOW} {name_of(actor) or by or 'the command line'}"
@@ -192,10 +191,9 @@ def backfill(
 ) -> Backfill:
     """Make a job for each due time of the range that made none, all at once and in the order of
     their due times. The jobs may run side by side, and the overlap policy does not count them.
-    Without an actor, ``by`` is who asked.
 
-    Raises ``PermissionDenied`` if ``actor`` may not, ``OperationRefused`` if the schedule was
-    deleted, and what :func:`backfill_times` and an enqueue raise; then no job is made.
+    Raises ``OperationRefused`` if the schedule was deleted, and what :func:`backfill_times` and an
+    enqueue raise; then no job is made.
     """
     demand(actor, "django_jobs.backfill_schedule")
     alias = conf().database
@@ -226,8 +224,7 @@ def backfill(
 
 def cancel_backfill(row: Backfill, *, actor: Actor = None, by: str = "") -> OperationResult:
     """Cancel the live jobs of a backfill: at once if they are not running; otherwise the cancel is
-    requested. The due times of jobs that never ran can be backfilled again. Without an actor,
-    ``by`` is who asked. Raises ``PermissionDenied`` if ``actor`` may not."""
+    requested. The due times of jobs that never ran can be backfilled again."""
     demand(actor, "django_jobs.backfill_schedule")
     reason = signed(f"backfill {row.pk} cancelled", name_of(actor) or by, "")
     alias = conf().database

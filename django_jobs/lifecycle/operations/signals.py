@@ -73,12 +73,11 @@ def signal(
     It is kept until the handler waits for it; a job that waits already becomes ready. A job keeps
     the first signal of each name, so a second one is refused. So is one for a job that has ended,
     or whose handler has waited for it in vain, and another name than that of a ``wait`` step. Of a
-    step of a workflow, the event ``step_signalled`` is sent after the commit. Without an actor,
-    ``by`` is who.
+    step of a workflow, the event ``step_signalled`` is sent after the commit; a ``wait`` step can
+    demand a permission besides.
 
     Raises ``ValueError`` if ``name`` is not text of 1 to 200 characters, :class:`PayloadError` if
-    ``data`` is not JSON or too large, alone or with the signals that the job has,
-    ``PermissionDenied`` if ``actor`` may not; a ``wait`` step can demand a permission besides.
+    ``data`` is not JSON or too large, alone or with the signals that the job has.
     """
     demand(actor, "django_jobs.signal_workflowrun", reason)
     demand_of_step(actor, id_, name)

@@ -91,8 +91,7 @@ def cancel(
     """Cancel runs: their steps that have not begun at once, and the running ones are asked to stop.
 
     No step opens because of it, and nothing is undone. A run ends as cancelled with its last
-    running step, which may be at once. If it is cut short, maintenance finishes it. Without an
-    actor, ``by`` is who. Raises ``PermissionDenied`` if ``actor`` may not.
+    running step, which may be at once. If it is cut short, maintenance finishes it.
     """
     demand(actor, "django_jobs.cancel_workflowrun", reason)
     why = signed("cancelled", name_of(actor) or by, reason)
@@ -138,7 +137,7 @@ def retry(
     only those of them start again.
 
     ``check`` is that of :func:`~django_jobs.lifecycle.operations.jobs.replay`; a run with a step
-    that it refuses stays as it is. Raises ``PermissionDenied`` if ``actor`` may not.
+    that it refuses stays as it is.
     """
     demand(actor, "django_jobs.retry_workflowrun", reason)
     result = OperationResult()
@@ -156,11 +155,8 @@ def skip(
 ) -> OperationResult:
     """Skip a step of a run that has not begun, failed or was cancelled: those after it continue as
     if it had succeeded, without a result. What was skipped because of it comes back. ``step`` is
-    its name, or the id of its job: steps that were spawned may share a name.
-
-    Raises ``PermissionDenied`` if ``actor`` may not; a ``wait`` step can demand a permission
-    besides, as for its signal.
-    """
+    its name, or the id of its job: steps that were spawned may share a name. A ``wait`` step can
+    demand a permission besides, as for its signal."""
     demand(actor, "django_jobs.skip_workflowstep", reason)
     problem = _skip_one(run, step, signed("skipped", name_of(actor) or by, reason), actor)
     return (
@@ -182,8 +178,8 @@ def signal(
     ``wait`` step that of its own name, also before it waits.
 
     Raises :class:`OperationRefused` if the run has no such step, or the step waits for no signal
-    and no ``name`` is given; ``PermissionDenied`` if ``actor`` may not; and what
-    :func:`~django_jobs.lifecycle.operations.signals.signal` raises.
+    and no ``name`` is given, and what :func:`~django_jobs.lifecycle.operations.signals.signal`
+    raises.
     """
     demand(actor, "django_jobs.signal_workflowrun", reason)
     with transaction.atomic(using=jobs_connection().alias):
