@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_615,
     "domain": 5_522,
     "http": 369,
-    "lifecycle": 13_276,
+    "lifecycle": 13_267,
     "logs": 447,
     "maintenance": 1_540,
     "management": 3_637,

@@ -151,7 +151,8 @@ BATCH = 5_000
 """Rows per statement of a bulk enqueue. Beyond 2,000 the rate is flat, and memory grows."""
 
 KEY_ATTEMPTS = 5
-"""How often to try if the holder of a key ended between the insert and the lookup."""
+"""How often to try if the holder of a key ended between the insert and the lookup. Then it raises
+:class:`EnqueueError`, and at once if a trigger dropped a row, as all that insert jobs do."""
 
 
 class KeyRule(NamedTuple):
@@ -168,10 +169,7 @@ def enqueue_one(
     new: NewJobs, payload: dict[str, Any], text: str, key: str | None, gates: Gates | None = None
 ) -> Job:
     """Insert one job, or return the live job that holds ``key``, marked as ``deduplicated``.
-
-    ``text`` is the payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each
-    of five tries, or if a trigger dropped the job.
-    """
+    ``text`` is the payload as JSON."""
     if gates is None and key is None and not new.is_delayed and new.max_age is None:
         return _enqueue_plain(new, payload, text)
     statement = ENQUEUE
@@ -215,9 +213,8 @@ def enqueue_many(new: NewJobs, items: ReadAhead[Any, Item], rule: KeyRule) -> li
     """Insert a job for each item, 5,000 per statement; return their ids in order.
 
     Where a job holds the key by ``rule``, its id takes the place of a new one. Raises
-    :class:`QueueFull` if there is no room for all jobs of a statement, and :class:`EnqueueError` if
-    keys changed hands at each of five tries, or if a trigger dropped one of the jobs; then none of
-    the statement is written.
+    :class:`QueueFull` if there is no room for all jobs of a statement; then, and after an
+    :class:`EnqueueError`, none of the statement is written.
     """
     ids: list[int] = []
     while batch := items.take(BATCH):

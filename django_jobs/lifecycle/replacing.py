@@ -131,9 +131,8 @@ def enqueue_replacing(
     ``deduplicated``. If that job runs, its key goes to the new one; and if it is a step of a
     workflow, which is cancelled. A job that is to be retried in another queue comes back.
 
-    If the key is still unique for a job that has ended, that job is returned. ``text`` is the
-    payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each of five tries, or
-    if a trigger dropped the job, which leaves the key with the job that runs.
+    If the key is still unique for a job that has ended, that job is returned. If a trigger drops
+    the new job, the key stays with the job that runs. ``text`` is the payload as JSON.
     """
     values = {**new.parameters, **gate_values(gates), "payload": text, "key": key}
     with transaction.atomic(using=jobs_connection().alias, savepoint=new.is_watched):

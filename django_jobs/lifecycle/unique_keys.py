@@ -111,11 +111,7 @@ def enqueue_unique(
     new: NewJobs, payload: dict[str, Any], text: str, key: str, gates: Gates | None = None
 ) -> Job:
     """Insert one job, or return the one that holds ``key``, marked as ``deduplicated``: the live
-    one, or the one for which the key is still unique.
-
-    ``text`` is the payload as JSON. Raises :class:`EnqueueError` if the key changed hands at each
-    of five tries, or if a trigger dropped the job.
-    """
+    one, or the one for which the key is still unique. ``text`` is the payload as JSON."""
     for _ in range(KEY_ATTEMPTS):
         job = _insert_one(new, payload, text, key, gates) or holder_of(new.queue, key)
         if job is not None:

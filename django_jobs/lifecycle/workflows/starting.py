@@ -54,8 +54,7 @@ def start(
 
     A full queue that drops its lowest jobs does it for the first steps, and these may be among
     them. Returns the running run of this name that holds the idempotency key, marked as
-    ``deduplicated``, if there is one. Raises :class:`EnqueueError` if the key changed hands at each
-    of five tries, or if a trigger dropped a row.
+    ``deduplicated``, if there is one.
     """
     if not steps:
         raise EnqueueError(f"{new.name}: a run needs at least one step")
