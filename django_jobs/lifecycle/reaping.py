@@ -96,7 +96,10 @@ def settle_abandoned() -> list[Settled]:
 @repeat_conflicts
 def _settle_abandoned() -> list[Settled]:
     def settle(jobs: Sequence[ClaimedJob]) -> list[Settled]:
-        return settle_row_by_row([Ending(job, _lost_with(job.worker)) for job in jobs])
+        reason = "worker {} stopped renewing its lease"
+        return settle_row_by_row(
+            [Ending(job, Lost(reason=reason.format(job.worker))) for job in jobs]
+        )
 
     with transaction.atomic(using=jobs_connection().alias):
         abandoned: dict[int, list[int]] = {}
@@ -106,10 +109,6 @@ def _settle_abandoned() -> list[Settled]:
         for worker, ids in abandoned.items():
             held += claimed_by(worker, ids, lock=True)
         return _unless_blocked(held, settle)
-
-
-def _lost_with(worker: int) -> Lost:
-    return Lost(reason=f"worker {worker} stopped renewing its lease")
 
 
 def _unless_blocked(

@@ -72,9 +72,6 @@ older due time makes its job a second time."""
 RUNS = "django_jobs_run_default"
 WALKS = WITHOUT_PARTITION, HISTORY, RUNS
 
-Step = Callable[[str, int, int], Page]
-"""Deletes from a table, behind an id, among a number of rows."""
-
 Part = Callable[[float], int]
 """Deletes rows until a deadline; returns how many."""
 
@@ -108,11 +105,11 @@ class Retention:
         by_row = kept_less_long(rules) if history.owns_tables() else rules
         parts: list[Part] = [
             self._prune_workflows,
-            partial(self._walk, WITHOUT_PARTITION, partial(_prune_jobs, rules)),
-            partial(self._walk, HISTORY, partial(_prune_jobs, by_row)),
+            partial(self._walk, WITHOUT_PARTITION, partial(prune, rules, table=WITHOUT_PARTITION)),
+            partial(self._walk, HISTORY, partial(prune, by_row)),
         ]
         if not runs_go_with_jobs() and (age := runs_kept(rules)) is not None:
-            parts.append(partial(self._walk, RUNS, partial(_prune_runs, age)))
+            parts.append(partial(self._walk, RUNS, partial(prune_runs, age)))
         last: list[Part] = [
             lambda _: prune_old(PRUNE_WORKERS, older_than=WORKER_SECONDS),
             lambda _: prune_run_totals(),
@@ -138,11 +135,11 @@ class Retention:
         dead = kept_by_queue()[EVERY_OTHER_QUEUE]["dead"].age
         return self._repeat(lambda page: prune_workflows(age, dead, page), deadline)
 
-    def _walk(self, table: str, step: Step, deadline: float) -> int:
+    def _walk(self, table: str, prune_page: Callable[..., Page], deadline: float) -> int:
         deleted = 0
         while True:
             self._stuck.add(table)
-            page = step(table, self.after[table], self.page)
+            page = prune_page(after=self.after[table], page=self.page)
             self._stuck.discard(table)
             deleted += page.deleted
             self.after[table] = page.next_after or 0
@@ -195,14 +192,6 @@ def retention_asks() -> str:
     return f"({' OR '.join(asks)})"
 
 
-def _prune_jobs(rules: Rules, table: str, after: int, page: int) -> Page:
-    return prune(rules, after=after, page=page, table=table)
-
-
-def _prune_runs(age: float, _table: str, after: int, page: int) -> Page:
-    return prune_runs(age, after=after, page=page)
-
-
 def runs_kept(rules: Rules) -> float | None:
     """Seconds for which runs are kept: those of ``RETENTION``, or as jobs are; None for ever."""
     return longest_kept(rules) if runs_go_with_jobs() else seconds_of(conf().retention["runs"])
@@ -210,10 +199,7 @@ def runs_kept(rules: Rules) -> float | None:
 
 def rules_in_force(*, queues: bool = True) -> Rules:
     """How long succeeded and cancelled jobs are kept, unless those of ``queues`` have their own."""
-    return _ages(kept_by_queue() if queues else {EVERY_OTHER_QUEUE: _kept_by_default()})
-
-
-def _ages(kept_by: Mapping[str, Mapping[str, Kept]]) -> Rules:
+    kept_by = kept_by_queue() if queues else {EVERY_OTHER_QUEUE: _kept_by_default()}
     return {
         queue: {status: one.age for status, one in kept.items() if status != JobState.DEAD}
         for queue, kept in kept_by.items()
