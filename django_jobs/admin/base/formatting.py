@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from django.db.models import Model
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
@@ -259,6 +259,15 @@ def with_reason(state: str, reason: str) -> str:
         return state
     shown = Truncator(reason).chars(300)
     return format_html('{} <span class="jobs-state-reason">{}</span>', state, shown)
+
+
+def joined(separator: str, parts: Iterable[Any]) -> str:
+    """The parts, escaped unless they are markup."""
+    return format_html_join(separator, "{}", ((part,) for part in parts))
+
+
+def with_quiet_line(text: str, quiet: str) -> str:
+    return format_html('{}<div class="jobs-quiet">{}</div>', text, quiet) if quiet else text
 
 
 def preformatted(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Case, F, Model, TextField, Value, When
 from django.db.models.functions import Cast, Length
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ... import registry
@@ -29,6 +30,13 @@ class Document(NamedTuple):
     label: str
     text: str = ""
     note: str = ""
+
+    @property
+    def html(self) -> str:
+        text, note = "", format_html('<span class="jobs-quiet">{}</span>', self.note)
+        if self.text:
+            text = format_html('<pre class="jobs-text" tabindex="0">{}</pre>', self.text)
+        return text + (note if self.note else "")
 
 
 def texts(row: Model, columns: Iterable[str]) -> dict[str, tuple[str | None, int | None]]:

@@ -30,6 +30,7 @@ from ..access.visible import Visible
 from ..base.actions import ModelAdmin
 from ..base.formatting import ago, list_url, moment_and_age, page_url
 from ..layout.console_page import console_page
+from ..layout.tables import Column, Table
 from .filters import NO_ERROR
 from .group_rows import (
     Narrowing,
@@ -111,10 +112,7 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         facts=[*_narrowed(group, site, chosen), *_facts(group, site, now)],
         curve=chosen.curve,
         trend=trend_of(group, chosen.curve),
-        versions=[
-            (one.version, number_text(one.jobs), ago(one.first, now), ago(one.last, now))
-            for one in versions
-        ],
+        versions=_versions(group, versions, now),
         newest=newest,
         newest_job=newest and visible.job(newest.job),
         newest_run=newest and newest.run and visible.link(Run, newest.run, _("its run")),
@@ -130,6 +128,20 @@ def group_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
             _issue(group, newest, versions, request.build_absolute_uri(group_url(site, group))),
         ),
     )
+
+
+def _versions(group: FailureGroup, versions: list[CodeVersion], now: datetime) -> Table:
+    rows = [
+        (one.version, number_text(one.jobs), ago(one.first, now), ago(one.last, now))
+        for one in versions
+    ]
+    columns = (
+        *(Column(_("Version")), Column(_("Dead"), number=True)),
+        *(Column(_("First"), number=True), Column(_("Last"), number=True)),
+    )
+    note = _("Of the 200 that died last.") if group.dead > 200 else ""
+    about = _("Versions of the code in which the newest of these jobs died")
+    return Table(_("Versions of the code"), columns, rows, note=note, about=about)
 
 
 def _gone(page: ModelAdmin, request: HttpRequest, job_type: str, fingerprint: str) -> HttpResponse:

@@ -27,6 +27,7 @@ from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
 from ..base.model_admin import REFRESH_SECONDS
 from ..failures.group_rows import groups_url
 from ..layout.console_page import console_page
+from ..layout.tables import Column, Table, action_form, unseen
 
 MOST = 500
 """Worker processes that the page looks at."""
@@ -49,11 +50,12 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
         refresh_seconds=REFRESH_SECONDS,
         sentence=_sentence(shown, take_forecast({})),
         more=len(workers) > MOST,
-        versions=[_version(page, name, of, began) for name, of in _grouped(shown, _code)],
-        commands=[_command(page, of) for _key, of in _grouped(shown, _key_of)],
-        drains=[_drain(page, one) for one in _drained(page.get_queryset(request))],
-        list_url=list_url(page.admin_site, Worker),
-        may_drain=page.has_stop_permission(request),  # type: ignore[attr-defined]
+        versions=shown,
+        tables=[
+            _versions(page, shown, began),
+            _commands(page, request, shown),
+            _drains(page, page.get_queryset(request)),
+        ],
     )
 
 
@@ -117,25 +119,33 @@ def _key_of(worker: Any) -> tuple[str, int]:
     return worker.host, worker.supervisor_pid or -worker.pk
 
 
+def _versions(page: ModelAdmin, workers: Sequence[Any], began: dict[str, int] | None) -> Table:
+    columns = (
+        *(Column(_("Version")), Column(_("Failures"))),
+        Column(_("Failed / attempts"), number=True, wide=True),
+        *(Column(_("Processes"), number=True), Column(_("Draining"), number=True, wide=True)),
+        Column(_("Running / threads"), number=True),
+        Column(_("Prefetched"), number=True, wide=True),
+        Column(_("Last started"), number=True, wide=True),
+    )
+    rows = [_version(page, name, of, began) for name, of in _grouped(workers, _code)]
+    about = _("The versions that workers run now")
+    return Table(_("Versions of the code"), columns, rows, about=about)
+
+
 def _version(
     page: ModelAdmin, name: str, workers: list[Any], began: dict[str, int] | None
-) -> dict[str, Any]:
-    code = workers[0].code_version
+) -> tuple[str, ...]:
     newest = max(workers, key=lambda worker: worker.started_at)
-    running, prefetched = _in_hand(workers)
     failed, ended = (
         sum(getattr(one, of) for one in workers) for of in ("failed_runs", "ended_runs")
     )
-    return {
-        "name": name,
-        "processes": len(workers),
-        "draining": sum(map(_drains, workers)),
-        "running": running,
-        "prefetched": prefetched,
-        "newest": ago(newest.started_at, newest.read_at),
-        "failures": _failures(page, code, began),
-        "attempts": f"{number_text(failed)} / {number_text(ended)}",
-    }
+    return (
+        *(name, _failures(page, workers[0].code_version, began)),
+        f"{number_text(failed)} / {number_text(ended)}",
+        *(number_text(len(workers)), number_text(sum(map(_is_draining, workers)))),
+        *(*_in_hand(workers), ago(newest.started_at, newest.read_at)),
+    )
 
 
 def _failures(page: ModelAdmin, code: str, began: dict[str, int] | None) -> str:
@@ -149,12 +159,38 @@ def _failures(page: ModelAdmin, code: str, began: dict[str, int] | None) -> str:
     return format_html('<a href="{}">{}</a>', address, text) if kinds else text
 
 
-def _command(page: ModelAdmin, workers: list[Any]) -> dict[str, Any]:
-    """Of a run of ``jobworker``: a supervisor and its worker processes."""
+def _commands(page: Any, request: HttpRequest, workers: Sequence[Any]) -> Table:
+    """Each run of ``jobworker``: a supervisor and its worker processes."""
+    lead = _(
+        "A command is a jobworker with all of its worker processes. Prefetched jobs are claimed "
+        "and wait for a thread."
+    )
+    labels = _("Processes"), _("Running / threads"), _("Prefetched"), _("Memory"), _("Heartbeat")
+    columns = [
+        *(Column(_("Command")), Column(_("State"))),
+        *(Column(label, number=True, wide=True) for label in labels),
+    ]
+    commands = [of for _key, of in _grouped(workers, _key_of)]
+    rows = [_command(page, of) for of in commands]
+    if page.has_stop_permission(request):
+        lead += " " + _(
+            "To drain a command is to drain all of its processes; then it ends. The page of a "
+            "worker drains one process."
+        )
+        columns.append(Column(unseen(_("Drain"))))
+        url, label = list_url(page.admin_site, Worker), _("Drain the command…")
+        for row, of in zip(rows, commands, strict=True):
+            drains = all(map(_is_draining, of))
+            form = action_form(request, url, "stop_commands", label, of[0].pk)
+            row.append("" if drains else form)
+    about, css = _("Each jobworker with its processes"), "jobs-timeline jobs-commands"
+    return Table(_("Commands"), columns, rows, lead=lead, about=about, css=css)
+
+
+def _command(page: ModelAdmin, workers: list[Any]) -> list[str]:
     first = workers[0]
-    draining = sum(map(_drains, workers))
-    expired = [worker for worker in workers if worker.lease_expires_at < worker.read_at]
-    if expired:
+    draining = sum(map(_is_draining, workers))
+    if any(worker.lease_expires_at < worker.read_at for worker in workers):
         state = badge("expired", _("lease expired"))
     elif draining:
         state = badge(
@@ -164,41 +200,39 @@ def _command(page: ModelAdmin, workers: list[Any]) -> dict[str, Any]:
     else:
         state = badge("running", _("running"))
     memory = [worker.rss_mb for worker in workers if worker.rss_mb]
-    running, prefetched = _in_hand(workers)
     versions = ", ".join(sorted({_code(worker) for worker in workers}))
     unnamed = first.name == first.host
-    oldest_beat = min(worker.heartbeat_at for worker in workers)
-    return {
-        "name": link(page.admin_site, Worker, first.pk, _place(first) if unnamed else first.name),
-        "details": versions if unnamed else f"{_place(first)} · {versions}",
-        "state": state,
-        "processes": number_text(len(workers)),
-        "running": running,
-        "prefetched": prefetched,
-        "memory": f"{number_text(sum(memory))} MB" if memory else NOTHING,
-        "heartbeat": ago(oldest_beat, first.read_at),
-        "first": first.pk,
-        "may_drain": draining < len(workers),
-    }
+    name = link(page.admin_site, Worker, first.pk, _place(first) if unnamed else first.name)
+    details = versions if unnamed else f"{_place(first)} · {versions}"
+    return [
+        format_html('{} <span class="jobs-quiet">{}</span>', name, details),
+        *(state, number_text(len(workers)), *_in_hand(workers)),
+        f"{number_text(sum(memory))} MB" if memory else NOTHING,
+        ago(min(worker.heartbeat_at for worker in workers), first.read_at),
+    ]
 
 
-def _drained(workers: QuerySet[Any]) -> list[Any]:
+def _drains(page: ModelAdmin, workers: QuerySet[Any]) -> Table:
+    """The worker processes that drained and ended, the last first."""
     began = Coalesce("drain_requested_at", "draining_at")
     ended = workers.filter(stopped_at__isnull=False).annotate(began=began)
-    return list(ended.filter(began__isnull=False).order_by("-stopped_at")[:DRAINS])
+    rows = [
+        (
+            *(link(page.admin_site, Worker, worker.pk, worker.place), _code(worker)),
+            *(ago(worker.stopped_at, worker.read_at), duration(worker.stopped_at - worker.began)),
+            worker.stop_reason or NOTHING,
+        )
+        for worker in ended.filter(began__isnull=False).order_by("-stopped_at")[:DRAINS]
+    ]
+    columns = (
+        *(Column(_("Process")), Column(_("Version")), Column(_("Ended"), number=True)),
+        *(Column(_("Drained for"), number=True), Column(_("Reason"))),
+    )
+    about = _("The worker processes that last drained and ended")
+    return Table(_("Last drains"), columns, rows, about=about)
 
 
-def _drain(page: ModelAdmin, worker: Any) -> dict[str, Any]:
-    return {
-        "name": link(page.admin_site, Worker, worker.pk, worker.place),
-        "version": _code(worker),
-        "ended": ago(worker.stopped_at, worker.read_at),
-        "time": duration(worker.stopped_at - worker.began),
-        "reason": worker.stop_reason or NOTHING,
-    }
-
-
-def _drains(worker: Any) -> bool:
+def _is_draining(worker: Any) -> bool:
     return worker.status == "draining" or worker.drain_requested_at is not None
 
 

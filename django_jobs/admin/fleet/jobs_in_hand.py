@@ -13,12 +13,13 @@ from ...conf import conf
 from ...models import Job, JobStatus, Progress, Worker
 from ...separators import number_text
 from ..base.formatting import NOTHING, duration, link
+from ..layout.tables import Column, Table
 
 MOST = 100
 """Jobs that the page shows."""
 
 
-def jobs_in_hand(worker: Any, site: AdminSite) -> list[dict[str, Any]]:
+def jobs_in_hand(worker: Any, site: AdminSite) -> Table:
     """Those that run longest first, and then those that wait for a thread.
 
     How long each has run is known since the last heartbeat, which has up to 200 jobs.
@@ -27,8 +28,14 @@ def jobs_in_hand(worker: Any, site: AdminSite) -> list[dict[str, Any]]:
     rows = running.order_by("claimed_at").values_list("pk", "job_type", "queue")[:MOST]
     since_beat = max((worker.read_at - worker.heartbeat_at).total_seconds(), 0.0)
     in_hand = started(worker.started_jobs)
-    lines = [_line(row, in_hand, since_beat, site) for row in rows]
-    return sorted(lines, key=itemgetter("order"))
+    lines = sorted((_line(row, in_hand, since_beat, site) for row in rows), key=itemgetter(0))
+    columns = (
+        *(Column(_("Job")), Column(_("Job type")), Column(_("Queue"))),
+        *(Column(_("Runs for"), number=True), Column(_("Where"))),
+    )
+    about = _("The jobs that it has claimed, those that run longest first")
+    shown, empty = [cells for _order, *cells in lines], _("It has no job now.")
+    return Table(_("What it does"), columns, shown, empty, about=about)
 
 
 def _line(
@@ -36,7 +43,7 @@ def _line(
     in_hand: dict[int, tuple[float, int | None]],
     since_beat: float,
     site: AdminSite,
-) -> dict[str, Any]:
+) -> tuple[Any, ...]:
     pk, job_type, queue = row
     seconds, megabytes = in_hand.get(pk, (None, None))
     if seconds is None:
@@ -46,14 +53,8 @@ def _line(
         process = _("a thread") if megabytes is None else _("isolated")
         if megabytes:
             process = _("isolated, %(size)s MB") % {"size": number_text(megabytes)}
-    return {
-        "job": link(site, Job, pk, f"#{pk}"),
-        "job_type": job_type,
-        "queue": queue,
-        "runs_for": runs_for,
-        "process": process,
-        "order": 1.0 if seconds is None else -seconds,
-    }
+    order = 1.0 if seconds is None else -seconds
+    return order, link(site, Job, pk, f"#{pk}"), job_type, queue, runs_for, process
 
 
 def add_running(jobs: list[Any]) -> None:

@@ -14,6 +14,7 @@ from ...models.database import fetch
 from ...separators import number_text
 from ..base.formatting import duration, moment_and_age, refusal_text
 from ..base.json_display import LARGEST, as_text, coding_of, document, hidden
+from ..layout.tables import Column, Table
 from ..lists.change_list import NEWEST
 
 MOST_COUNTED = 10_000
@@ -46,13 +47,13 @@ def progress_of(job: Any, seen: bool) -> dict[str, Any] | None:
     if row is None and not count:
         return None
     has_more = count > MOST_COUNTED
-    calls = _calls(_latest(job) if has_more else receipts, seen, job.read_at) if count else []
+    calls = _calls(_latest(job) if has_more else receipts, seen, job.read_at) if count else None
     return {
         "reported": None if row is None else _reported(job, row, seen),
         "calls": calls,
         "receipts": number_text(min(count, MOST_COUNTED), more=has_more) if count else "",
         "prevented": number_text(prevented or 0, more=has_more),
-        "left_out": _left_out(count, len(calls)),
+        "left_out": _left_out(count, len(calls.rows) if calls else 0),
     }
 
 
@@ -92,22 +93,20 @@ def _reported(job: Any, row: Any, seen: bool) -> dict[str, Any]:
     }
 
 
-def _calls(receipts: QuerySet[Receipt], seen: bool, now: datetime) -> list[dict[str, Any]]:
+def _calls(receipts: QuerySet[Receipt], seen: bool, now: datetime) -> Table:
     rows: QuerySet[Any] = receipts.defer("answer").order_by("-pk")
     rows = rows.annotate(**as_text("answer", LONGEST_ANSWER))
-    label = str(_("Answer"))
-    return [
-        {
-            "key": row.key,
-            "attempt": row.attempt,
-            "made": moment_and_age(row.made_at, now),
-            "prevented": row.prevented,
-            "answer": document(label, row.answer_text, row.answer_length)
-            if seen
-            else hidden(label),
-        }
-        for row in rows[:MOST_RECEIPTS]
-    ]
+    shown = []
+    for row in rows[:MOST_RECEIPTS]:
+        answer = document("", row.answer_text, row.answer_length) if seen else hidden("")
+        made, numbers = moment_and_age(row.made_at, now), (row.attempt, row.prevented)
+        attempt, prevented = map(number_text, numbers)
+        shown.append((row.key, attempt, made, prevented, answer.html))
+    columns = (
+        *(Column(_("Key")), Column(_("Attempt"), number=True), Column(_("Made"))),
+        *(Column(_("Duplicates prevented"), number=True), Column(_("Answer"))),
+    )
+    return Table(_("Calls that this job makes once, the latest first"), columns, shown)
 
 
 def inspection_of(job: Any) -> dict[str, Any] | None:

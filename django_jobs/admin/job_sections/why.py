@@ -10,7 +10,7 @@ from typing import Any
 from django.apps import apps
 from django.contrib.admin.sites import AdminSite
 from django.http import HttpRequest
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -22,7 +22,7 @@ from ...separators import number_text
 from ...why.evaluation import explain
 from ...why.explanation import Gate, GateState, Ref, Text
 from ..access.visible import Visible
-from ..base.formatting import ago, duration, moment_in_zone, refusal_text
+from ..base.formatting import ago, duration, joined, moment_in_zone, refusal_text
 
 ICONS = {GateState.PASSED: "✓", GateState.HOLDS: "✕", GateState.UNKNOWN: "?"}
 LABELS = {
@@ -85,8 +85,7 @@ class Linked:
         self.names_jobs = scope_of(request.user) is None
 
     def text(self, text: Text) -> str:
-        parts = (self._part(part) for part in text)
-        return format_html_join("", "{}", ((part,) for part in parts))
+        return joined("", map(self._part, text))
 
     def _part(self, part: str | Ref) -> str:
         if isinstance(part, str):
@@ -107,14 +106,14 @@ def state_sentence(job: Any, worker: str, why: WhySection, refused: str | None =
         case JobStatus.RUNNING:
             return _running(job, worker)
         case JobStatus.SUCCEEDED:
-            return _joined(_("Succeeded"), ago(job.finished_at, now), _attempts(job))
+            return joined(" ", (_("Succeeded"), ago(job.finished_at, now), _attempts(job)))
         case JobStatus.DEAD:
-            ended = _joined(_("Died"), ago(job.finished_at, now), _attempts(job))
+            ended = joined(" ", (_("Died"), ago(job.finished_at, now), _attempts(job)))
             if refused:
                 return format_html("{}.", ended)
             return format_html(_("{}. It runs again only if it is replayed."), ended)
         case JobStatus.CANCELLED:
-            ended = _joined(_("Cancelled"), ago(job.finished_at, now))
+            ended = joined(" ", (_("Cancelled"), ago(job.finished_at, now)))
             return format_html("{}: {}", ended, job.reason) if job.reason else ended
     return why.sentence
 
@@ -146,10 +145,6 @@ def _attempts(job: Any) -> str:
         if job.attempt != 1
         else _("at its first attempt")
     )
-
-
-def _joined(*parts: str) -> Any:
-    return format_html_join(" ", "{}", ((part,) for part in parts))
 
 
 def hints_of(job: Any, why: WhySection, refused: str | None) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.db.models import QuerySet, Value
 from django.http import HttpRequest
-from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
@@ -20,7 +19,16 @@ from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
 from ..access.visible import Exported, LinksVisible
 from ..base.actions import ceiling_of
-from ..base.formatting import NOTHING, badge, column, moment_column, one_line, page_url, text_column
+from ..base.formatting import (
+    NOTHING,
+    badge,
+    column,
+    joined,
+    moment_column,
+    one_line,
+    page_url,
+    text_column,
+)
 from ..base.json_display import coding_of, document, hidden, object_of, texts
 from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin, allowed_by, section, unlimited
 from ..base.search import LARGEST_ID, OUTSIDE_HISTORY, SEE_PAYLOADS, Search, job_search, show
@@ -266,8 +274,8 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
     def _links(self, job: Any, model: type[Resource | Tenant], names: list[str]) -> str:
         ids = {name: pk for kind, name, pk in _limit_rows(job) if kind == model.__name__}
-        shown = ((job.visible.link(model, ids.get(name), name),) for name in names)
-        return format_html_join(", ", "{}", shown) or NOTHING
+        shown = (job.visible.link(model, ids.get(name), name) for name in names)
+        return joined(", ", shown) or NOTHING
 
     @admin.display(description=_("last error"))
     def error_line(self, job: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils.html import format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -17,7 +16,7 @@ from ...metrics.overview import MINUTES
 from ...models import Job, Resource, Tenant
 from ...separators import number_text
 from ..access.visible import Visible
-from ..base.formatting import NOTHING, badge
+from ..base.formatting import NOTHING, badge, joined
 from ..jobs.detail import COLUMNS
 from ..layout.charts import BarChart, Sparkline, sparkline
 from ..layout.tables import Column, Table
@@ -165,8 +164,7 @@ def _facts(row: Resource, types: list[str], visible: Visible, details: LimitDeta
         found.append((_("Rate"), rate_sentence(row, details)))
     if row.retry_budget is not None:
         found.append((_("Retries"), budget_sentence(row, details)))
-    links = (visible.list_link(Job, name, job_type=name) for name in types)
-    used = format_html_join(", ", "{}", ((link,) for link in links))
+    used = joined(", ", (visible.list_link(Job, name, job_type=name) for name in types))
     found.append((_("Used by"), used or _("No job type that this server knows.")))
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -21,9 +21,19 @@ from ...models.bulk_operation import PERMISSIONS
 from ...separators import number_text
 from ..access.visible import LinksVisible, Visible
 from ..base.actions import OperatorAction, by_id
-from ..base.formatting import ago, badge, column, moment_column, one_line, refusal_text, text_column
+from ..base.formatting import (
+    ago,
+    badge,
+    column,
+    joined,
+    moment_column,
+    one_line,
+    refusal_text,
+    text_column,
+)
 from ..base.model_admin import ConsoleAdmin, allowed_by, section
 from ..layout.console_page import ConsoleView
+from ..layout.tables import Column, Table
 from ..lists.filters import StatusFilter
 from .background import PLAN, described, may_replay
 from .progress import fraction_of, links, numbers, plan_text, sentence
@@ -147,17 +157,7 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
             "plan": plan_text(operation),
             "awaited": _jobs(operation.visible, awaited[:5]) if operation.is_unfinished else "",
             "links": links(operation, operation.visible),
-            "reasons": [
-                {
-                    "reason": refusal_text(reason),
-                    "count": number_text(entry["count"]),
-                    "jobs": _jobs(operation.visible, entry["jobs"]),
-                    "more": entry["count"] > len(entry["jobs"]),
-                }
-                for reason, entry in sorted(
-                    operation.reasons.items(), key=lambda item: -item[1]["count"]
-                )
-            ],
+            "reasons": _reasons(operation),
         }
 
     number = column(_("number"), lambda operation: f"#{operation.pk}")
@@ -205,5 +205,16 @@ class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
     finished = moment_column("finished_at", _("finished"))
 
 
+def _reasons(operation: Any) -> Table:
+    rows = []
+    for reason, entry in sorted(operation.reasons.items(), key=lambda item: -item[1]["count"]):
+        count, jobs = entry["count"], _jobs(operation.visible, entry["jobs"])
+        jobs = format_html("{}, …", jobs) if count > len(entry["jobs"]) else jobs
+        rows.append((number_text(count), refusal_text(reason), jobs))
+    columns = Column(_("Jobs"), number=True), Column(_("Reason")), Column(_("Such as"))
+    title, css = _("Jobs that were not changed, with the reasons"), "jobs-timeline jobs-reasons"
+    return Table(title, columns, rows, css=css, heading=1, id="jobs-left")
+
+
 def _jobs(visible: Visible, ids: list[int]) -> str:
-    return format_html_join(", ", "{}", ((visible.job(id_),) for id_ in ids))
+    return joined(", ", map(visible.job, ids))

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -23,7 +23,7 @@ from ...metrics.stored import NoMetrics, Parts
 from ...models import Job
 from ...separators import number_text
 from ..access.visible import Visible
-from ..base.formatting import NOTHING, badge, duration
+from ..base.formatting import NOTHING, badge, duration, joined
 
 MOST_QUEUES = 30
 """Queues that the page lists: those with the most jobs."""
@@ -239,7 +239,7 @@ def job_text(visible: Visible, id_: int, job_type: str, seconds: float) -> str:
 
 def jobs_text(visible: Visible, jobs: list[list[Any]]) -> str:
     """The jobs that hold something."""
-    return format_html_join(", ", "{}", ((job_text(visible, *job),) for job in jobs))
+    return joined(", ", (job_text(visible, *job) for job in jobs))
 
 
 LONGEST_SECONDS = 100 * 86_400.0

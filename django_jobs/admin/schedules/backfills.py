@@ -23,12 +23,14 @@ from ...domain.states import LIVE
 from ...exceptions import JobsError
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ...separators import number_text
+from ..access.visible import Visible
 from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import (
     ago,
     badge,
     change_url,
     column,
+    moment,
     moment_column,
     moment_in_zone,
     refusal_text,
@@ -36,6 +38,7 @@ from ..base.formatting import (
 )
 from ..base.model_admin import allowed_by, section
 from ..layout.console_page import console_page, list_crumb
+from ..layout.tables import Column, Table, action_form, unseen
 from .actions import CANCEL_BACKFILL
 from .columns import OfSchedule
 
@@ -68,11 +71,37 @@ def _progress(counts: dict[str | None, int]) -> dict[str, Any]:
     return {"jobs": jobs, "ended": jobs - live, "live": live, "parts": parts}
 
 
-def last_backfills(schedule: Schedule) -> list[tuple[Backfill, dict[str, Any] | None]]:
+def last_backfills(schedule: Schedule, visible: Visible, may_cancel: bool) -> Table:
     rows = Backfill.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-id")
-    backfills = list(rows[:SHOWN])
-    progress = progress_of([backfill.pk for backfill in backfills])
-    return [(backfill, progress.get(backfill.pk)) for backfill in backfills]
+    backfills, zone, url = list(rows[:SHOWN]), schedule.zone, visible.list_url(Backfill)
+    progress_by_id = progress_of([backfill.pk for backfill in backfills])
+    shown = []
+    for row in backfills:
+        progress, end = progress_by_id.get(row.pk), ""
+        if row.cancelled_at is not None:
+            end = format_html("{} {}", _("cancelled"), moment(row.cancelled_at))
+        elif may_cancel and progress is not None and progress["live"]:
+            action, label = CANCEL_BACKFILL.action, CANCEL_BACKFILL.label
+            end = action_form(visible.request, url, action, label, row.pk, from_page="1")
+        shown.append(
+            (
+                visible.link(Backfill, row.pk, f"#{row.pk}"),
+                moment_in_zone(row.begins_at, zone),
+                moment_in_zone(row.ends_at, zone),
+                row.requested_by,
+                "" if progress is None else _progress_html(progress),
+                end,
+            )
+        )
+    labels = _("Number"), _("From"), _("To"), _("Requested by"), _("Progress")
+    columns = [*map(Column, labels), Column(unseen(_("Cancel")))]
+    mine = visible.list_url(Backfill, schedule__id__exact=schedule.pk)
+    more = (_("All backfills of this schedule"), mine)
+    return Table(_("Last backfills"), columns, shown, more=more, id="jobs-backfills")
+
+
+def _progress_html(progress: dict[str, Any]) -> str:
+    return render_to_string("admin/django_jobs/schedule/progress.html", {"progress": progress})
 
 
 @admin.register(Backfill)
@@ -132,9 +161,7 @@ class BackfillAdmin(OfSchedule):
     @admin.display(description=_("progress"))
     def progress(self, backfill: Any) -> str:
         progress = progress_of([backfill.pk]).get(backfill.pk)
-        if progress is None:
-            return gettext("This backfill made no jobs.")
-        return render_to_string("admin/django_jobs/schedule/progress.html", {"progress": progress})
+        return _progress_html(progress) if progress else gettext("This backfill made no jobs.")
 
     @admin.display(description=_("ticks"))
     def ticks(self, backfill: Any) -> str:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...models import Backfill, Schedule, ScheduleException, Tick
-from ..access.visible import Exported
+from ..access.visible import Exported, Visible
 from ..base.formatting import (
     NOTHING,
     badge,
@@ -27,6 +27,7 @@ from ..base.formatting import (
     text_column,
 )
 from ..base.model_admin import CappedCount, counted, section
+from ..layout.tables import Column, Table
 from ..lists.change_list import NewestList, Searched
 from ..lists.filters import CreatedSinceFilter, OutcomeFilter
 from .columns import OF_SCHEDULE, OUTCOMES, OfSchedule
@@ -104,10 +105,32 @@ class TickAdmin(Exported, OfSchedule):
     written = column(_("written"), lambda tick: moment(tick.created_at))
 
 
-def last_ticks(schedule: Schedule) -> list[Tick]:
+def last_ticks(schedule: Schedule, visible: Visible) -> Table:
     """The latest due times of a schedule, newest first."""
-    rows = Tick.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-due_at")
-    return list(rows[:SHOWN])
+    zone = schedule.zone
+    ticks = Tick.objects.using(schedule._state.db).filter(schedule=schedule).order_by("-due_at")
+    return Table(
+        _("Last ticks"),
+        (
+            *(Column(_("Due")), Column(_("Outcome")), Column(_("Late by"), number=True)),
+            *(Column(_("Job"), number=True), Column(_("Reason"), cells="jobs-reason")),
+        ),
+        [
+            (
+                moment_in_zone(tick.due_at, zone),
+                badge(tick.outcome, tick.get_outcome_display()),
+                duration(timedelta(seconds=tick.late_seconds)),
+                visible.job(tick.job_id) if tick.job_id else NOTHING,
+                reason_of(tick.reason),
+            )
+            for tick in ticks[:SHOWN]
+        ],
+        _("It has not been due yet."),
+        (_("All ticks of this schedule"), visible.list_url(Tick, schedule__id__exact=schedule.pk)),
+        css="jobs-timeline jobs-ticks",
+        heading=None,
+        id="jobs-ticks",
+    )
 
 
 def deletion_summary(schedules: Any) -> tuple[list[str], dict[str, Any], set[str], list[str]]:

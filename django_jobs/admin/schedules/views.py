@@ -17,6 +17,7 @@ from django.forms.fields import InvalidJSONInput
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -27,19 +28,17 @@ from ...domain.changes import zone_text
 from ...domain.policies import in_utc
 from ...domain.schedules import INSTANT
 from ...exceptions import JobsError
-from ...models import Backfill, Schedule, ScheduleException, Tick, Worker
+from ...models import Schedule, ScheduleException, Worker
 from ...models.database import database_time
 from ...models.fields import TimestampMax
 from ..access.visible import Visible
 from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import (
-    NOTHING,
-    badge,
     change_url,
     due_text,
     duration,
+    joined,
     list_url,
-    moment,
     moment_in_zone,
     page_url,
     refusal_text,
@@ -47,9 +46,9 @@ from ..base.formatting import (
 from ..base.json_display import masked
 from ..forms.fields import MomentField, reason_field
 from ..layout.console_page import console_page, list_crumb
-from .actions import CANCEL_BACKFILL
+from ..layout.tables import Column, Table, unseen
 from .columns import BACKFILL, OCCURRENCE, RUN_WITH, readonly_reason
-from .display import preview, reason_of, what_it_does
+from .display import preview, what_it_does
 from .form import Choices, RuleForm, upgraded_payload
 from .ticks import last_ticks
 
@@ -298,31 +297,32 @@ def _now_of(schedule: Any, due: datetime, may_read: bool) -> dict[str, Any]:
     return initial
 
 
-def exceptions_of(schedule: Any, may_move: bool, site: Any) -> list[dict[str, Any]]:
+def exceptions_of(schedule: Any, may_move: bool, visible: Visible) -> Table:
     """The newest exceptions of a schedule, as its page shows them."""
     now, zone = schedule.read_at, schedule.zone
-    url = page_url(site, OCCURRENCE, schedule.pk)
+    url = page_url(visible.site, OCCURRENCE, schedule.pk)
     strays = set()
     with suppress(ValueError, OverflowError):  # a rule that a worker will refuse
         strays = {change.due for change in schedule.rule.strays(now)}
     rows = ScheduleException.objects.using(schedule._state.db).filter(schedule=schedule)
-    return [
-        {
-            "due": moment_in_zone(row.due_at, zone),
-            "does": _("skipped") if row.skipped else "",
-            "moved_to": moment_in_zone(row.moved_to, zone) if row.moved_to else "",
-            "payload": row.has_payload,
-            "who": row.requested_by,
-            "reason": row.reason,
-            "stray": row.due_at in strays,
-            "url": f"{url}?{urlencode({'due': row.due_at.isoformat()})}"
-            if may_move and max(row.due_at, row.moved_to or row.due_at) > now
-            else "",
-        }
-        for row in rows.defer("payload")
-        .annotate(has_payload=Q(payload__isnull=False))
-        .order_by("-due_at")[:SHOWN]
-    ]
+    rows = rows.defer("payload").annotate(has_payload=Q(payload__isnull=False))
+    shown = []
+    for row in rows.order_by("-due_at")[:SHOWN]:
+        does = [_("skipped")] if row.skipped else []
+        if row.moved_to:
+            does.append(format_html("{} {}", _("moved to"), moment_in_zone(row.moved_to, zone)))
+        does += [_("with other arguments")] if row.has_payload else []
+        if row.due_at in strays:
+            stray = _("no longer a due time: does nothing")
+            does.append(format_html('<span class="jobs-change">{}</span>', stray))
+        query = urlencode({"due": row.due_at.isoformat()})
+        comes = may_move and max(row.due_at, row.moved_to or row.due_at) > now
+        change = format_html('<a href="{}?{}">{}</a>', url, query, _("Change")) if comes else ""
+        due = moment_in_zone(row.due_at, zone)
+        shown.append((due, joined(" ", does), row.requested_by, row.reason, change))
+    labels = _("Due"), _("It is"), _("Requested by"), _("Reason"), unseen(_("Change"))
+    columns = list(map(Column, labels))
+    return Table(_("Exceptions"), columns, shown, heading=None, id="jobs-exceptions")
 
 
 def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, Any]:
@@ -334,8 +334,6 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     if schedule is None:
         return context
     context["preview_url"] += f"?{urlencode({'jobs_made': schedule.jobs_made})}"
-    zone = schedule.zone
-    mine = {"schedule__id__exact": schedule.pk}
     job_type = registry.find(schedule.job_type)
     if page.has_add_permission(request) and job_type is not None and job_type.schedulable:
         context["duplicate_url"] = page.duplicate_url(schedule)
@@ -348,36 +346,15 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     may_move = page.has_move_permission(request)
     if may_move:
         context["occurrence_url"] = page_url(site, OCCURRENCE, schedule.pk)
-    if page.has_backfill_permission(request):
+    may_backfill = page.has_backfill_permission(request)
+    if may_backfill:
         context["backfill_url"] = page_url(site, BACKFILL, schedule.pk)
-        context["cancel"] = CANCEL_BACKFILL
     return {
         **context,
         "fixed": readonly_reason(schedule),
-        "exceptions": exceptions_of(schedule, may_move, site),
-        "ticks": [
-            {
-                "due": moment_in_zone(tick.due_at, zone),
-                "outcome": badge(tick.outcome, tick.get_outcome_display()),
-                "reason": reason_of(tick.reason),
-                "late": duration(timedelta(seconds=tick.late_seconds)),
-                "job": visible.job(tick.job_id) if tick.job_id else NOTHING,
-            }
-            for tick in last_ticks(schedule)
+        "tables": [
+            exceptions_of(schedule, may_move, visible),
+            last_ticks(schedule, visible),
+            last_backfills(schedule, visible, may_backfill),
         ],
-        "ticks_url": list_url(site, Tick, **mine),
-        "backfills": [
-            {
-                "row": row,
-                "url": change_url(site, Backfill, row.pk),
-                "begins": moment_in_zone(row.begins_at, zone),
-                "ends": moment_in_zone(row.ends_at, zone),
-                "progress": progress,
-                "cancelled": moment(row.cancelled_at),
-                "live": row.cancelled_at is None and progress is not None and progress["live"] > 0,
-            }
-            for row, progress in last_backfills(schedule)
-        ],
-        "backfills_url": list_url(site, Backfill, **mine),
-        "backfill_list": list_url(site, Backfill),
     }

@@ -16,9 +16,10 @@ from ...domain.graph_layout import Key, folded
 from ...domain.workflows import When, condition_text
 from ...models import StepCondition
 from ...separators import number_text
-from ..base.formatting import NOTHING, badge
+from ..base.formatting import NOTHING, badge, with_quiet_line
 from ..base.json_display import masked
-from .drawing import Line, Node, draw
+from ..layout.tables import Column, Table, unseen
+from .drawing import Line, Node, draw, steps_table
 
 CONDITIONS = dict(StepCondition.choices)
 STATES = {str(StepKind.WAIT): "waiting", str(StepKind.SLEEP): "scheduled"}
@@ -67,9 +68,7 @@ def _step(document: Mapping[str, Any]) -> DeclaredStep:
     )
 
 
-def difference_of(
-    before: Mapping[str, Any], after: Mapping[str, Any]
-) -> tuple[Difference, list[dict[str, str]]]:
+def difference_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, Table]:
     """How one graph differs from another, and the values that changed, without secrets."""
     old, new = declared_steps(before), declared_steps(after)
     found = difference(
@@ -77,20 +76,16 @@ def difference_of(
         {**after, "steps": [dict(step.document) for step in new.values()]},
     )
     changes = [
-        {
-            "name": name,
-            "key": key,
-            "before": _value(old[name].document, key),
-            "after": _value(new[name].document, key),
-        }
+        (name, key, _value(old[name].document, key), _value(new[name].document, key))
         for name, keys in found.changed.items()
         for key in keys
     ]
-    changes += [
-        {"name": NOTHING, "key": key, "before": _value(before, key), "after": _value(after, key)}
-        for key in found.options
-    ]
-    return found, changes
+    changes += [(NOTHING, key, _value(before, key), _value(after, key)) for key in found.options]
+    columns = (
+        *(Column(_("Step")), Column(_("What"))),
+        *(Column(_("Before"), cells="jobs-after"), Column(_("Now"), cells="jobs-after")),
+    )
+    return found, Table(_("Steps that changed"), columns, changes, css="jobs-timeline jobs-steps")
 
 
 def _value(document: Mapping[str, Any], key: str) -> str:
@@ -100,13 +95,22 @@ def _value(document: Mapping[str, Any], key: str) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
 
 
-def declared_picture(
-    steps: Mapping[str, DeclaredStep], changed: Difference | None
-) -> dict[str, Any]:
-    """The drawing of a definition and its table. ``changed`` marks the steps that differ from
-    another one. Without a drawing, ``problem`` says why."""
-    marks = _marks(changed or Difference())
+def declared_table(steps: Mapping[str, DeclaredStep], changed: Difference) -> Table:
+    """The steps of a definition. ``changed`` marks those that differ from another one."""
+    marks = _marks(changed)
     rows = [_row(step, marks.get(step.name)) for step in steps.values()]
+    columns = (
+        *(Column(_("Step")), Column(_("After"), cells="jobs-after")),
+        *(Column(_("Takes"), cells="jobs-after"), Column(_("Undone by"), cells="jobs-after")),
+        Column(unseen(_("Note"))),
+    )
+    about = _("The steps, each after those it waits for")
+    return steps_table(columns, rows, about)
+
+
+def declared_picture(steps: Mapping[str, DeclaredStep], changed: Difference) -> dict[str, Any]:
+    """The drawing of a definition. Without it, ``problem`` says why."""
+    marks = _marks(changed)
     kinds: dict[Key, str] = {name: step.job_type for name, step in steps.items()}
     edges: list[tuple[Key, Key]] = [
         (parent, name) for name, step in steps.items() for parent in step.after if parent in steps
@@ -114,7 +118,7 @@ def declared_picture(
     try:
         groups = folded(kinds, edges)
     except ValueError as error:
-        return {"drawing": None, "rows": rows, "problem": str(error)}
+        return {"problem": str(error)}
     place = {key: at for at, group in enumerate(groups) for key in group}
     labels: dict[tuple[int, int], set[str]] = {}
     for parent, name in edges:
@@ -129,7 +133,7 @@ def declared_picture(
         Line(parent=parent, child=child, label=", ".join(sorted(words)))
         for (parent, child), words in labels.items()
     ]
-    return {"drawing": draw(nodes, lines), "rows": rows}
+    return {"drawing": draw(nodes, lines)}
 
 
 def _marks(changed: Difference) -> dict[str, tuple[str, str]]:
@@ -181,21 +185,20 @@ def _runs(step: DeclaredStep) -> str:
     return step.job_type
 
 
-def _row(step: DeclaredStep, mark: tuple[str, str] | None) -> dict[str, Any]:
+def _row(step: DeclaredStep, mark: tuple[str, str] | None) -> tuple[str, ...]:
     gone = badge("gone", _("no handler is registered")) if step.is_gone else ""
     after = [
         parent if when == When.SUCCEEDED else f"{parent} ({_condition(when)})"
         for parent, when in step.after.items()
     ]
     takes = [f"{argument}: {source}" for argument, source in step.takes.items()]
-    return {
-        "name": step.name,
-        "runs": _runs(step),
-        "after": ", ".join(after) or NOTHING,
-        "takes": ", ".join(takes) or NOTHING,
-        "compensate": step.compensate or NOTHING,
-        "change": gone or (badge(*mark) if mark else ""),
-    }
+    return (
+        with_quiet_line(step.name, _runs(step)),
+        ", ".join(after) or NOTHING,
+        ", ".join(takes) or NOTHING,
+        step.compensate or NOTHING,
+        gone or (badge(*mark) if mark else ""),
+    )
 
 
 def _condition(when: Any) -> str:

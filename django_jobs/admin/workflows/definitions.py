@@ -7,14 +7,15 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import OuterRef
 from django.http import HttpRequest
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...conf import conf
+from ...domain.graph import Difference
 from ...models import WorkflowDefinition, WorkflowRun
 from ..access.visible import LinksVisible
-from ..base.formatting import NOTHING, change_url, column, moment_column, text_column
+from ..base.formatting import NOTHING, change_url, column, joined, moment_column, text_column
 from ..base.json_display import object_of, texts
 from ..base.model_admin import CappedCount, ConsoleAdmin, allowed_by, section
 from ..lists.filters import WorkflowFilter
@@ -44,21 +45,24 @@ class WorkflowDefinitionAdmin(LinksVisible, ConsoleAdmin):
         return {"runs_": CappedCount(runs)}
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        from .declared_steps import declared_picture, declared_steps, difference_of
+        from .declared_steps import (
+            declared_picture,
+            declared_steps,
+            declared_table,
+            difference_of,
+        )
 
-        graph = _graph(obj)
+        graph, context = _graph(obj), super().page_context(request, obj)
         steps = declared_steps(graph)
-        other = _compared(obj, request.GET.get(COMPARED, ""))
-        context = {**super().page_context(request, obj), "start_url": self._start_url(request, obj)}
-        if other is None:
-            return {**context, "picture": declared_picture(steps, None)}
-        changed, changes = difference_of(_graph(other), graph)
+        changed = Difference()
+        if other := _compared(obj, request.GET.get(COMPARED, "")):
+            changed, changes = difference_of(_graph(other), graph)
+            context |= {"other": other, "difference": changed, "changes": changes}
         return {
             **context,
+            "start_url": self._start_url(request, obj),
             "picture": declared_picture(steps, changed),
-            "other": other,
-            "difference": changed,
-            "changes": changes,
+            "tables": [declared_table(steps, changed)],
         }
 
     def _start_url(self, request: HttpRequest, definition: Any) -> str:
@@ -95,7 +99,7 @@ class WorkflowDefinitionAdmin(LinksVisible, ConsoleAdmin):
             )
             for row in rows
         )
-        return format_html_join(", ", "{}", ((one,) for one in shown)) or NOTHING
+        return joined(", ", shown) or NOTHING
 
     hash_text = text_column("fingerprint", _("fingerprint"))
     created = moment_column("created_at", _("first started"))

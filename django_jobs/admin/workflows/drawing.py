@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
+
+from django.utils.translation import gettext as _
 
 from ...domain.graph_layout import Measures, Point, layout
 from ...separators import number_text
 from ..base.formatting import ICONS
+from ..layout.tables import Column, Table
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
 
 TIMES = "\u00d7"
 SIZES = Measures(width=224, height=70, gap=20, layer_gap=46)
@@ -55,6 +61,14 @@ class Drawing:
     lines: Sequence[dict[str, str]]
     sizes: Measures = SIZES
     bar_y: int = SIZES.height - 8
+
+
+def steps_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], about: _StrOrPromise
+) -> Table:
+    """The table below a picture, with the same facts."""
+    css = "jobs-timeline jobs-steps"
+    return Table(_("Steps"), columns, rows, about=about, css=css, id="jobs-steps")
 
 
 def draw(nodes: Sequence[Node], lines: Sequence[Line]) -> Drawing:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
@@ -19,8 +18,18 @@ from ...models import Job, JobStatus, StepCondition, StepSkipped, WorkflowRun
 from ...separators import number_text
 from ..access.visible import Visible
 from ..base.actions import OperatorAction
-from ..base.formatting import NOTHING, ago, badge, change_url, duration, moment
-from .drawing import TIMES, Drawing, Line, Node, draw
+from ..base.formatting import (
+    NOTHING,
+    ago,
+    badge,
+    change_url,
+    duration,
+    joined,
+    moment,
+    with_quiet_line,
+)
+from ..layout.tables import Column, Table
+from .drawing import TIMES, Drawing, Line, Node, draw, steps_table
 from .steps import SKIPPED, SPAWNED_BY, Edge, Step, Steps
 
 STATES = (
@@ -35,6 +44,9 @@ STATES = (
     "succeeded",
 )
 """The states of steps. The first of them that a folded node has is its colour."""
+BUTTON = """
+<span class="jobs-inline"><button type="submit" class="button" form="{}-{}">{}</button></span>
+""".strip()
 CONDITIONS = dict(StepCondition.choices)
 SKIPS: dict[str | None, object] = dict(StepSkipped.choices)
 
@@ -44,13 +56,10 @@ class Picture:
     """The drawing of a run and its table. Without a drawing, ``problem`` says why."""
 
     drawing: Drawing | None
-    rows: Sequence[dict[str, Any]]
+    table: Table
     problem: str = ""
-
-    @property
-    def has_actions(self) -> bool:
-        """Whether the user can do anything with one of the steps."""
-        return any(row["actions"] for row in self.rows)
+    offered: Sequence[tuple[str, int]] = ()
+    """What the user can do with single steps: an action and the id of a job each."""
 
 
 def picture_of(
@@ -61,12 +70,19 @@ def picture_of(
     actions: Sequence[OperatorAction],
 ) -> Picture:
     """The picture of a run, with a button for each of the user's ``actions`` on a step."""
+    columns = [
+        *(Column(_("Step")), Column(_("State"), cells="jobs-states")),
+        *(Column(_("After"), cells="jobs-after"), Column(_("Attempts"), number=True)),
+        *(Column(_("Started, took")), Column(_("Actions"))),
+    ]
+    about = _("The steps of the graph, from top to bottom")
     kinds: dict[Key, str] = {pk: step.job_type for pk, step in steps.by_id.items()}
     pairs: list[tuple[Key, Key]] = [(edge.parent, edge.child) for edge in steps.edges]
     try:
         groups = folded(kinds, pairs)
     except ValueError as error:  # its rows were changed by hand
-        return Picture(drawing=None, rows=[], problem=str(error))
+        table = steps_table(columns, (), about)
+        return Picture(drawing=None, table=table, problem=str(error))
     nodes = [
         _Group(
             [steps.by_id[key] for key in group if isinstance(key, int)], run, visible, now, actions
@@ -78,10 +94,13 @@ def picture_of(
     for line in lines:
         name = nodes[line.parent].label
         after.setdefault(line.child, []).append(f"{name} ({line.label})" if line.label else name)
-    return Picture(
-        drawing=draw([node.node for node in nodes], lines),
-        rows=[node.row(after.get(at, [])) for at, node in enumerate(nodes)],
-    )
+    rows = [node.row(after.get(at, [])) for at, node in enumerate(nodes)]
+    offered = [(one.action, node.pk) for node in nodes for one in node.actions]
+    if not offered:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    table = steps_table(columns, rows, about)
+    drawing = draw([node.node for node in nodes], lines)
+    return Picture(drawing=drawing, table=table, offered=offered)
 
 
 def state_label(state: str) -> str:
@@ -140,6 +159,7 @@ class _Group:
         self._allowed = actions
         self._steps = steps
         self._first = steps[0]
+        self.pk = steps[0].pk
         self._run = run
         self._visible = visible
         self._now = now
@@ -172,22 +192,22 @@ class _Group:
             shares=() if alone else states,
         )
 
-    def row(self, after: Iterable[str]) -> dict[str, Any]:
+    def row(self, after: Iterable[str]) -> tuple[str, ...]:
         begun = [at for step in self._steps if (at := step.started_at or step.claimed_at)]
-        return {
-            "name": self._linked(self.label),
-            "job_type": ", ".join(sorted(self._types)),
-            "states": self._badges(),
-            "attempts": self._attempts(),
-            "started": moment(min(begun, default=None)),
-            "took": self._took(begun),
-            "after": ", ".join(after) or NOTHING,
-            "reason": self._first.reason_line if len(self._steps) == 1 else "",
-            "pk": self._first.pk if len(self._steps) == 1 else None,
-            "actions": self._actions(),
-        }
+        reason = self._first.reason_line if len(self._steps) == 1 else ""
+        return (
+            with_quiet_line(self._linked(self.label), ", ".join(sorted(self._types))),
+            with_quiet_line(self._badges(), reason),
+            ", ".join(after) or NOTHING,
+            self._attempts(),
+            with_quiet_line(moment(min(begun, default=None)), self._took(begun)),
+            format_html_join(
+                "", BUTTON, ((one.action, self.pk, one.label) for one in self.actions)
+            ),
+        )
 
-    def _actions(self) -> list[OperatorAction]:
+    @cached_property
+    def actions(self) -> list[OperatorAction]:
         if len(self._steps) > 1:
             return []
         return [action for action in self._allowed if action.applies(self._first)]
@@ -222,7 +242,7 @@ class _Group:
         if len(self._steps) == 1:
             return badge(self._first.state, self._facts()[0])
         states = [state for state in STATES if state in self._counts]
-        return format_html_join(" ", "{}", ((self._counted(state),) for state in states))
+        return joined(" ", map(self._counted, states))
 
     def _counted(self, state: str) -> str:
         shown = badge(state, f"{number_text(self._counts[state])} {state_label(state)}")
@@ -294,8 +314,7 @@ def now_of(steps: Steps, visible: Visible, read_at: datetime) -> list[Fact]:
 
 def _listed(steps: Sequence[Step], show: Callable[[Step], str], cut: bool) -> str:
     """The first of the steps, and how many others there are; ``cut``: at least."""
-    shown: Iterable[str] = (show(step) for step in steps[:NAMED])
-    text = format_html_join(", ", "{}", ((one,) for one in shown))
+    text = joined(", ", map(show, steps[:NAMED]))
     more = len(steps) - NAMED
     if more <= 0:
         return text

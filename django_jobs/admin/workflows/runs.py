@@ -10,7 +10,7 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -36,6 +36,7 @@ from ..base.json_display import document, hidden, texts
 from ..base.model_admin import MOST_COUNTED, CappedCount, ConsoleAdmin, allowed_by, counted, section
 from ..base.search import OUTSIDE_HISTORY, show, workflow_run_search
 from ..layout.console_page import ConsoleView
+from ..layout.tables import Column, Table
 from ..lists.change_list import NewestList, Searched
 from ..lists.filters import ListFilter, StatusFilter, WorkflowFilter
 from ..operator_actions import DISMISS, refused_steps
@@ -162,17 +163,21 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
         title = str(_("Payload"))
         steps, visible = steps_of(obj), obj.visible
         counts = counts_of(obj)
+        picture = picture_of(obj, steps, visible, obj.read_at, self._of_steps(request, obj))
         return {
             **super().page_context(request, obj),
-            "picture": picture_of(obj, steps, visible, obj.read_at, self._of_steps(request, obj)),
+            "picture": picture,
             "jobs_url": list_url(self.admin_site, Job),
             "progress": progress_of(counts),
             "refresh_seconds": None if obj.finished_at else _refresh_seconds(counts.total),
             "most_steps": MOST_STEPS if steps.cut else None,
-            "counts": _by_type(counts) if steps.cut else None,
             "facts": now_of(steps, visible, obj.read_at),
             "documents": [document(title, *columns["payload"]) if seen else hidden(title)],
-            "compensations": compensations_of(columns["compensations"][0]),
+            "tables": [
+                picture.table,
+                *([_by_type(counts)] if steps.cut else []),
+                compensations_of(columns["compensations"][0]),
+            ],
         }
 
     def _of_steps(self, request: HttpRequest, run: Any) -> list[OperatorAction]:
@@ -265,9 +270,18 @@ def _parts(by_state: Any) -> list[str]:
     ]
 
 
-def _by_type(counts: Counts) -> list[tuple[str, str, list[str]]]:
+def _by_type(counts: Counts) -> Table:
     """The job types with the number of their steps, and of those in each state."""
-    return [
-        (job_type, number_text(by_state.total()), _parts(by_state))
+    rows = [
+        (
+            job_type,
+            number_text(by_state.total()),
+            format_html_join("", "<span>{}</span>", ((one,) for one in _parts(by_state))),
+        )
         for job_type, by_state in counts.by_type.items()
     ]
+    columns = (
+        *(Column(_("Job type")), Column(_("Steps"), number=True)),
+        Column(_("States"), cells="jobs-progress"),
+    )
+    return Table(_("All steps by job type"), columns, rows, id="jobs-types")

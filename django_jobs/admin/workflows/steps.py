@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from django.db.models import BooleanField, Count, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Left
+from django.utils.translation import gettext as _
 
 from ...domain.states import LIVE, JobState
 from ...domain.workflows import Fate, Skipped, When, fate_of, is_met
@@ -22,6 +23,7 @@ from ...models import Dependency, Job, JobStatus, Receipt, WorkflowRun
 from ..access.errors import REASON_ALONE
 from ..base.formatting import duration
 from ..base.search import OUTSIDE_HISTORY
+from ..layout.tables import Column, Table
 
 MOST_STEPS = 10_000
 """Steps that a page reads. They take 0.2 s; their layout as long."""
@@ -168,18 +170,21 @@ def jobs_of(run: WorkflowRun) -> QuerySet[Job]:
     return Job.objects.using(run._state.db).filter(recent, workflow_run=run)
 
 
-def compensations_of(text: str | None) -> list[dict[str, Any]]:
+def compensations_of(text: str | None) -> Table:
     """The compensations in the JSON of a run, without their payloads."""
     try:
         stored = json.loads(text or "[]")
     except (ValueError, RecursionError):
-        return []
-    return [
-        {
-            "step": str(one.get("undoes")),
-            "name": str(one.get("name")),
-            "job_type": str(new.get("job_type") if isinstance(new := one.get("new"), dict) else ""),
-        }
+        stored = []
+    rows = [
+        (
+            one.get("undoes"),
+            one.get("name"),
+            new.get("job_type") if isinstance(new := one.get("new"), dict) else "",
+        )
         for one in (stored if isinstance(stored, list) else ())
         if isinstance(one, dict)
     ]
+    columns = list(map(Column, (_("Step"), _("Undone by"), _("Job type"))))
+    lead = _("If the run fails, these undo the steps that succeeded, the last one first.")
+    return Table(_("Compensations"), columns, rows, lead=lead, id="jobs-compensations")
