@@ -59,7 +59,6 @@ class RunWorkerFilter(IdFilter):
 
 @admin.register(Run)
 class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
-    change_list_template = "admin/django_jobs/run/change_list.html"
     words = ("gate",)
     views = (ConsoleView("cost/", "cost.cost_view", COST),)
     hide = staticmethod(hide_in_run)
@@ -89,8 +88,9 @@ class RunAdmin(LinksVisible, HidesErrors, Exported, HistoryAdmin):
     )
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        url = "" if scope_of(request.user) is not None else page_url(self.admin_site, COST)
-        return {**super().list_context(request), "cost_url": url}
+        tools = [(_("Cost by job type"), page_url(self.admin_site, COST), "")]
+        is_limited = scope_of(request.user) is not None
+        return {**super().list_context(request), "tools": [] if is_limited else tools}
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:

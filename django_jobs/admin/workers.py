@@ -59,7 +59,6 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
         ConsoleView("deploys/", "fleet.deploys_page.deploys_view", DEPLOYS),
         ConsoleView("doctor/", "doctor.doctor_view", DOCTOR, ("doctor",)),
     )
-    change_list_template = "admin/django_jobs/worker/change_list.html"
     change_form_template = "admin/django_jobs/worker/change_form.html"
     list_words = ("prefetched",)
     words = ("lease", "prefetched")
@@ -94,10 +93,10 @@ class WorkerAdmin(LinksVisible, ConsoleAdmin):
         return context
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        context = {"deploys_url": page_url(self.admin_site, DEPLOYS)}
+        tools = [(_("Deploys"), page_url(self.admin_site, DEPLOYS), "")]
         if self.has_doctor_permission(request):
-            context["doctor_url"] = page_url(self.admin_site, DOCTOR)
-        return context
+            tools.append((_("Doctor"), page_url(self.admin_site, DOCTOR), ""))
+        return {"tools": tools}
 
     @admin.display(description=_("status"), ordering="status")
     def state(self, worker: Any) -> str:

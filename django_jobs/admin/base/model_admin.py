@@ -266,7 +266,8 @@ class ConsoleAdmin(ModelAdmin):
         return response
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        """What the list shows besides its rows."""
+        """What the list shows besides its rows. ``tools`` are links above it: a text, an address
+        and a class each."""
         return {}
 
     def render_change_form(

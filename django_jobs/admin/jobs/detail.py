@@ -189,12 +189,17 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
             page_url(self.admin_site, f"django_jobs_job_{name}", obj.pk)
             for name in ("edit", "reveal")
         )
+        tools = []
+        if may_edit(self, request, obj, refused):
+            is_dead = obj.status == JobStatus.DEAD
+            tools.append((_("Edit and replay") if is_dead else _("Edit"), edit_url, "jobs-edit"))
+        if url := like_url(self, request, obj):
+            tools.append((_("Enqueue another like it"), url, ""))
         return {
             **context,
             "operator_actions": [one for one in offered if not (refused and one.restarts)],
             "state": self.state(obj),
-            "edit_url": edit_url if may_edit(self, request, obj, refused) else "",
-            "like_url": like_url(self, request, obj),
+            "tools": tools,
             "reveal_url": reveal_url if may_reveal else "",
             "sentence": state_sentence(obj, shown.worker, why, refused),
             "hints": hints_of(obj, why, refused),

@@ -161,7 +161,6 @@ class JobAdmin(HistoryAdmin, JobPage):
             "enqueue/", "editing.enqueue.enqueue_view", "django_jobs_job_enqueue", ("enqueue",)
         ),
     )
-    change_list_template = "admin/django_jobs/job/change_list.html"
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         columns = super().get_list_display(request)
@@ -203,8 +202,10 @@ class JobAdmin(HistoryAdmin, JobPage):
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         from ..editing.enqueue import enqueue_url
 
-        url = enqueue_url(self) if self.has_enqueue_permission(request) else ""
-        return {**super().list_context(request), "enqueue_url": url}
+        tools = [(_("Running now"), "?status=running", "")]
+        if self.has_enqueue_permission(request):
+            tools.append((_("Enqueue a job"), enqueue_url(self), "addlink"))
+        return {**super().list_context(request), "tools": tools}
 
     urgency = column(_("priority"), lambda job: int(job.priority))
     worker_name = column(

@@ -63,7 +63,6 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     """Schedules. A declared one is read-only here, except for its pause."""
 
     change_form_template = "admin/django_jobs/schedule/change_form.html"
-    change_list_template = "admin/django_jobs/schedule/change_list.html"
     form = ScheduleForm
     unread = ("payload",)
     ordering = ("name",)
@@ -132,7 +131,8 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         from .views import list_notes
 
-        return {"notes": list_notes(), "calendar_url": page_url(self.admin_site, CALENDAR)}
+        tools = [(_("Calendar"), page_url(self.admin_site, CALENDAR), "")]
+        return {"notes": list_notes(), "tools": tools}
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None

@@ -335,22 +335,24 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
         return context
     context["preview_url"] += f"?{urlencode({'jobs_made': schedule.jobs_made})}"
     job_type = registry.find(schedule.job_type)
-    if page.has_add_permission(request) and job_type is not None and job_type.schedulable:
-        context["duplicate_url"] = page.duplicate_url(schedule)
+    may_move = page.has_move_permission(request)
+    may_backfill = page.has_backfill_permission(request)
+    tools = []
     if (
         job_type is not None
         and job_type.signature.parameters
         and page.has_run_with_permission(request)
     ):
-        context["run_url"] = page_url(site, RUN_WITH, schedule.pk)
-    may_move = page.has_move_permission(request)
+        tools.append((_("Run now with…"), page_url(site, RUN_WITH, schedule.pk), ""))
     if may_move:
-        context["occurrence_url"] = page_url(site, OCCURRENCE, schedule.pk)
-    may_backfill = page.has_backfill_permission(request)
+        tools.append((_("Skip or move"), page_url(site, OCCURRENCE, schedule.pk), ""))
     if may_backfill:
-        context["backfill_url"] = page_url(site, BACKFILL, schedule.pk)
+        tools.append((_("Backfill"), page_url(site, BACKFILL, schedule.pk), ""))
+    if page.has_add_permission(request) and job_type is not None and job_type.schedulable:
+        tools.append((_("Duplicate"), page.duplicate_url(schedule), ""))
     return {
         **context,
+        "tools": tools,
         "fixed": readonly_reason(schedule),
         "tables": [
             exceptions_of(schedule, may_move, visible),

@@ -58,9 +58,10 @@ class WorkflowDefinitionAdmin(LinksVisible, ConsoleAdmin):
         if other := _compared(obj, request.GET.get(COMPARED, "")):
             changed, changes = difference_of(_graph(other), graph)
             context |= {"other": other, "difference": changed, "changes": changes}
+        url = self._start_url(request, obj)
         return {
             **context,
-            "start_url": self._start_url(request, obj),
+            "tools": [(_("Start a run"), url, "")] if url else [],
             "picture": declared_picture(steps, changed),
             "tables": [declared_table(steps, changed)],
         }

@@ -85,7 +85,6 @@ class WaitsFilter(ListFilter):
 class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
     """Runs, newest first. They change by ``lifecycle.operations`` only."""
 
-    change_list_template = "admin/django_jobs/workflow/change_list.html"
     change_form_template = "admin/django_jobs/workflow/run.html"
     list_display = (
         "number",
@@ -122,7 +121,8 @@ class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         from .starting import PERMISSION, start_url
 
-        return {"start_url": start_url(self) if request.user.has_perm(PERMISSION) else ""}
+        tools = [(_("Start a run"), start_url(self), "addlink")]
+        return {"tools": tools if request.user.has_perm(PERMISSION) else []}
 
     def annotations(self) -> dict[str, Any]:
         jobs = Job.objects.using(conf().database).filter(workflow_run=OuterRef("pk"))
