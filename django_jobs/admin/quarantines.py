@@ -19,7 +19,6 @@ from .. import registry
 from ..conf import conf
 from ..models import Job, JobStatus, Quarantine
 from ..models.job import QUARANTINED
-from .access.visible import LinksVisible
 from .base.actions import OperatorAction, by_name
 from .base.formatting import ago, badge, column, moment_column, text_column
 from .base.model_admin import CappedCount, ConsoleAdmin, allowed_by, section
@@ -86,7 +85,7 @@ class QuarantineForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Quarantine)
-class QuarantineAdmin(LinksVisible, ConsoleAdmin):
+class QuarantineAdmin(ConsoleAdmin):
     """One row for each job type that is or was quarantined."""
 
     form = QuarantineForm

@@ -15,7 +15,6 @@ from ..conf import conf
 from ..models import Job, Worker
 from ..models.worker import in_hand_text, pools_text
 from ..separators import number_text
-from .access.visible import LinksVisible
 from .base.formatting import (
     NOTHING,
     ago,
@@ -39,7 +38,7 @@ NAMED = 2
 
 
 @admin.register(Worker)
-class WorkerAdmin(LinksVisible, ConsoleAdmin):
+class WorkerAdmin(ConsoleAdmin):
     list_display = (
         "name",
         "state",

@@ -18,7 +18,7 @@ from django.core.management import CommandError, call_command
 from django.test import RequestFactory
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_jobs.admin.access.visible import Visible
+from django_jobs.admin.base.formatting import Visible
 from django_jobs.admin.overview.numbers import read_numbers
 from django_jobs.admin.overview.problems import problems
 from django_jobs.doctor.examination import EXAMINATIONS, diagnose

@@ -94,19 +94,11 @@ class HidesErrors:
 
     hide: Callable[[Any], None]
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        row = super().get_object(request, object_id, from_field)  # type: ignore[misc]
-        if row is not None:
+    def complete(self, request: HttpRequest, rows: list[Any]) -> None:
+        super().complete(request, rows)  # type: ignore[misc]
+        for row in rows:
             row.errors_hidden = False
             self.limit_errors(row, request.user)
-        return row
-
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        changes = super().get_changelist_instance(request)  # type: ignore[misc]
-        changes.result_list = list(changes.result_list)
-        for row in changes.result_list:
-            self.limit_errors(row, request.user)
-        return changes
 
     def limit_errors(self, row: Any, user: Any) -> None:
         """Hide from ``user`` what the errors in ``row`` say, or the secrets in them."""

@@ -1,15 +1,17 @@
-"""Formats values for the pages: badges, times, durations, links."""
+"""Formats values for the pages: badges, times, durations, and links that the user may see."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.contrib.admin.sites import AdminSite
 from django.db.models import Model
-from django.urls import reverse
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
@@ -19,6 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext, pgettext
 
 from ...domain.durations import duration_text
+from ...models import Job, Worker
 from ...models.fields import DistantTime
 from ...separators import localized, number_text
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 NOTHING = "-"
 NAMED = 5
 """Rows of an answer that are named."""
+MOST_COUNTED = 1_000
 
 REFUSED_STATES = (
     gettext_noop("it is waiting"),
@@ -116,6 +120,11 @@ def usage(run: Any) -> str:
         values = {"queries": run.queries, "seconds": number_text(run.query_seconds or 0.0, ",.3g")}
         parts.append(_("%(queries)s queries in %(seconds)s s") % values)
     return ", ".join(parts) or NOTHING
+
+
+def counted(number: int) -> str:
+    """``12``, or ``1,000+`` if there are more."""
+    return number_text(min(number, MOST_COUNTED), more=number > MOST_COUNTED)
 
 
 def duration(length: timedelta | None) -> str:
@@ -300,3 +309,57 @@ def link(site: AdminSite, model: type[Model], pk: Any, text: str) -> str:
 def level_badge(level: str) -> str:
     texts = {"ok": _("ok"), "high": _("high"), "full": _("full")}
     return badge({"ok": "succeeded", "high": "overdue", "full": "error"}[level], texts[level])
+
+
+class Visible:
+    """The pages of a site that the user of a request may see."""
+
+    def __init__(self, site: AdminSite, request: HttpRequest) -> None:
+        self.site = site
+        self.request = request
+        self.sees = cache(self._sees)
+
+    def _sees(self, model: type[Model]) -> bool:
+        if not self.site.is_registered(model):
+            return False
+        page: Any = self.site.get_model_admin(model)
+        return bool(page.has_view_or_change_permission(self.request))
+
+    def link(self, model: type[Model], pk: Any, text: str) -> str:
+        """The text, as a link to the row if the user may see it."""
+        if pk is None or not self.sees(model):
+            return text
+        return link(self.site, model, pk, text)
+
+    def worker(self, pk: int | None, workers: dict[int, Worker]) -> str:
+        """A worker by its name, as a link to it, or by its number if its row has been deleted."""
+        if pk is None:
+            return NOTHING
+        worker = workers.get(pk)
+        if worker is None:
+            return _("worker %(id)s (deleted)") % {"id": pk}
+        return self.link(Worker, pk, str(worker))
+
+    def list_link(self, model: type[Model], text: str, **filters: Any) -> str:
+        """The text, as a link to the list if the user may see it."""
+        if not self.sees(model):
+            return text
+        return list_link(self.site, model, text, **filters)
+
+    def count_link(self, model: type[Model], number: int, **filters: Any) -> str:
+        """How many rows match the filters, as a link to them."""
+        return self.list_link(model, counted(number), **filters) if number else "0"
+
+    def list_url(self, model: type[Model], **filters: Any) -> str:
+        return list_url(self.site, model, **filters)
+
+    def page_url(self, name: str) -> str:
+        """The address of a page by the name of its URL; empty if there is none."""
+        try:
+            return page_url(self.site, name)
+        except NoReverseMatch:
+            return ""
+
+    def job(self, id_: int, text: str = "") -> str:
+        """A job, as a link to it."""
+        return self.link(Job, id_, text or f"#{id_}")

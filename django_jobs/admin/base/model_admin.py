@@ -22,7 +22,6 @@ from ...conf import conf
 from ...domain.search_terms import MOST_TERMS
 from ...lifecycle.scope import Scope, scope_of
 from ...models.fields import TimestampNow
-from ...separators import number_text
 from ..layout.console_page import (
     ConsoleView,
     console_path,
@@ -33,7 +32,7 @@ from ..layout.console_page import (
 )
 from ..lists.change_list import ConsoleList
 from .actions import ModelAdmin, OperatorAction, admin_action
-from .formatting import list_url
+from .formatting import MOST_COUNTED, Visible, list_url
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -63,9 +62,6 @@ class CappedPaginator(BasePaginator):
         return self._capped_count > self.cap
 
 
-MOST_COUNTED = 1_000
-
-
 class CappedCount(Subquery):
     """The number of rows of a subquery, up to ``MOST_COUNTED + 1``."""
 
@@ -75,11 +71,6 @@ class CappedCount(Subquery):
         super().__init__(
             rows.order_by().values("pk")[: MOST_COUNTED + 1], output_field=IntegerField()
         )
-
-
-def counted(number: int) -> str:
-    """``12``, or ``1,000+`` if there are more."""
-    return number_text(min(number, MOST_COUNTED), more=number > MOST_COUNTED)
 
 
 REFRESH_SECONDS = 5
@@ -230,9 +221,24 @@ class ConsoleAdmin(ModelAdmin):
             url.callback = limited(self, url.callback, is_unconfirmed, timed_out)
         return [*(console_path(self, view) for view in self.views), *urls]
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        if row is not None:
+            self.complete(request, [row])
+        return row
+
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         with time_limit():
-            return super().get_changelist_instance(request)
+            changes: Any = super().get_changelist_instance(request)
+            changes.result_list = list(changes.result_list)
+            self.complete(request, changes.result_list)
+        return changes
+
+    def complete(self, request: HttpRequest, rows: list[Any]) -> None:
+        """Make the rows of a list, or that of a page, as the user may see them."""
+        visible = Visible(self.admin_site, request)
+        for row in rows:
+            row.visible = visible
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return ConsoleList

@@ -26,9 +26,8 @@ from ...metrics.failures import (
 from ...models import BulkOperation, Job, Run
 from ...separators import number_text
 from ..access.errors import class_alone, hidden_error, may_see_errors, without_secrets
-from ..access.visible import Visible
 from ..base.actions import ModelAdmin
-from ..base.formatting import ago, list_url, moment_and_age, page_url
+from ..base.formatting import Visible, ago, list_url, moment_and_age, page_url
 from ..layout.console_page import console_page
 from ..layout.tables import Column, Table
 from .filters import NO_ERROR

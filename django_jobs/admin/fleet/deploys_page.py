@@ -21,9 +21,8 @@ from ...metrics.forecast import Forecast, take_forecast
 from ...models import DeadLetter, Worker
 from ...models.worker import NOT_ENDED, in_hand_text
 from ...separators import number_text
-from ..access.visible import Visible
 from ..base.actions import ModelAdmin
-from ..base.formatting import NOTHING, ago, badge, duration, link, list_url
+from ..base.formatting import NOTHING, Visible, ago, badge, duration, link, list_url
 from ..base.model_admin import REFRESH_SECONDS
 from ..failures.group_rows import groups_url
 from ..layout.console_page import console_page

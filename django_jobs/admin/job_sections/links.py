@@ -10,7 +10,6 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-from django.contrib.admin.sites import AdminSite
 from django.utils.html import format_html
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
@@ -23,8 +22,7 @@ from ...domain.run_log import MASK
 from ...domain.search_terms import term
 from ...lifecycle.scope import scope_of
 from ...models import Backfill, Job, JobStatus, Schedule, Tick, WorkflowRun
-from ..access.visible import Visible
-from ..base.formatting import badge, list_link, moment_in_zone
+from ..base.formatting import Visible, badge, list_link, moment_in_zone
 from ..base.json_display import coding_of, masked, object_of
 from ..failures.group_rows import failure_url
 
@@ -133,9 +131,10 @@ def _value(job: Any, payload: Mapping[str, Any], headers: Mapping[str, Any], fie
     return job.pk if field == "job_id" else getattr(job, field)
 
 
-def related_links(job: Any, site: AdminSite, user: Any) -> list[str]:
-    """A link to each list of jobs that have something in common with ``job``, as ``user`` may see
+def related_links(job: Any, visible: Visible) -> list[str]:
+    """A link to each list of jobs that have something in common with ``job``, as the user may see
     them: failures are of all queues."""
+    site, user = visible.site, visible.request.user
     # A filter that the list does not have would be an error there.
     filters = {getattr(one, "parameter_name", "") for one in site.get_model_admin(Job).list_filter}
     wanted: list[tuple[str, Any, str]] = [

@@ -8,9 +8,7 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
 
-from django.contrib.admin.sites import AdminSite
 from django.db.models import Case, F, TextField, Value, When
-from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
@@ -18,8 +16,8 @@ from django.utils.translation import gettext as _
 from ...domain.timeline import INTERRUPTED, Stretch, bars_of, gate_time_of, wait_of
 from ...models import JobStatus, Run, Worker
 from ..access.errors import hide_in_run, mask
-from ..access.visible import Visible
 from ..base.formatting import (
+    Visible,
     badge,
     change_url,
     clock_text,
@@ -59,9 +57,9 @@ class Timeline:
         return self.steps[-1] if self.steps else None
 
 
-def timeline(job: Any, site: AdminSite, request: HttpRequest, headers: str | None) -> Timeline:
+def timeline(job: Any, visible: Visible, headers: str | None) -> Timeline:
     """The timeline of ``job``. ``headers`` is JSON text and lists the replays."""
-    alias, visible = job._state.db, Visible(site, request)
+    alias = job._state.db
     latest = (
         Run.objects.using(alias)
         .filter(job_id=job.pk)

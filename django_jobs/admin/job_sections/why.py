@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.apps import apps
-from django.contrib.admin.sites import AdminSite
-from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -21,8 +19,7 @@ from ...models.job import QUARANTINED
 from ...separators import number_text
 from ...why.evaluation import explain
 from ...why.explanation import Gate, GateState, Ref, Text
-from ..access.visible import Visible
-from ..base.formatting import ago, duration, joined, moment_in_zone, refusal_text
+from ..base.formatting import Visible, ago, duration, joined, moment_in_zone, refusal_text
 
 ICONS = {GateState.PASSED: "✓", GateState.HOLDS: "✕", GateState.UNKNOWN: "?"}
 LABELS = {
@@ -46,11 +43,11 @@ class WhySection:
     trouble: str
 
 
-def why_section(job: Job, site: AdminSite, request: HttpRequest) -> WhySection:
-    """The section for the user of ``request``. At most two statements; none for an ended job."""
+def why_section(job: Job, visible: Visible) -> WhySection:
+    """The section for a user. At most two statements; none for an ended job."""
     if job.is_final:
         return WhySection(title="", sentence="", basis="", gates=[], trouble="")
-    linked = Linked(site, request)
+    linked = Linked(visible)
     explanation = explain(job, names_jobs=linked.names_jobs)
     is_running = job.status == JobStatus.RUNNING
     expected = explanation.expected
@@ -79,10 +76,10 @@ def _row(gate: Gate, linked: Linked) -> dict[str, Any]:
 class Linked:
     """Makes links of the rows that a text names."""
 
-    def __init__(self, site: AdminSite, request: HttpRequest) -> None:
-        self._visible = Visible(site, request)
+    def __init__(self, visible: Visible) -> None:
+        self._visible = visible
         # The permission to view jobs does not say of which queue or job type each of them is.
-        self.names_jobs = scope_of(request.user) is None
+        self.names_jobs = scope_of(visible.request.user) is None
 
     def text(self, text: Text) -> str:
         return joined("", map(self._part, text))

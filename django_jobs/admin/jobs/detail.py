@@ -17,7 +17,7 @@ from ...domain.payload import key_parts
 from ...models import JobStatus, Queue, Resource, Tenant
 from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
-from ..access.visible import Exported, LinksVisible
+from ..access.export import Exported
 from ..base.actions import ceiling_of
 from ..base.formatting import (
     NOTHING,
@@ -64,7 +64,7 @@ SAYS: dict[str, Callable[[Any], Any]] = {
 INTERNALS = ("attempt", "crashes_of", "claimed", "rank_text", "payload_version", "worker_text")
 
 
-class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
+class JobPage(HidesErrors, Exported, ConsoleAdmin):
     """Shows a whole job. Reads JSON columns separately, because they may be large or invalid."""
 
     change_form_template = "admin/django_jobs/job/change_form.html"
@@ -171,7 +171,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
 
         columns = obj.json_texts = texts(obj, (*PRIVATE, "backoff"))
         seen = request.user.has_perm("django_jobs.view_job_payload")
-        shown = timeline(obj, self.admin_site, request, columns["headers"][0])
+        shown = timeline(obj, obj.visible, columns["headers"][0])
         text, length = columns["headers"]
         died_of = None if obj.errors_hidden else without_secrets
         columns["headers"] = deaths(text, died_of), length
@@ -180,7 +180,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
         edits = past_edits(headers, columns["payload"][0], seen, coding)
         others = {name: one for name, one in object_of(headers).items() if name != "edits"}
         documents = columns | ({"headers": (json.dumps(others), length)} if edits else {})
-        why = why_section(obj, self.admin_site, request)
+        why = why_section(obj, obj.visible)
         may_reveal = self.has_reveal_permission(request) and hidden_parts(request, obj)
         may_inspect = obj.attempt and self.has_inspect_permission(request)
         context, refused = super().page_context(request, obj), refusal_of(obj)
@@ -212,7 +212,7 @@ class JobPage(LinksVisible, HidesErrors, Exported, ConsoleAdmin):
             "links": links_of(obj, columns["payload"][0] if seen else None, headers),
             "related": [
                 *filter(None, [parent_of(obj, headers, obj.visible)]),
-                *related_links(obj, self.admin_site, request.user),
+                *related_links(obj, obj.visible),
             ],
             "children": children(obj, obj.visible),
             "documents": [

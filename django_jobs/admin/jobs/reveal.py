@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from ...models import Job
 from ..access.errors import deaths, mask, may_see_errors, without_secrets
 from ..base.actions import log_change
-from ..base.formatting import change_url
+from ..base.formatting import Visible, change_url
 from ..base.json_display import coding_of, document, texts
 from ..base.search import SEE_PAYLOADS
 from ..layout.console_page import console_page, list_crumb
@@ -40,7 +40,7 @@ def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     mask(job)
     columns = texts(job, page.titles)
     text, length = columns["headers"]
-    shown = timeline(job, page.admin_site, request, text)
+    shown = timeline(job, Visible(page.admin_site, request), text)
     columns["headers"] = deaths(text, without_secrets), length
     coding = coding_of(job.job_type)
     return console_page(

@@ -16,8 +16,7 @@ from ...domain.gates import Gates
 from ...domain.numbers import LONGEST_PERIOD
 from ...lifecycle.notifying import GATES, notify_after_commit
 from ...separators import number_text
-from ..access.visible import Visible
-from ..base.formatting import ago, badge, with_reason
+from ..base.formatting import Visible, ago, badge, with_reason
 from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin, section
 from ..forms.edit_form import EditForm
 

@@ -15,8 +15,7 @@ from ...metrics.limits import BUCKETS, LimitDetails, rate_text, read_resource, r
 from ...metrics.overview import MINUTES
 from ...models import Job, Resource, Tenant
 from ...separators import number_text
-from ..access.visible import Visible
-from ..base.formatting import NOTHING, badge, joined
+from ..base.formatting import NOTHING, Visible, badge, joined
 from ..jobs.detail import COLUMNS
 from ..layout.charts import BarChart, Sparkline, sparkline
 from ..layout.tables import Column, Table
@@ -82,7 +81,7 @@ def _why(details: LimitDetails, visible: Visible) -> list[Fact]:
     from ..job_sections.why import Linked
 
     blocked = Job.objects.using(conf().database).filter(pk__in=lines, status=JobState.BLOCKED)
-    jobs, linked = blocked.defer(*COLUMNS).in_bulk(), Linked(visible.site, visible.request)
+    jobs, linked = blocked.defer(*COLUMNS).in_bulk(), Linked(visible)
     found: dict[str, tuple[int, bool]] = {}
     for pk, line in lines.items():
         if pk in jobs:

@@ -12,8 +12,8 @@ from django.utils.translation import ngettext
 from ...domain.gates import Gates
 from ...lifecycle.operations import later
 from ...models import BreakerState, Resource
-from ..access.visible import Visible
 from ..base.actions import OperatorAction, by_name
+from ..base.formatting import Visible
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import ReasonForm, pause_action, resume_action
 from .limit_admin import LimitAdmin, RateForm, name_section, not_too_long

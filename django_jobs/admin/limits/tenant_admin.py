@@ -16,8 +16,7 @@ from ...lifecycle.operations import later
 from ...models import Tenant
 from ...models.resource import LONGEST_TENANT
 from ...separators import number_text
-from ..access.visible import Visible
-from ..base.formatting import column
+from ..base.formatting import Visible, column
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import pause_action, resume_action
 from .limit_admin import LimitAdmin, RateForm, name_section

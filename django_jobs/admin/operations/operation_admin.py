@@ -19,9 +19,9 @@ from ...lifecycle.scope import Scope
 from ...models import BulkAction, BulkOperation
 from ...models.bulk_operation import PERMISSIONS
 from ...separators import number_text
-from ..access.visible import LinksVisible, Visible
 from ..base.actions import OperatorAction, by_id
 from ..base.formatting import (
+    Visible,
     ago,
     badge,
     column,
@@ -103,7 +103,7 @@ CONTINUE = OperatorAction(
 
 
 @admin.register(BulkOperation)
-class BulkOperationAdmin(LinksVisible, ConsoleAdmin):
+class BulkOperationAdmin(ConsoleAdmin):
     list_display = (
         "number",
         "what",

@@ -14,8 +14,7 @@ from ...domain.states import BulkState
 from ...lifecycle.scope import scope_of
 from ...models import BulkAction, BulkOperation, Job
 from ...separators import number_text
-from ..access.visible import Visible
-from ..base.formatting import duration
+from ..base.formatting import Visible, duration
 
 MOST_FAILURES = 3
 """Failures of replayed jobs to which a page links."""

@@ -22,8 +22,7 @@ from ...metrics.overview import MINUTES, RATE_MINUTES, read_overview, read_queue
 from ...metrics.stored import NoMetrics, Parts
 from ...models import Job
 from ...separators import number_text
-from ..access.visible import Visible
-from ..base.formatting import NOTHING, badge, duration, joined
+from ..base.formatting import NOTHING, Visible, badge, duration, joined
 
 MOST_QUEUES = 30
 """Queues that the page lists: those with the most jobs."""

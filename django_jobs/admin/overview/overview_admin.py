@@ -15,8 +15,7 @@ from ...conf import conf
 from ...lifecycle.scope import scope_of
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job, Overview, Queue, Run, Schedule, Worker, WorkflowRun
-from ..access.visible import Visible
-from ..base.formatting import moment_in_zone
+from ..base.formatting import Visible, moment_in_zone
 from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin
 from ..doctor import DOCTOR
 from ..layout.console_page import ConsoleView, console_page, console_path

@@ -10,8 +10,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from ...models import Quarantine, Queue, Resource, Schedule, Tenant
-from ..access.visible import Visible
-from ..base.formatting import NOTHING, ago, moment_in_zone
+from ..base.formatting import NOTHING, Visible, ago, moment_in_zone
 from ..layout.console_page import console_page
 from ..layout.tables import Column, Table
 

@@ -20,8 +20,7 @@ from ...metrics.slo import BURNING, SloSnapshot
 from ...models import DeadLetter, Job, Quarantine, Queue, Resource, Schedule, Worker, WorkflowRun
 from ...models.queue import SloSince
 from ...separators import number_text
-from ..access.visible import Visible
-from ..base.formatting import change_url
+from ..base.formatting import Visible, change_url
 from .numbers import Count, Numbers, Row, is_taken, job_text, jobs_text, seconds_text, waiting_text
 
 ERROR, CAUTION = "error", "caution"

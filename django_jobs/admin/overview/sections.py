@@ -20,8 +20,7 @@ from ...metrics.overview import MINUTES
 from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
 from ...models.worker import in_hand_text
 from ...separators import number_text
-from ..access.visible import Visible
-from ..base.formatting import NOTHING, badge, shortened
+from ..base.formatting import NOTHING, Visible, badge, shortened
 from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
 from ..layout.tables import Column, Table
 from .numbers import Count, Numbers, Row, queue_numbers, rate_text, seconds_text, wait_text

@@ -15,8 +15,7 @@ from ...metrics.forecast import HEADROOM
 from ...metrics.stored import NoMetrics
 from ...models import DeadLetter, Job
 from ...separators import number_text
-from ..access.visible import Visible
-from ..base.formatting import NOTHING, level_badge, pause_sentence
+from ..base.formatting import NOTHING, Visible, level_badge, pause_sentence
 from ..layout.charts import sparkline
 from ..overview.numbers import (
     Numbers,

@@ -15,15 +15,23 @@ from ...conf import conf
 from ...models import DeadLetter, Job, JobStatus, Queue
 from ...models.fields import TimestampSubquery
 from ...separators import number_text
-from ..access.visible import LinksVisible, Visible
-from ..base.formatting import NOTHING, badge, column, duration, level_badge, shortened, with_reason
-from ..base.model_admin import (
+from ..base.formatting import (
     MOST_COUNTED,
+    NOTHING,
+    Visible,
+    badge,
+    column,
+    counted,
+    duration,
+    level_badge,
+    shortened,
+    with_reason,
+)
+from ..base.model_admin import (
     REFRESH_SECONDS,
     CappedCount,
     ConsoleAdmin,
     allowed_by,
-    counted,
     row_button,
     section,
     unlimited,
@@ -40,7 +48,7 @@ AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
 
 
 @admin.register(Queue)
-class QueueAdmin(LinksVisible, ConsoleAdmin):
+class QueueAdmin(ConsoleAdmin):
     """Queues. Pausing is an action; the other settings are a form."""
 
     scoped_by: ClassVar[Any] = {"queue": "name"}

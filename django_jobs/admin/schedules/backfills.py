@@ -23,9 +23,9 @@ from ...domain.states import LIVE
 from ...exceptions import JobsError
 from ...models import Backfill, JobStatus, Schedule, Tick
 from ...separators import number_text
-from ..access.visible import Visible
 from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import (
+    Visible,
     ago,
     badge,
     change_url,

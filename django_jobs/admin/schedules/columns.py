@@ -15,7 +15,6 @@ from ... import registry
 from ...models import Schedule, TickOutcome
 from ...models.database import database_time
 from ...separators import number_text
-from ..access.visible import LinksVisible
 from ..base.actions import ModelAdmin
 from ..base.formatting import (
     NOTHING,
@@ -43,7 +42,7 @@ BACKFILL = "django_jobs_schedule_backfill"
 OF_SCHEDULE = frozenset({"schedule", "schedule__exact", "schedule__id__exact"})
 
 
-class OfSchedule(LinksVisible, ConsoleAdmin):
+class OfSchedule(ConsoleAdmin):
     """A page of rows that belong to a schedule."""
 
     list_select_related = ("schedule",)

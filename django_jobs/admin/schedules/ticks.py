@@ -14,11 +14,13 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...models import Backfill, Schedule, ScheduleException, Tick
-from ..access.visible import Exported, Visible
+from ..access.export import Exported
 from ..base.formatting import (
     NOTHING,
+    Visible,
     badge,
     column,
+    counted,
     duration,
     moment,
     moment_column,
@@ -26,7 +28,7 @@ from ..base.formatting import (
     one_line,
     text_column,
 )
-from ..base.model_admin import CappedCount, counted, section
+from ..base.model_admin import CappedCount, section
 from ..layout.tables import Column, Table
 from ..lists.change_list import NewestList, Searched
 from ..lists.filters import CreatedSinceFilter, OutcomeFilter

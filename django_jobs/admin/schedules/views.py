@@ -31,9 +31,9 @@ from ...exceptions import JobsError
 from ...models import Schedule, ScheduleException, Worker
 from ...models.database import database_time
 from ...models.fields import TimestampMax
-from ..access.visible import Visible
 from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import (
+    Visible,
     change_url,
     due_text,
     duration,
@@ -329,7 +329,7 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
     """The context of a schedule's page in addition to its form."""
     from .backfills import last_backfills
 
-    site, visible = page.admin_site, Visible(page.admin_site, request)
+    site = page.admin_site
     context: dict[str, Any] = {"preview_url": page_url(site, "django_jobs_schedule_preview")}
     if schedule is None:
         return context
@@ -355,8 +355,8 @@ def page_context(page: Any, request: HttpRequest, schedule: Any) -> dict[str, An
         "tools": tools,
         "fixed": readonly_reason(schedule),
         "tables": [
-            exceptions_of(schedule, may_move, visible),
-            last_ticks(schedule, visible),
-            last_backfills(schedule, visible, may_backfill),
+            exceptions_of(schedule, may_move, schedule.visible),
+            last_ticks(schedule, schedule.visible),
+            last_backfills(schedule, schedule.visible, may_backfill),
         ],
     }

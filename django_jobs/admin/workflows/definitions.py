@@ -14,7 +14,6 @@ from ... import registry
 from ...conf import conf
 from ...domain.graph import Difference
 from ...models import WorkflowDefinition, WorkflowRun
-from ..access.visible import LinksVisible
 from ..base.formatting import NOTHING, change_url, column, joined, moment_column, text_column
 from ..base.json_display import object_of, texts
 from ..base.model_admin import CappedCount, ConsoleAdmin, allowed_by, section
@@ -26,7 +25,7 @@ COMPARED = "compare"
 
 
 @admin.register(WorkflowDefinition)
-class WorkflowDefinitionAdmin(LinksVisible, ConsoleAdmin):
+class WorkflowDefinitionAdmin(ConsoleAdmin):
     change_form_template = "admin/django_jobs/workflow/definition.html"
     list_display = ("workflow_name", "number", "runs_of", "created")
     list_display_links = ("workflow_name", "number")

@@ -16,10 +16,10 @@ from ...domain.graph_layout import Key, folded
 from ...domain.workflows import When, condition_text
 from ...models import Job, JobStatus, StepCondition, StepSkipped, WorkflowRun
 from ...separators import number_text
-from ..access.visible import Visible
 from ..base.actions import OperatorAction
 from ..base.formatting import (
     NOTHING,
+    Visible,
     ago,
     badge,
     change_url,

@@ -19,12 +19,13 @@ from ...domain.states import LIVE, JobState
 from ...domain.workflows import WorkflowState
 from ...models import Job, WorkflowDefinition, WorkflowRun
 from ...separators import number_text
-from ..access.visible import LinksVisible
 from ..base.actions import OperatorAction
 from ..base.formatting import (
+    MOST_COUNTED,
     ago,
     badge,
     column,
+    counted,
     duration,
     list_url,
     moment_column,
@@ -33,7 +34,7 @@ from ..base.formatting import (
     text_column,
 )
 from ..base.json_display import document, hidden, texts
-from ..base.model_admin import MOST_COUNTED, CappedCount, ConsoleAdmin, allowed_by, counted, section
+from ..base.model_admin import CappedCount, ConsoleAdmin, allowed_by, section
 from ..base.search import OUTSIDE_HISTORY, show, workflow_run_search
 from ..layout.console_page import ConsoleView
 from ..layout.tables import Column, Table
@@ -82,7 +83,7 @@ class WaitsFilter(ListFilter):
 
 
 @admin.register(WorkflowRun)
-class WorkflowRunAdmin(LinksVisible, ConsoleAdmin):
+class WorkflowRunAdmin(ConsoleAdmin):
     """Runs, newest first. They change by ``lifecycle.operations`` only."""
 
     change_form_template = "admin/django_jobs/workflow/run.html"

@@ -12,6 +12,7 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from django_jobs.admin.base.formatting import Visible
 from django_jobs.admin.job_sections.why import why_section
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
@@ -131,7 +132,7 @@ def test_without_the_permission_to_view_jobs_no_other_job_and_no_type_is_named()
     Queue.objects.filter(name="default").update(max_concurrency=1)
     request = RequestFactory().get("/")
     request.user = make_user("view_queue")
-    section = why_section(noop.enqueue(), site, request)
+    section = why_section(noop.enqueue(), Visible(site, request))
     text = "; ".join(gate["text"] for gate in section.gates)
     assert "1 of 1 slots: a job (" in text
     assert "1 of 1 busy on 1 worker: 1 jobs (a job for " in text
