@@ -137,6 +137,8 @@ class ConsoleAdmin(ModelAdmin):
     """Those that have a button above the list once it is narrowed, for all rows that match."""
     in_rows: ClassVar[tuple[OperatorAction, ...]] = ()
     """Those that have a button in the list's rows."""
+    at_least_one: ClassVar[tuple[str, ...]] = ()
+    """The fields whose numbers may not be 0."""
     views: ClassVar[tuple[ConsoleView, ...]] = ()
     """The pages that Django's admin does not have."""
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
@@ -196,6 +198,12 @@ class ConsoleAdmin(ModelAdmin):
             problem = _("A search has at most %(number)s words.") % {"number": MOST_TERMS}
             self.message_user(request, problem, messages.ERROR)
         return queryset.none(), False
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        # For a PositiveIntegerField Django would allow 0.
+        if db_field.name in self.at_least_one:
+            options["min_value"] = 1
+        return super().formfield_for_dbfield(db_field, request, **options)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -301,8 +309,14 @@ class ConsoleAdmin(ModelAdmin):
             for action in reversed(self.operator_actions)
             if action.action in allowed and action.applies(obj)
         ]
-        url = list_url(self.admin_site, self.model)
-        return {"words": self.words, "operator_actions": buttons, "list_url": url}
+        url, live = list_url(self.admin_site, self.model), self.live(obj)
+        context = {"words": self.words, "operator_actions": buttons, "list_url": url}
+        refreshed = {"live": live, "refresh_seconds": REFRESH_SECONDS}
+        return context if live is None else context | refreshed
+
+    def live(self, row: Any) -> dict[str, Any] | None:
+        """The numbers of a row now, which stand above its form."""
+        return None
 
 
 def _without_empty(given: QueryDict) -> str:

@@ -16,8 +16,8 @@ from ...domain.gates import Gates
 from ...domain.numbers import LONGEST_PERIOD
 from ...lifecycle.notifying import GATES, notify_after_commit
 from ...separators import number_text
-from ..base.formatting import Visible, ago, badge, with_reason
-from ..base.model_admin import REFRESH_SECONDS, ConsoleAdmin, section
+from ..base.formatting import ago, badge, with_reason
+from ..base.model_admin import ConsoleAdmin, section
 from ..forms.edit_form import EditForm
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class RateForm(EditForm):
 class LimitAdmin(ConsoleAdmin):
     """The page of a model with a limit. Each row has its ``usage``."""
 
-    change_form_template = "admin/django_jobs/limits/change_form.html"
     ordering = ("name",)
     search_fields = ("name",)
+    at_least_one = ("max_concurrency", "max_waiting", "burst", "breaker_failures")
     sortable_by: ClassVar[tuple[str, ...]] = ("name", "taken", "waiting")
     sorted_here: ClassVar[Any] = {
         "taken": lambda row: row.usage.taken,
@@ -93,22 +93,6 @@ class LimitAdmin(ConsoleAdmin):
         usages = self.usage_by_name(read_usages(lambda gates: self.uses(gates, names)))
         for row in rows:
             row.usage = usages.get(row.name, Usage())
-
-    def live(self, row: Any, visible: Visible) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
-        context = super().page_context(request, obj)
-        if obj is not None:
-            context["live"] = self.live(obj, Visible(self.admin_site, request))
-            context["refresh_seconds"] = REFRESH_SECONDS
-        return context
-
-    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        # For a PositiveIntegerField Django would allow 0.
-        if db_field.get_internal_type() == "PositiveIntegerField":
-            kwargs["min_value"] = 1
-        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         # Saving the form must not undo a pause that began while it was open.

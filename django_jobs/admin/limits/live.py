@@ -51,7 +51,6 @@ def live_resource(row: Resource, visible: Visible) -> dict[str, Any]:
         "curve": _failures(row, details),
         "chart": _attempts(row, types, details),
         "tables": _of_jobs(details, visible),
-        "links": [],
     }
 
 
@@ -68,8 +67,8 @@ def live_tenant(row: Tenant, visible: Visible) -> dict[str, Any]:
     }
 
 
-def _shown(row: Any, details: LimitDetails) -> dict[str, str]:
-    return {"state": state_sentence(row, details), "waiting": waiting_of(details)}
+def _shown(row: Any, details: LimitDetails) -> dict[str, Any]:
+    return {"kind": "limit", "states": [state_sentence(row, details), waiting_of(details)]}
 
 
 def _why(details: LimitDetails, visible: Visible) -> list[Fact]:

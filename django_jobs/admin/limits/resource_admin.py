@@ -13,7 +13,6 @@ from ...domain.gates import Gates
 from ...lifecycle.operations import later
 from ...models import BreakerState, Resource
 from ..base.actions import OperatorAction, by_name
-from ..base.formatting import Visible
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import ReasonForm, pause_action, resume_action
 from .limit_admin import LimitAdmin, RateForm, name_section, not_too_long
@@ -143,10 +142,10 @@ class ResourceAdmin(LimitAdmin):
     def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
         return usages.resources
 
-    def live(self, row: Any, visible: Visible) -> dict[str, Any]:
+    def live(self, row: Any) -> dict[str, Any]:
         from .live import live_resource
 
-        return live_resource(row, visible)
+        return live_resource(row, row.visible)
 
     def reason(self, row: Any) -> str:
         is_of_breaker = not row.paused and row.breaker_state != BreakerState.CLOSED

@@ -16,7 +16,7 @@ from ...lifecycle.operations import later
 from ...models import Tenant
 from ...models.resource import LONGEST_TENANT
 from ...separators import number_text
-from ..base.formatting import Visible, column
+from ..base.formatting import column
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import pause_action, resume_action
 from .limit_admin import LimitAdmin, RateForm, name_section
@@ -107,9 +107,9 @@ class TenantAdmin(LimitAdmin):
     def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
         return usages.tenants
 
-    def live(self, row: Any, visible: Visible) -> dict[str, Any]:
+    def live(self, row: Any) -> dict[str, Any]:
         from .live import live_tenant
 
-        return live_tenant(row, visible)
+        return live_tenant(row, row.visible)
 
     share = column(_("weight"), lambda row: number_text(row.weight, "g"), ordering="weight")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Model
+from django.utils.html import format_html
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from ...conf import conf
@@ -29,25 +30,22 @@ from ..overview.numbers import (
 from ..overview.sections import Tile
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """The slots of one kind that a queue needs, and those of the workers that serve it."""
 
     needed: float
     slots: int
     on_loop: bool
 
-    @property
-    def label(self) -> str:
-        if self.on_loop:
-            return _("async slots that new jobs need")
-        return _("threads that new jobs need")
-
     def __str__(self) -> str:
-        return _("%(needed)s; there are %(slots)s") % {
+        label = _("async slots that new jobs need")
+        if not self.on_loop:
+            label = _("threads that new jobs need")
+        slots = _("%(needed)s; there are %(slots)s") % {
             "needed": number_text(self.needed, ",.1f"),
             "slots": number_text(self.slots),
         }
+        return f"{capfirst(label)}: {slots}"
 
 
 def needs_of(numbers: Numbers, name: str) -> list[Need]:
@@ -99,15 +97,17 @@ def verdict(numbers: Numbers, name: str) -> str:
     return _("A backlog that becomes smaller: its workers have enough slots.")
 
 
-Link = tuple[str, str]
-
-
 def live(queue: Any, visible: Visible) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "pause": pause_sentence(queue),
-        "state": "",
-        "links": _links(queue, visible),
-    }
+    pages: tuple[tuple[str, type[Model]], ...] = (
+        (_("All its jobs"), Job),
+        (_("Its dead letters"), DeadLetter),
+    )
+    links = [
+        (text, visible.list_url(model, queue=queue.name))
+        for text, model in pages
+        if visible.sees(model)
+    ]
+    shown: dict[str, Any] = {"kind": "queue", "states": [pause_sentence(queue)], "links": links}
     try:
         numbers = read_numbers_of(queue.name)
     except NoMetrics:
@@ -115,18 +115,6 @@ def live(queue: Any, visible: Visible) -> dict[str, Any]:
     if queue.name not in numbers.queues:  # it is younger than the numbers
         return shown
     return shown | _numbers(numbers, visible, queue)
-
-
-def _links(queue: Any, visible: Visible) -> list[Link]:
-    pages: tuple[tuple[str, type[Model]], ...] = (
-        (_("All its jobs"), Job),
-        (_("Its dead letters"), DeadLetter),
-    )
-    return [
-        (text, visible.list_url(model, queue=queue.name))
-        for text, model in pages
-        if visible.sees(model)
-    ]
 
 
 def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
@@ -139,11 +127,13 @@ def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
 
     done, failed = (now.done, now.failed) if conf().totals else (NOTHING, NOTHING)
     values, title = now.curve
+    is_current = queue.paused == bool(numbers.queues[queue.name]["paused"])
+    states = [pause_sentence(queue) or (now.state if is_current else "")]
+    if queue.max_backlog:
+        states.append(format_html("{} {}", _("Pressure:"), level_badge(_level(queue.name))))
+    states += filter(None, [verdict(numbers, queue.name)])
     return {
-        "state": now.state if queue.paused == bool(numbers.queues[queue.name]["paused"]) else "",
-        "needs": needs_of(numbers, queue.name),
-        "verdict": verdict(numbers, queue.name),
-        "level": level_badge(_level(queue.name)) if queue.max_backlog else "",
+        "states": [*states, *needs_of(numbers, queue.name)],
         "tiles": [
             tile("ready", _("ready"), status="ready"),
             Tile(now.oldest, _("oldest ready")),
@@ -155,7 +145,6 @@ def _numbers(numbers: Numbers, visible: Visible, queue: Any) -> dict[str, Any]:
             Tile(empty_in(numbers, queue.name, paused=queue.paused), _("empty in")),
         ],
         "curve": sparkline(values, title),
-        "age": number_text(numbers.age, ".0f"),
     }
 
 

@@ -18,7 +18,6 @@ from ...separators import number_text
 from ..base.formatting import (
     MOST_COUNTED,
     NOTHING,
-    Visible,
     badge,
     column,
     counted,
@@ -28,7 +27,6 @@ from ..base.formatting import (
     with_reason,
 )
 from ..base.model_admin import (
-    REFRESH_SECONDS,
     CappedCount,
     ConsoleAdmin,
     allowed_by,
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     from ...metrics.slo import SloWindow
 
 UP_TO = "coalesce(django_jobs_queue.max_backlog, 0)", "django_jobs_queue.name"
-AT_LEAST_ONE = frozenset({"max_concurrency", "max_backlog", "max_attempts"})
 
 
 @admin.register(Queue)
@@ -83,6 +80,7 @@ class QueueAdmin(ConsoleAdmin):
         ),
     }
     operator_actions = in_rows = (PAUSE, RESUME)
+    at_least_one = ("max_concurrency", "max_backlog", "max_attempts")
 
     class Media:
         css: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -113,12 +111,6 @@ class QueueAdmin(ConsoleAdmin):
         for queue in rows:
             queue.numbers = numbers if numbers and queue.name in numbers.queues else None
             queue.shown = self.state(queue)
-
-    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        # For a PositiveIntegerField Django would allow 0.
-        if db_field.name in AT_LEAST_ONE:
-            kwargs["min_value"] = 1
-        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     # A user with a scope may pause its queues, and see them.
     has_add_permission = unlimited("add_queue")
@@ -160,16 +152,10 @@ class QueueAdmin(ConsoleAdmin):
             *(fieldset for fieldset, _value in rare),
         )
 
-    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+    def live(self, row: Any) -> dict[str, Any]:
         from .live import live
 
-        context = super().page_context(request, obj)
-        if obj is not None:
-            context |= {
-                "live": live(obj, Visible(self.admin_site, request)),
-                "refresh_seconds": REFRESH_SECONDS,
-            }
-        return context
+        return live(row, row.visible)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         # Saving the form must not undo a pause that began while it was open.

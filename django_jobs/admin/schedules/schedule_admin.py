@@ -78,6 +78,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     actions = ("duplicate_schedule",)
     empty = _("No schedules. Declare one in code with schedule(), or add one here.")
     operator_actions = (PAUSE, RESUME, RUN_NOW)
+    at_least_one = ("overlap_limit", "pause_after_dead", "max_jobs")
     views = VIEWS
     readonly_fields = (
         *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),
@@ -220,9 +221,6 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
         return initial
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
-        # For a PositiveIntegerField Django would allow 0.
-        if db_field.name in ("overlap_limit", "pause_after_dead", "max_jobs"):
-            options["min_value"] = 1
         if isinstance(db_field, DateTimeField):
             options["form_class"] = MomentField
         return super().formfield_for_dbfield(db_field, request, **options)
