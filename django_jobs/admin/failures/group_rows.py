@@ -23,7 +23,7 @@ from ...models import DeadLetter
 from ...separators import number_text
 from ..access.errors import class_alone, may_see_errors, without_secrets
 from ..base.formatting import ago, list_url, page_url
-from ..layout.charts import Sparkline, sparkline
+from ..layout.charts import Chart, sparkline
 from . import GROUP, GROUPS
 
 if TYPE_CHECKING:
@@ -153,14 +153,14 @@ def _row(
     }
 
 
-def trend_of(group: FailureGroup, span: _StrOrPromise) -> Sparkline:
+def trend_of(group: FailureGroup, span: _StrOrPromise) -> Chart:
     """The curve of a group, with its highest point in words."""
     title = gettext("%(span)s, in %(parts)s parts; most dead jobs in one: %(most)s") % {
         "span": span,
         "most": number(max(group.trend), group.dead_capped),
         "parts": len(group.trend),
     }
-    return sparkline(group.trend, title, state="dead")
+    return sparkline(group.trend, title, "dead")
 
 
 def number(count: int, capped: bool) -> str:

@@ -17,10 +17,10 @@ from ...models import Job, Resource, Tenant
 from ...separators import number_text
 from ..base.formatting import NOTHING, Visible, badge, joined
 from ..jobs.detail import COLUMNS
-from ..layout.charts import BarChart, Sparkline, sparkline
+from ..layout.charts import Chart, attempts_chart, sparkline
 from ..layout.tables import Column, Table
 from ..overview.numbers import seconds_text
-from ..overview.sections import Tile, attempts_chart
+from ..overview.sections import Tile
 from .sentences import (
     breaker_sentence,
     budget_sentence,
@@ -167,7 +167,7 @@ def _facts(row: Resource, types: list[str], visible: Visible, details: LimitDeta
     return found
 
 
-def _failures(row: Resource, details: LimitDetails) -> Sparkline | None:
+def _failures(row: Resource, details: LimitDetails) -> Chart | None:
     """The failures that the breaker counts, over its window."""
     if row.breaker_failures is None:
         return None
@@ -175,10 +175,10 @@ def _failures(row: Resource, details: LimitDetails) -> Sparkline | None:
     for one in details.parts["outcomes"]:
         values[max(BUCKETS - 1 - one["ago"], 0)] += one["failed"]
     title = _("Failures in the last %(window)s") % {"window": seconds_text(row.breaker_window)}
-    return sparkline(values, title, state="failed")
+    return sparkline(values, title, "failed")
 
 
-def _attempts(row: Resource, types: list[str], details: LimitDetails) -> BarChart | None:
+def _attempts(row: Resource, types: list[str], details: LimitDetails) -> Chart | None:
     """How the attempts of its job types ended in the last hour; None without any."""
     if not details.parts["minutes"] or not conf().totals:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
 from ...models.worker import in_hand_text
 from ...separators import number_text
 from ..base.formatting import NOTHING, Visible, badge, shortened
-from ..layout.charts import BarChart, BarSeries, bar_chart, sparkline
+from ..layout.charts import Chart, attempts_chart, sparkline
 from ..layout.tables import Column, Table
 from .numbers import Count, Numbers, Row, queue_numbers, rate_text, seconds_text, wait_text
 
@@ -58,31 +58,10 @@ def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
     ]
 
 
-def finished(numbers: Numbers) -> BarChart:
+def finished(numbers: Numbers) -> Chart:
     """The attempts of the last hour that ended, for each minute."""
     title = _("Attempts that ended, for each minute of the last hour, by outcome")
     return attempts_chart(numbers.minutes, title)
-
-
-def attempts_chart(minutes: Sequence[Mapping[str, int]], title: str) -> BarChart:
-    """Attempts by outcome, for each of the last minutes."""
-    series = [
-        BarSeries("succeeded", _("succeeded"), "succeeded"),
-        BarSeries("others", _("snoozed, cancelled or released"), "cancelled"),
-        BarSeries("failed", _("failed, timed out or lost"), "failed"),
-    ]
-    columns = [
-        (_("%(minutes)s min ago") % {"minutes": ago} if ago else _("this minute"), minute)
-        for ago, minute in zip(range(MINUTES - 1, -1, -1), minutes, strict=True)
-    ]
-    return bar_chart(
-        columns,
-        series,
-        title=title,
-        head=_("Minute"),
-        axis=(_("60 min ago"), "45", "30", "15", _("now")),
-        unit=_("a minute at most"),
-    )
 
 
 def queues(numbers: Numbers, visible: Visible) -> Table:
@@ -126,7 +105,7 @@ def _queue(numbers: Numbers, visible: Visible, name: str, pk: int | None) -> lis
 
 
 def _spark(values: list[float | None], title: str, state: str = "running") -> str:
-    chart = sparkline(values, title, state=state)
+    chart = sparkline(values, title, state)
     return render_to_string("admin/django_jobs/charts/sparkline.html", {"chart": chart})
 
 
