@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -37,28 +36,9 @@ ROW = 34
 """Pixels of a row of the picture: a line of text, and below it the bars."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    """The latest runs, oldest first. ``replay`` is a replay after all of them."""
-
-    steps: list[dict[str, Any]]
-    replay: str
-    cut: bool
-    picture: dict[str, Any] | None
-    worker: str
-    most: int = MOST_RUNS
-
-    @property
-    def was_gated(self) -> bool:
-        return any(step["gate_time"] for step in self.steps)
-
-    @property
-    def last(self) -> dict[str, Any] | None:
-        return self.steps[-1] if self.steps else None
-
-
-def timeline(job: Any, visible: Visible, headers: str | None) -> Timeline:
-    """The timeline of ``job``. ``headers`` is JSON text and lists the replays."""
+def timeline(job: Any, visible: Visible, headers: str | None) -> dict[str, Any]:
+    """The latest runs of ``job`` as ``steps``, the oldest first. ``replay`` is a replay after all
+    of them. ``headers`` is JSON text and lists the replays."""
     alias = job._state.db
     latest = (
         Run.objects.using(alias)
@@ -91,13 +71,15 @@ def timeline(job: Any, visible: Visible, headers: str | None) -> Timeline:
         steps.append(_step(run, before, worker, visible, ends.get(run.attempt - 1)))
         previous = run.attempt
     after = [text for attempt, text in replays if attempt >= previous]
-    return Timeline(
-        steps=steps,
-        replay="; ".join(after),
-        cut=cut,
-        picture=_picture(job, runs),
-        worker=visible.worker(job.worker_id, workers),
-    )
+    return {
+        "steps": steps,
+        "last": steps[-1] if steps else None,
+        "replay": "; ".join(after),
+        "most": MOST_RUNS if cut else None,
+        "was_gated": any(step["gate_time"] for step in steps),
+        "picture": _picture(job, runs),
+        "worker": visible.worker(job.worker_id, workers),
+    }
 
 
 def _step(

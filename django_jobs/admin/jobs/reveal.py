@@ -52,7 +52,7 @@ def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         subtitle=f"{job.job_type} #{job_id}",
         original=job,
         shows_error=fails(job),
-        failed=shown.last if fails(job) else None,
+        failed=shown["last"] if fails(job) else None,
         timeline=shown,
         documents=[
             document(str(title), *columns[name], coding) for name, title in page.titles.items()

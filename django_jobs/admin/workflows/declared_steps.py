@@ -19,7 +19,7 @@ from ...separators import number_text
 from ..base.formatting import NOTHING, badge, with_quiet_line
 from ..base.json_display import masked
 from ..layout.tables import Column, Table, unseen
-from .drawing import Line, Node, draw, steps_table
+from .drawing import Line, Node, between, draw, steps_table
 
 CONDITIONS = dict(StepCondition.choices)
 STATES = {str(StepKind.WAIT): "waiting", str(StepKind.SLEEP): "scheduled"}
@@ -119,20 +119,12 @@ def declared_picture(steps: Mapping[str, DeclaredStep], changed: Difference) -> 
         groups = folded(kinds, edges)
     except ValueError as error:
         return {"problem": str(error)}
-    place = {key: at for at, group in enumerate(groups) for key in group}
-    labels: dict[tuple[int, int], set[str]] = {}
-    for parent, name in edges:
-        pair = place[parent], place[name]
-        if pair[0] != pair[1]:
-            when = steps[str(name)].after[str(parent)]
-            words = labels.setdefault(pair, set())
-            if when != When.SUCCEEDED:
-                words.add(_condition(when))
+    whens = ((one, name, steps[str(name)].after[str(one)]) for one, name in edges)
     nodes = [_node([steps[str(key)] for key in group], marks) for group in groups]
-    lines = [
-        Line(parent=parent, child=child, label=", ".join(sorted(words)))
-        for (parent, child), words in labels.items()
-    ]
+    lines = []
+    for (parent, child), found in between(groups, whens).items():
+        words = {text for when in found if (text := _condition(when))}
+        lines.append(Line(parent=parent, child=child, label=", ".join(sorted(words))))
     return {"drawing": draw(nodes, lines)}
 
 
@@ -188,7 +180,7 @@ def _runs(step: DeclaredStep) -> str:
 def _row(step: DeclaredStep, mark: tuple[str, str] | None) -> tuple[str, ...]:
     gone = badge("gone", _("no handler is registered")) if step.is_gone else ""
     after = [
-        parent if when == When.SUCCEEDED else f"{parent} ({_condition(when)})"
+        f"{parent} ({words})" if (words := _condition(when)) else parent
         for parent, when in step.after.items()
     ]
     takes = [f"{argument}: {source}" for argument, source in step.takes.items()]
@@ -202,4 +194,7 @@ def _row(step: DeclaredStep, mark: tuple[str, str] | None) -> tuple[str, ...]:
 
 
 def _condition(when: Any) -> str:
+    """How a parent has to end, if that is not the usual way."""
+    if when == When.SUCCEEDED:
+        return ""
     return condition_text(when) if isinstance(when, dict) else str(CONDITIONS.get(when, when))

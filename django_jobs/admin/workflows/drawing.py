@@ -5,15 +5,15 @@ The colours are in the style sheet, by the state of a node. Each state has a sig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import east_asian_width
 
 from django.utils.translation import gettext as _
 
-from ...domain.graph_layout import Measures, Point, layout
+from ...domain.graph_layout import Key, Measures, Point, layout
 from ...separators import number_text
 from ..base.formatting import ICONS
 from ..layout.tables import Column, Table
@@ -21,6 +21,7 @@ from ..layout.tables import Column, Table
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
+T = TypeVar("T")
 TIMES = "\u00d7"
 SIZES = Measures(width=224, height=70, gap=20, layer_gap=46)
 LONGEST_NAME = 22
@@ -69,6 +70,18 @@ def steps_table(
     """The table below a picture, with the same facts."""
     css = "jobs-timeline jobs-steps"
     return Table(_("Steps"), columns, rows, about=about, css=css, id="jobs-steps")
+
+
+def between(
+    groups: Sequence[tuple[Key, ...]], edges: Iterable[tuple[Key, Key, T]]
+) -> dict[tuple[int, int], list[T]]:
+    """The edges by the places of the groups that they connect. Those within one are not drawn."""
+    place = {key: at for at, group in enumerate(groups) for key in group}
+    found: dict[tuple[int, int], list[T]] = {}
+    for parent, child, edge in edges:
+        if place[parent] != place[child]:
+            found.setdefault((place[parent], place[child]), []).append(edge)
+    return found
 
 
 def draw(nodes: Sequence[Node], lines: Sequence[Line]) -> Drawing:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
@@ -28,8 +28,8 @@ from ..base.formatting import (
     moment,
     with_quiet_line,
 )
-from ..layout.tables import Column, Table
-from .drawing import TIMES, Drawing, Line, Node, draw, steps_table
+from ..layout.tables import Column
+from .drawing import TIMES, Line, Node, between, draw, steps_table
 from .steps import SKIPPED, SPAWNED_BY, Edge, Step, Steps
 
 STATES = (
@@ -51,25 +51,16 @@ CONDITIONS = dict(StepCondition.choices)
 SKIPS: dict[str | None, object] = dict(StepSkipped.choices)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """The drawing of a run and its table. Without a drawing, ``problem`` says why."""
-
-    drawing: Drawing | None
-    table: Table
-    problem: str = ""
-    offered: Sequence[tuple[str, int]] = ()
-    """What the user can do with single steps: an action and the id of a job each."""
-
-
 def picture_of(
     run: WorkflowRun,
     steps: Steps,
     visible: Visible,
     now: datetime,
     actions: Sequence[OperatorAction],
-) -> Picture:
-    """The picture of a run, with a button for each of the user's ``actions`` on a step."""
+) -> dict[str, Any]:
+    """The drawing of a run and its table, with a button for each of the user's ``actions`` on a
+    step: what is ``offered``, an action and the id of a job each. Without a drawing, ``problem``
+    says why."""
     columns = [
         *(Column(_("Step")), Column(_("State"), cells="jobs-states")),
         *(Column(_("After"), cells="jobs-after"), Column(_("Attempts"), number=True)),
@@ -81,8 +72,7 @@ def picture_of(
     try:
         groups = folded(kinds, pairs)
     except ValueError as error:  # its rows were changed by hand
-        table = steps_table(columns, (), about)
-        return Picture(drawing=None, table=table, problem=str(error))
+        return {"table": steps_table(columns, (), about), "problem": str(error)}
     nodes = [
         _Group(
             [steps.by_id[key] for key in group if isinstance(key, int)], run, visible, now, actions
@@ -98,26 +88,19 @@ def picture_of(
     offered = [(one.action, node.pk) for node in nodes for one in node.actions]
     if not offered:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    table = steps_table(columns, rows, about)
     drawing = draw([node.node for node in nodes], lines)
-    return Picture(drawing=drawing, table=table, offered=offered)
+    return {"drawing": drawing, "table": steps_table(columns, rows, about), "offered": offered}
 
 
 def state_label(state: str) -> str:
     return _("skipped") if state == SKIPPED else str(JobStatus(state).label)
 
 
-def _lines(groups: Sequence[tuple[object, ...]], steps: Steps) -> list[Line]:
-    """The edges between groups. Those within a group are not shown."""
-    place = {key: at for at, group in enumerate(groups) for key in group}
-    found: dict[tuple[int, int], list[Edge]] = {}
-    for edge in steps.edges:
-        pair = place[edge.parent], place[edge.child]
-        if pair[0] != pair[1]:
-            found.setdefault(pair, []).append(edge)
+def _lines(groups: Sequence[tuple[Key, ...]], steps: Steps) -> list[Line]:
+    edges = between(groups, ((edge.parent, edge.child, edge) for edge in steps.edges))
     return [
-        Line(parent=parent, child=child, label=_conditions(edges), state=_state(edges, steps))
-        for (parent, child), edges in found.items()
+        Line(parent=parent, child=child, label=_conditions(found), state=_state(found, steps))
+        for (parent, child), found in edges.items()
     ]
 
 

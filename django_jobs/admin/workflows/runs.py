@@ -175,7 +175,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
             "facts": now_of(steps, visible, obj.read_at),
             "documents": [document(title, *columns["payload"]) if seen else hidden(title)],
             "tables": [
-                picture.table,
+                picture["table"],
                 *([_by_type(counts)] if steps.cut else []),
                 compensations_of(columns["compensations"][0]),
             ],
