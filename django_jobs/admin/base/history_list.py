@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet, Value
@@ -91,13 +90,8 @@ class HistoryList(ConsoleList):
         self, request: HttpRequest, exclude_parameters: list[str | None] | None = None
     ) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request, exclude_parameters)
-        chosen = {
-            str(one.parameter_name): one.value()
-            for one in self.filter_specs
-            if isinstance(one, admin.SimpleListFilter) and one.value() is not None
-        }
         page = self.model_admin
-        parts = page.parts(chosen, self.query)
+        parts = page.parts(self.chosen, self.query)
         if not parts or request.method == "GET" or "export" in request.POST:
             return self._found(request, rows, parts) if parts else rows
         (end,) = ends_of_newest([page.history.name], NEWEST)

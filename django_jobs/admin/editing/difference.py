@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from ...domain.payload import Coding
 from ...lifecycle.editing.edits import Edited, StoredJob
 from ..base.formatting import NOTHING, moment_in_zone
 from ..base.json_display import coding_of, hidden, masked, object_of
-from ..job_sections.timeline import entry_text
+from ..job_sections.timeline import entry_text, moment_of
 
 LONGEST = 2_000
 """Characters of a value to show."""
@@ -34,7 +33,7 @@ def differences(
         numbers = str(stored.priority), str(edited.priority)
         rows.append({"name": _("Priority"), "before": numbers[0], "after": numbers[1]})
     if edited.run_at is not None:
-        due = _moment(stored.available_at)
+        due = moment_in_zone(time_of(stored.available_at))
         rows.append({"name": _("Due"), "before": due, "after": moment_in_zone(edited.run_at)})
     return rows
 
@@ -67,11 +66,11 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _moment(seconds: float) -> str:
+def time_of(seconds: float) -> datetime | None:
     try:
-        return moment_in_zone(datetime.fromtimestamp(seconds, UTC))
+        return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):  # a row that enqueue did not write
-        return NOTHING
+        return None
 
 
 def past_edits(
@@ -117,8 +116,5 @@ def _others(before: Mapping[str, Any], after: Any) -> list[dict[str, Any]]:
 def _text_of(name: str, values: Mapping[str, Any]) -> str:
     value = values.get(name)
     text = NOTHING if value is None else str(value)[:LONGEST]
-    try:
-        at = parse_datetime(text) if name == "due" else None
-    except ValueError:
-        at = None
-    return text if at is None or at.tzinfo is None else moment_in_zone(at)
+    at = moment_of(text) if name == "due" else None
+    return text if at is None else moment_in_zone(at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
@@ -24,7 +23,7 @@ from ..base.formatting import change_url, refusal_text
 from ..forms.fields import reason_field
 from ..layout.console_page import console_page, list_crumb
 from ..operator_actions import may_repeat, refusal_of
-from .difference import differences
+from .difference import differences, time_of
 from .form import JobForm
 
 
@@ -77,7 +76,7 @@ def edit_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
         taken=taken_of(stored),
         queue=stored.queue,
         priority=stored.priority,
-        run_at=None if is_dead else _time(stored.available_at),
+        run_at=None if is_dead else time_of(stored.available_at),
         scope=scope,
     )
     confirmation = None
@@ -151,10 +150,3 @@ def _edit(
 
 def _not_changed(why: str) -> str:
     return gettext("The job was not changed: %(why)s.") % {"why": refusal_text(why)}
-
-
-def _time(seconds: float) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):  # a row that enqueue did not write
-        return None

@@ -10,6 +10,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext
@@ -248,9 +249,8 @@ class ArgumentsForm(JobForm):
 
 def run_view(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
     """The form with the arguments of a schedule; once it is sent, make a job with what it says."""
-    schedule = page.get_queryset(request).filter(pk=pk).first()
-    job_type = None if schedule is None else registry.find(schedule.job_type)
-    if job_type is None:
+    schedule = get_object_or_404(page.get_queryset(request), pk=pk)
+    if (job_type := registry.find(schedule.job_type)) is None:
         raise Http404
     back = change_url(page.admin_site, Schedule, pk)
     try:

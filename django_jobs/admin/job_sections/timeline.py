@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -212,11 +213,15 @@ def _replays(headers: str | None) -> list[tuple[int, str]]:
 
 def entry_text(entry: dict[str, Any], done_by: str) -> str:
     text = done_by % {"who": entry.get("by") or _("code or command line")}
-    try:
-        at = parse_datetime(str(entry.get("at")))
-    except ValueError:
-        at = None
-    if at is not None and at.tzinfo is not None:
+    if at := moment_of(str(entry.get("at"))):
         text += f", {clock_text(timezone.localtime(at))}"
     why = entry.get("why")
     return f"{text}: {why}" if why else text
+
+
+def moment_of(text: str) -> datetime | None:
+    """The time in a text, if it has one with a zone."""
+    with suppress(ValueError):
+        at = parse_datetime(text)
+        return None if at is None or at.tzinfo is None else at
+    return None

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404
 from django.template.defaultfilters import filesizeformat
 
 from ...conf import conf
@@ -58,9 +59,9 @@ def _shown_name(path: str, reference: dict[str, Any]) -> str:
 
 def file_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponseBase:
     """Send a file as an attachment. JSON that is there because of its size is masked."""
-    job = page.get_queryset(request).filter(pk=job_id).first() if job_id < 2**63 else None
+    job = get_object_or_404(page.get_queryset(request), pk=job_id)
     path = request.GET.get("name", "")
-    reference = files_of(job).get(path) if job is not None else None
+    reference = files_of(job).get(path)
     if reference is None or conf().storage is None:
         raise Http404
     name = _shown_name(path, reference)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Job
@@ -28,9 +29,7 @@ def reveal_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponse:
     from ..job_sections.timeline import timeline
     from ..job_sections.why import fails
 
-    job = page.get_queryset(request).filter(pk=job_id).first() if job_id < 2**63 else None
-    if job is None:
-        raise Http404
+    job = get_object_or_404(page.get_queryset(request), pk=job_id)
     back = change_url(page.admin_site, Job, job_id)
     parts = hidden_parts(request, job)
     if request.method != "POST" or not parts:

@@ -86,6 +86,13 @@ class Table:
         return format_html_join("\n", f"<tr>{' '.join(cells)}</tr>", self.rows)
 
 
+def in_order(rows: Sequence[T], key: Callable[[T], Any], is_down: bool) -> list[T]:
+    """The rows sorted by ``key``, those without one last."""
+    known = [row for row in rows if key(row) is not None]
+    unknown = [row for row in rows if key(row) is None]
+    return sorted(known, key=key, reverse=is_down) + unknown
+
+
 class Sorting:
     """How an address sorts a table: by one of ``keys``, which take a row. A key of None is last."""
 
@@ -99,10 +106,7 @@ class Sorting:
         self._query.pop("p", None)
 
     def rows(self, rows: Iterable[T]) -> list[T]:
-        key, rows = self._keys[self.column], list(rows)
-        known = [row for row in rows if key(row) is not None]
-        unknown = [row for row in rows if key(row) is None]
-        return sorted(known, key=key, reverse=self.is_down) + unknown
+        return in_order(list(rows), self._keys[self.column], self.is_down)
 
     def headings(self, columns: Mapping[str, Column]) -> list[dict[str, Any]]:
         """The headings, each with the query that sorts its table; ``sorted`` is how it is sorted

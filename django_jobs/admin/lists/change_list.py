@@ -18,6 +18,7 @@ from ...conf import conf
 from ...domain.search_terms import near_terms
 from ...lifecycle.scope import scope_of
 from ...separators import number_text
+from ..layout.tables import in_order
 from .choices import with_meant
 from .filters import SinceFilter
 
@@ -85,9 +86,7 @@ class ConsoleList(ChangeList):
         rows = list(self.result_list if key is None else self.queryset[:MOST_SORTED])
         page.add_numbers(request, rows)
         if key is not None:
-            known = [row for row in rows if key(row) is not None]
-            unknown = [row for row in rows if key(row) is None]
-            rows = sorted(known, key=key, reverse=is_down) + unknown
+            rows = in_order(rows, key, is_down)
             if not (self.show_all and self.can_show_all):
                 begin = (self.page_num - 1) * self.list_per_page
                 rows = rows[begin : begin + self.list_per_page]
@@ -112,6 +111,12 @@ class ConsoleList(ChangeList):
                 for kind in ("", "type") if column == "job_type" else ("",):
                     known[kind] |= {name, *name.split(".")}
         return with_meant("", near_terms(self.query, known))
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The filters in use by their parameters."""
+        specs = [one for one in self.filter_specs if isinstance(one, SimpleListFilter)]
+        return {str(one.parameter_name): value for one in specs if (value := one.value())}
 
     @property
     def count_text(self) -> str:
@@ -191,9 +196,7 @@ class NewestList(ConsoleList):
         self, request: HttpRequest, exclude_parameters: list[str | None] | None = None
     ) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request, exclude_parameters)
-        specs = [one for one in self.filter_specs if isinstance(one, SimpleListFilter)]
-        chosen = {str(one.parameter_name): value for one in specs if (value := one.value())}
-        part = self.searched(request, chosen)
+        part = self.searched(request, self.chosen)
         if part is None:
             return rows
         everything = self.model._default_manager.using(conf().database).filter(part.rows)

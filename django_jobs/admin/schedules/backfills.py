@@ -10,7 +10,8 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.db.models import Count, Exists, OuterRef
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -184,9 +185,7 @@ def backfill_view(page: ModelAdmin, request: HttpRequest, pk: int) -> HttpRespon
     """Show the form, then the number of jobs of the range; once confirmed, make them."""
     from ...lifecycle.operations.schedules import backfill_times
 
-    schedule = page.get_queryset(request).filter(pk=pk).first()
-    if schedule is None:
-        raise Http404
+    schedule = get_object_or_404(page.get_queryset(request), pk=pk)
     zone = schedule.zone
     with timezone.override(zone):
         form = RangeForm(request.POST if request.method == "POST" else None)

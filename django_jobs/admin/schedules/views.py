@@ -14,7 +14,8 @@ from django.contrib import messages
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.db.models import Q
 from django.forms.fields import InvalidJSONInput
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
@@ -165,9 +166,7 @@ def _is_time(text: str) -> bool:
 
 def occurrence_view(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
     """A form that skips or moves a due time of a schedule, changes its arguments or undoes that."""
-    schedule = page.get_queryset(request).filter(pk=pk).first()
-    if schedule is None:
-        raise Http404
+    schedule = get_object_or_404(page.get_queryset(request), pk=pk)
     back = change_url(page.admin_site, Schedule, pk)
     begin = _begin(request, schedule.read_at)
     with timezone.override(schedule.zone):
