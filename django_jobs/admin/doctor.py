@@ -10,7 +10,6 @@ from django.contrib.messages import ERROR, SUCCESS
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..conf import conf
@@ -18,7 +17,7 @@ from .base.formatting import badge, duration, moment_in_zone
 from .layout.console_page import console_page
 
 if TYPE_CHECKING:
-    from ..doctor.findings import Severity
+    pass
 
 DOCTOR = "django_jobs_worker_doctor"
 TEST = "django_jobs.test_alert"
@@ -27,11 +26,12 @@ TEST = "django_jobs.test_alert"
 def doctor_view(page: Any, request: HttpRequest) -> HttpResponse:
     """The findings, errors first. Needs ``run_doctor``: they show sessions of other roles."""
     from ..doctor.examination import diagnose
-    from ..doctor.findings import KINDS
+    from ..doctor.findings import KINDS, Severity
     from ..domain.alerts import shown_target
 
     if request.method == "POST":
         return _send_test(page, request)
+    error, warning = badge("error", _("error")), badge("caution", _("warning"))
     began = time.monotonic()
     diagnosis = diagnose()
     took = timedelta(seconds=time.monotonic() - began)
@@ -45,8 +45,8 @@ def doctor_view(page: Any, request: HttpRequest) -> HttpResponse:
         alerts=[(name, shown_target(rule["to"])) for name, rule in conf().alerts.items()],
         may_test=request.user.has_perm(TEST),
         findings=[
-            {"one": finding, "severity": _severity(finding.severity)}
-            for finding in diagnosis.findings
+            {"one": one, "severity": error if one.severity is Severity.ERROR else warning}
+            for one in diagnosis.findings
         ],
         examined=len(KINDS) - sum(len(missing.ids) for missing in diagnosis.not_examined),
         not_examined=[
@@ -75,11 +75,3 @@ def _send_test(page: Any, request: HttpRequest) -> HttpResponse:
     else:
         page.message_user(request, _("A test of “{alert}” was sent.").format(alert=name), SUCCESS)
     return HttpResponseRedirect(request.path)
-
-
-def _severity(severity: Severity) -> SafeString:
-    from ..doctor.findings import Severity
-
-    if severity is Severity.ERROR:
-        return badge("error", _("error"))
-    return badge("caution", _("warning"))

@@ -140,11 +140,12 @@ class QuarantineAdmin(ConsoleAdmin):
         since = ago(quarantine.lifted_at, quarantine.read_at)
         return format_html("{} {}", badge("released", gettext("lifted")), since)
 
-    @admin.display(description=_("blocked jobs"))
-    def blocked(self, quarantine: Any) -> str:
-        filters = {"job_type": quarantine.job_type, "status": JobStatus.BLOCKED}
-        return str(quarantine.visible.count_link(Job, quarantine.blocked_count, **filters))
-
+    blocked = column(
+        _("blocked jobs"),
+        lambda quarantine: quarantine.visible.count_link(
+            Job, quarantine.blocked_count, job_type=quarantine.job_type, status=JobStatus.BLOCKED
+        ),
+    )
     since_ago = moment_column("since", _("since"), ago)
     since_text = moment_column("since", _("since"))
     until_text = moment_column("until", _("until"))

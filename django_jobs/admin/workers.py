@@ -107,10 +107,10 @@ class WorkerAdmin(ConsoleAdmin):
 
     heartbeat = moment_column("heartbeat_at", _("last heartbeat"), ago)
 
-    @admin.display(description=_("lease ends"))
-    def lease(self, worker: Any) -> str:
-        return NOTHING if worker.has_ended else ago(worker.lease_expires_at, worker.read_at)
-
+    lease = column(
+        _("lease ends"),
+        lambda row: NOTHING if row.has_ended else ago(row.lease_expires_at, row.read_at),
+    )
     served = column(_("queues"), lambda worker: pools_text(worker.pools) or _listed(worker.queues))
 
     @admin.display(description=_("queues"))
@@ -121,11 +121,10 @@ class WorkerAdmin(ConsoleAdmin):
         named = ", ".join(map(str, worker.queues[:NAMED]))
         return one_line(f"{named} +{len(worker.queues) - NAMED}", whole)
 
-    @admin.display(description=_("process and host"), ordering="host")
-    def place_line(self, worker: Any) -> str:
-        # A host that is too long is cut, and the process is not.
-        return one_line(f"{worker.pid} · {worker.host}")
-
+    # A host that is too long is cut, and the process is not.
+    place_line = column(
+        _("process and host"), lambda worker: one_line(f"{worker.pid} · {worker.host}"), "host"
+    )
     known = column(
         _("known job types"), lambda worker: _listed(worker.job_types, worker.payload_versions)
     )
@@ -154,11 +153,7 @@ class WorkerAdmin(ConsoleAdmin):
         _("memory"), lambda worker: f"{number_text(worker.rss_mb)} MB" if worker.rss_mb else NOTHING
     )
 
-    @admin.display(description=_("host and process"))
-    def place(self, worker: Any) -> str:
-        place: str = worker.place
-        return place
-
+    place = column(_("host and process"), lambda worker: worker.place)
     started = moment_column("started_at", _("started"))
     schedules_seen = moment_column("schedules_seen_at", _("last check of the schedules"))
     drain_requested = moment_column("drain_requested_at", _("drain requested"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from django.contrib.admin.sites import AdminSite
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -14,6 +15,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ... import registry
+from ...conf import conf
+from ...domain.errors import cut
 from ...domain.search_terms import FINGERPRINT
 from ...metrics.failures import (
     CodeVersion,
@@ -38,7 +41,6 @@ from .group_rows import (
     failure_url,
     group_url,
     groups_url,
-    number,
     place_of,
     shown,
     trend_of,
@@ -47,10 +49,6 @@ from .groups_page import MEDIA
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
-from urllib.parse import quote
-
-from ...conf import conf
-from ...domain.errors import cut
 
 LONGEST_TITLE = 120
 LONGEST_BODY = 3_000
@@ -177,14 +175,14 @@ def _visible(newest: NewestFailure, request: HttpRequest) -> NewestFailure:
 
 
 def _sentence(group: FailureGroup) -> str:
-    retried = number(group.retried, group.retried_capped)
+    retried = number_text(group.retried, more=group.retried_capped)
     if not group.dead:
         return ngettext(
             "No job is dead of it; %(retried)s is being retried.",
             "No job is dead of it; %(retried)s are being retried.",
             group.retried,
         ) % {"retried": retried}
-    dead = number(group.dead, group.dead_capped)
+    dead = number_text(group.dead, more=group.dead_capped)
     if not group.retried:
         return _("%(dead)s dead.") % {"dead": dead}
     return ngettext(
@@ -243,7 +241,7 @@ def _issue(
         f"Error: {group.error}",
         f"Fingerprint: {group.fingerprint}",
         f"Queues: {', '.join(group.queues)}",
-        f"Dead jobs: {number(group.dead, group.dead_capped)}",
+        f"Dead jobs: {number_text(group.dead, more=group.dead_capped)}",
     ]
     if group.first and group.last:
         lines.append(f"From {group.first:%Y-%m-%d %H:%M} to {group.last:%Y-%m-%d %H:%M} UTC")

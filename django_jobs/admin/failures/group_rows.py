@@ -141,8 +141,8 @@ def _row(
         facts.append(gettext("since code %(version)s") % {"version": code.version})
     return {
         "group": group,
-        "number": number(group.dead, group.dead_capped),
-        "retried": number(group.retried, group.retried_capped) if group.retried else "",
+        "number": number_text(group.dead, more=group.dead_capped),
+        "retried": number_text(group.retried, more=group.retried_capped) if group.retried else "",
         "url": group_url(site, group, narrowing),
         "dead_url": dead_url(site, group, narrowing),
         "error": group.error or gettext("no error"),
@@ -157,15 +157,10 @@ def trend_of(group: FailureGroup, span: _StrOrPromise) -> Chart:
     """The curve of a group, with its highest point in words."""
     title = gettext("%(span)s, in %(parts)s parts; most dead jobs in one: %(most)s") % {
         "span": span,
-        "most": number(max(group.trend), group.dead_capped),
+        "most": number_text(max(group.trend), more=group.dead_capped),
         "parts": len(group.trend),
     }
     return sparkline(group.trend, title, "dead")
-
-
-def number(count: int, capped: bool) -> str:
-    """``1,204``, or ``10,000+`` if there are more."""
-    return number_text(count, more=capped)
 
 
 def place_of(traceback: str) -> str:

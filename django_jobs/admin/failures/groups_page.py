@@ -21,6 +21,7 @@ from ...conf import conf
 from ...domain.search_terms import near_terms, words
 from ...metrics.failures import FailureGroup, take_failures
 from ...models import Job, JobStatus, Queue
+from ...separators import number_text
 from ..access.errors import may_see_errors
 from ..base.actions import ModelAdmin
 from ..base.model_admin import REFRESH_SECONDS, unlimited
@@ -28,7 +29,7 @@ from ..layout.console_page import console_page
 from ..layout.tables import Column, Sorting
 from ..lists.choices import with_meant
 from ..lists.filters import MOST_CHOICES
-from .group_rows import SPANS, Code, Narrowing, code_of, groups_url, number, rows, shown
+from .group_rows import SPANS, Code, Narrowing, code_of, groups_url, rows, shown
 
 
 @dataclass(slots=True)
@@ -196,17 +197,17 @@ def _sentence(found: list[FailureGroup], more: bool, in_span: bool, retried: int
     capped = more or any(group.dead_capped for group in groups)
     if dead:
         jobs = ngettext("%(number)s dead job", "%(number)s dead jobs", dead) % {
-            "number": number(dead, capped)
+            "number": number_text(dead, more=capped)
         }
         text = ngettext("%(jobs)s of one kind", "%(jobs)s of %(kinds)s kinds", len(groups)) % {
             "jobs": jobs,
-            "kinds": number(len(groups), more),
+            "kinds": number_text(len(groups), more=more),
         }
     else:
         text = gettext("No job died in this time") if in_span else gettext("No job is dead")
     again = ngettext(
         "%(number)s more is being retried", "%(number)s more are being retried", retried
-    ) % {"number": number(min(retried, MOST_RETRIED), retried > MOST_RETRIED)}
+    ) % {"number": number_text(min(retried, MOST_RETRIED), more=retried > MOST_RETRIED)}
     return f"{text} · {again}" if retried else text
 
 

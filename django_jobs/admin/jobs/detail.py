@@ -228,14 +228,8 @@ class JobPage(HidesErrors, Exported, ConsoleAdmin):
 
     state = column(_("status"), lambda job: badge(job.status, job.get_status_display()))
 
-    @admin.display(description=_("job type"))
-    def job_name(self, job: Any) -> str:
-        return name_and_tags(job, self.admin_site)
-
-    @admin.display(description=_("tags"))
-    def tags_text(self, job: Any) -> str:
-        return tag_links(job.tags, self.admin_site)
-
+    job_name = column(_("job type"), lambda job: name_and_tags(job, job.visible.site))
+    tags_text = column(_("tags"), lambda job: tag_links(job.tags, job.visible.site))
     arguments_line = column(
         _("arguments"), lambda job: one_line(getattr(job, "arguments", "")) or NOTHING
     )
@@ -262,30 +256,20 @@ class JobPage(HidesErrors, Exported, ConsoleAdmin):
 
     concurrency_key_text = text_column("concurrency_key", _("concurrency key"))
 
-    @admin.display(description=_("tenant"))
-    def tenant_text(self, job: Any) -> str:
-        return self._links(job, Tenant, [] if job.tenant is None else [job.tenant])
-
+    tenant_text = column(
+        _("tenant"), lambda job: _links(job, Tenant, [] if job.tenant is None else [job.tenant])
+    )
     key_text = column(_("idempotency key"), lambda job: key_parts(job.idempotency_key or "")[1])
 
-    @admin.display(description=_("key is unique within"))
-    def key_scope_text(self, job: Any) -> str:
-        tenant, _key = key_parts(job.idempotency_key or "")
-        return str(_("tenant %(name)s") % {"name": tenant})
-
-    @admin.display(description=_("resources"))
-    def resources_text(self, job: Any) -> str:
-        return self._links(job, Resource, job.resources or [])
-
-    def _links(self, job: Any, model: type[Resource | Tenant], names: list[str]) -> str:
-        ids = {name: pk for kind, name, pk in _limit_rows(job) if kind == model.__name__}
-        shown = (job.visible.link(model, ids.get(name), name) for name in names)
-        return joined(", ", shown) or NOTHING
-
-    @admin.display(description=_("last error"))
-    def error_line(self, job: Any) -> str:
-        return NOTHING if job.status == JobStatus.SUCCEEDED else one_line(job.last_error)
-
+    key_scope_text = column(
+        _("key is unique within"),
+        lambda job: _("tenant %(name)s") % {"name": key_parts(job.idempotency_key or "")[0]},
+    )
+    resources_text = column(_("resources"), lambda job: _links(job, Resource, job.resources or []))
+    error_line = column(
+        _("last error"),
+        lambda job: NOTHING if job.status == JobStatus.SUCCEEDED else one_line(job.last_error),
+    )
     failures_of = column(_("failures"), lambda job: f"{job.failures} / {job.max_attempts}")
     crashes_of = column(_("crashes in a row"), lambda job: f"{job.crashes} / {job.max_crashes}")
 
@@ -345,6 +329,12 @@ def empty_facts(job: Any) -> set[str]:
         "delivery_text": job.at_most_once,
     }
     return {name for name, said in says_something.items() if not said}
+
+
+def _links(job: Any, model: type[Resource | Tenant], names: list[str]) -> str:
+    ids = {name: pk for kind, name, pk in _limit_rows(job) if kind == model.__name__}
+    shown = (job.visible.link(model, ids.get(name), name) for name in names)
+    return joined(", ", shown) or NOTHING
 
 
 def _limit_rows(job: Any) -> list[tuple[str, str, int]]:

@@ -163,14 +163,16 @@ def console_page(
     """
     if template not in OF_SOME_ROWS and scope_of(request.user) is not None:
         raise PermissionDenied(_("This page is about all queues and job types."))
-    site = page.admin_site
+    site, label = page.admin_site, page.opts.app_label
     request.current_app = site.name
+    url = reverse("admin:app_list", args=[label], current_app=site.name)
+    app = page.opts.app_config.verbose_name, url
     everything = {
         **site.each_context(request),
         "title": title,
         "opts": page.opts,
         "media": page.media if media is None else page.media + media,
-        "crumbs": [*_app_crumb(page), *([list_crumb(page)] if parents is None else parents)],
+        "crumbs": [app, *([list_crumb(page)] if parents is None else parents)],
         "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
         **context,
     }
@@ -181,9 +183,3 @@ def list_crumb(page: Any) -> Crumb:
     name = f"admin:{page.opts.app_label}_{page.opts.model_name}_changelist"
     label = capfirst(str(page.opts.verbose_name_plural))
     return label, reverse(name, current_app=page.admin_site.name)
-
-
-def _app_crumb(page: Any) -> list[Crumb]:
-    label = page.opts.app_label
-    url = reverse("admin:app_list", args=[label], current_app=page.admin_site.name)
-    return [(page.opts.app_config.verbose_name, url)]

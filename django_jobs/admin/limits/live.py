@@ -87,7 +87,11 @@ def _why(details: LimitDetails, visible: Visible) -> list[Fact]:
             sentence = linked.text(explain(jobs[pk]).sentence)
             count, more = found.get(sentence, (0, False))
             found[sentence] = count + line["jobs"], more or line["more"]
-    return [(_waits(count, more), sentence) for sentence, (count, more) in found.items()]
+    facts = []
+    for sentence, (count, more) in found.items():
+        label = ngettext("Why %(count)s job waits", "Why %(count)s jobs wait", count)
+        facts.append((label % {"count": number_text(count, more=more)}, sentence))
+    return facts
 
 
 def _day(tenant: Tenant, details: LimitDetails) -> list[Fact]:
@@ -115,11 +119,6 @@ def _day(tenant: Tenant, details: LimitDetails) -> list[Fact]:
         time = seconds_text(tenant.slo_seconds or 0)
         facts.append((_("Objective"), text % {"share": share, "time": time, "target": target}))
     return facts
-
-
-def _waits(count: int, more: bool) -> str:
-    text = ngettext("Why %(count)s job waits", "Why %(count)s jobs wait", count)
-    return text % {"count": number_text(count, more=more)}
 
 
 def _tiles(row: Any, details: LimitDetails) -> list[Tile]:

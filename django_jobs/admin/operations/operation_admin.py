@@ -172,10 +172,10 @@ class BulkOperationAdmin(ConsoleAdmin):
     which = column(
         _("which jobs"), lambda operation: described(operation.terms, operation.error_class)
     )
-
-    @admin.display(description=_("which jobs"))
-    def which_line(self, operation: Any) -> str:
-        return one_line(self.which(operation))
+    which_line = column(
+        _("which jobs"),
+        lambda operation: one_line(described(operation.terms, operation.error_class)),
+    )
 
     @admin.display(description=_("status"))
     def state(self, operation: Any) -> str:

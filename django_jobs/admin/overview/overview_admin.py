@@ -73,9 +73,11 @@ def overview(page: OverviewAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _shown(numbers: Numbers, visible: Visible) -> dict[str, Any]:
+    from ..layout.charts import attempts_chart
     from . import sections
     from .problems import problems
 
+    title = _("Attempts that ended, for each minute of the last hour, by outcome")
     sees = visible.sees
     counts_runs = conf().totals and (sees(Run) or sees(Job))
     parts = (
@@ -91,7 +93,7 @@ def _shown(numbers: Numbers, visible: Visible) -> dict[str, Any]:
         "taken": moment_in_zone(timezone.now() - timedelta(seconds=numbers.age)),
         "problems": problems(numbers, visible),
         "tiles": sections.tiles(numbers, visible) if sees(Job) or sees(Queue) else (),
-        "finished": sections.finished(numbers) if counts_runs else None,
+        "finished": attempts_chart(numbers.minutes, title) if counts_runs else None,
         "totals_off": not conf().totals,
         **{name: look(numbers, visible) for name, allowed, look in parts if allowed},
     }

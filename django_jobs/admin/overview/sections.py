@@ -21,7 +21,7 @@ from ...models import DeadLetter, Job, Queue, Run, Schedule, Worker, WorkflowRun
 from ...models.worker import in_hand_text
 from ...separators import number_text
 from ..base.formatting import NOTHING, Visible, badge, shortened
-from ..layout.charts import Chart, attempts_chart, sparkline
+from ..layout.charts import sparkline
 from ..layout.tables import Column, Table
 from .numbers import Count, Numbers, Row, queue_numbers, rate_text, seconds_text, wait_text
 
@@ -56,12 +56,6 @@ def tiles(numbers: Numbers, visible: Visible) -> list[Tile]:
         Tile(rate_text(numbers.finished_per_minute), _("finished a minute")),
         Tile(NOTHING if share is None else number_text(share, ".1%"), _("failed, last hour")),
     ]
-
-
-def finished(numbers: Numbers) -> Chart:
-    """The attempts of the last hour that ended, for each minute."""
-    title = _("Attempts that ended, for each minute of the last hour, by outcome")
-    return attempts_chart(numbers.minutes, title)
 
 
 def queues(numbers: Numbers, visible: Visible) -> Table:

@@ -176,10 +176,9 @@ class QueueAdmin(ConsoleAdmin):
         reason = queue.paused_reason if queue.paused_reason != "paused" else ""
         return with_reason(badge("paused", _("paused")), reason)
 
-    @admin.display(description=_("ready"), ordering="ready_count")
-    def ready(self, queue: Any) -> str:
-        return self._jobs(queue, "ready", queue.ready_count)
-
+    ready = column(
+        _("ready"), lambda queue: _jobs(queue, "ready", queue.ready_count), "ready_count"
+    )
     button = column(
         _("pause or resume"), lambda queue: row_button(RESUME if queue.paused else PAUSE, queue)
     )
@@ -198,14 +197,16 @@ class QueueAdmin(ConsoleAdmin):
     last_day = column(_("last day"), lambda queue: _in_time(queue, "day"))
 
     # Descending is the longest wait first, and queues without a job are last.
-
-    @admin.display(description=_("next job waits"), ordering="-head_due_at")
-    def next_waits(self, queue: Any) -> str:
-        return duration(queue.read_at - queue.head_due_at) if queue.head_due_at else NOTHING
-
-    @admin.display(description=_("scheduled"), ordering="scheduled_count")
-    def scheduled(self, queue: Any) -> str:
-        return self._jobs(queue, "scheduled", queue.scheduled_count)
+    next_waits = column(
+        _("next job waits"),
+        lambda row: duration(row.read_at - row.head_due_at) if row.head_due_at else NOTHING,
+        "-head_due_at",
+    )
+    scheduled = column(
+        _("scheduled"),
+        lambda queue: _jobs(queue, "scheduled", queue.scheduled_count),
+        "scheduled_count",
+    )
 
     @admin.display(description=_("running"), ordering="running_count")
     def running(self, queue: Any) -> str:
@@ -237,11 +238,12 @@ class QueueAdmin(ConsoleAdmin):
             return NOTHING
         return empty_in(queue.numbers, queue.name, paused=queue.paused)
 
-    def _jobs(self, queue: Any, status: str, number: int) -> str:
-        filters = {"queue": queue.name, "status": status}
-        known = queue.numbers and queue.numbers.jobs(status, queue.name)  # as the overview says
-        text = str(known if known and min(number, known.number) > MOST_COUNTED else counted(number))
-        return str(queue.visible.list_link(Job, text, **filters)) if number else "0"
+
+def _jobs(queue: Any, status: str, number: int) -> str:
+    filters = {"queue": queue.name, "status": status}
+    known = queue.numbers and queue.numbers.jobs(status, queue.name)  # as the overview says
+    text = str(known if known and min(number, known.number) > MOST_COUNTED else counted(number))
+    return str(queue.visible.list_link(Job, text, **filters)) if number else "0"
 
 
 def _in_words(rule: RuleFields, queue: Any) -> str:

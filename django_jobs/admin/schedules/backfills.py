@@ -164,10 +164,12 @@ class BackfillAdmin(OfSchedule):
         progress = progress_of([backfill.pk]).get(backfill.pk)
         return _progress_html(progress) if progress else gettext("This backfill made no jobs.")
 
-    @admin.display(description=_("ticks"))
-    def ticks(self, backfill: Any) -> str:
-        text = gettext("All due times and their jobs")
-        return str(backfill.visible.list_link(Tick, text, backfill__id__exact=backfill.pk))
+    ticks = column(
+        _("ticks"),
+        lambda backfill: backfill.visible.list_link(
+            Tick, _("All due times and their jobs"), backfill__id__exact=backfill.pk
+        ),
+    )
 
 
 NAMED = 5

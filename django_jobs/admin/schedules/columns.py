@@ -28,7 +28,7 @@ from ..base.formatting import (
     text_column,
     with_reason,
 )
-from ..base.json_display import coding_of, document, texts
+from ..base.json_display import coding_of, document, hidden, texts
 from ..base.model_admin import ConsoleAdmin, allowed_by
 from .display import in_words, is_in_code, next_due, preview, state_badge, why_not
 
@@ -51,10 +51,10 @@ class OfSchedule(ConsoleAdmin):
 
     has_view_permission = allowed_by("view_schedule", "change_schedule")
 
-    @admin.display(description=_("schedule"))
-    def schedule_name(self, row: Any) -> str:
-        name = one_line(row.schedule.name)
-        return str(row.visible.link(Schedule, row.schedule_id, name))
+    schedule_name = column(
+        _("schedule"),
+        lambda row: row.visible.link(Schedule, row.schedule_id, one_line(row.schedule.name)),
+    )
 
 
 class ScheduleColumns(ModelAdmin):
@@ -129,10 +129,7 @@ class ScheduleColumns(ModelAdmin):
         arguments = document("", *texts(schedule, ["payload"])["payload"], coding)
         return preformatted(arguments.text) if arguments.text else arguments.note
 
-    @admin.display(description=_("arguments"))
-    def arguments_hidden(self, schedule: Any) -> str:
-        return gettext("Hidden: requires the permission to see payloads and results in full.")
-
+    arguments_hidden = column(_("arguments"), lambda schedule: hidden("").note)
     no_arguments = column(
         _("arguments"), lambda schedule: gettext("This job type takes no arguments.")
     )

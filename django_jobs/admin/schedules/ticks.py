@@ -92,18 +92,17 @@ class TickAdmin(Exported, OfSchedule):
     reason_line = text_column("reason", _("reason"), lambda text: one_line(reason_of(text)))
     late = column(_("late by"), lambda tick: duration(timedelta(seconds=tick.late_seconds)))
 
-    @admin.display(description=_("job"))
-    def job_number(self, tick: Any) -> str:
-        if tick.job_id is None:
-            return NOTHING
-        return str(tick.visible.job(tick.job_id))
-
-    @admin.display(description=_("backfill"))
-    def part(self, tick: Any) -> str:
-        if tick.backfill_id is None:
-            return NOTHING
-        return str(tick.visible.link(Backfill, tick.backfill_id, f"#{tick.backfill_id}"))
-
+    job_number = column(
+        _("job"), lambda tick: tick.visible.job(tick.job_id) if tick.job_id else NOTHING
+    )
+    part = column(
+        _("backfill"),
+        lambda tick: (
+            tick.visible.link(Backfill, tick.backfill_id, f"#{tick.backfill_id}")
+            if tick.backfill_id
+            else NOTHING
+        ),
+    )
     written = column(_("written"), lambda tick: moment(tick.created_at))
 
 

@@ -77,10 +77,12 @@ class WorkflowDefinitionAdmin(ConsoleAdmin):
     workflow_name = text_column("name", _("name"))
     number = column(_("version"), lambda definition: f"v{definition.version}")
 
-    @admin.display(description=_("runs"))
-    def runs_of(self, definition: Any) -> str:
-        only = {"definition__id__exact": definition.pk}
-        return str(definition.visible.count_link(WorkflowRun, definition.runs_, **only))
+    runs_of = column(
+        _("runs"),
+        lambda definition: definition.visible.count_link(
+            WorkflowRun, definition.runs_, definition__id__exact=definition.pk
+        ),
+    )
 
     @admin.display(description=_("other versions"))
     def versions(self, definition: Any) -> str:

@@ -169,8 +169,12 @@ class WorkflowRunAdmin(ConsoleAdmin):
             **super().page_context(request, obj),
             "picture": picture,
             "jobs_url": list_url(self.admin_site, Job),
-            "progress": progress_of(counts),
-            "refresh_seconds": None if obj.finished_at else _refresh_seconds(counts.total),
+            "progress": {
+                **{"ended": counts.ended, "total": counts.total},
+                "parts": _parts(counts.by_state),
+            },
+            # The page of 10,000 steps takes half a second.
+            "refresh_seconds": None if obj.finished_at else 5 if counts.total <= 1_000 else 30,
             "most_steps": MOST_STEPS if steps.cut else None,
             "facts": now_of(steps, visible, obj.read_at),
             "documents": [document(title, *columns["payload"]) if seen else hidden(title)],
@@ -208,9 +212,10 @@ class WorkflowRunAdmin(ConsoleAdmin):
 
     number = column(_("number"), lambda run: f"#{run.pk}")
 
-    @admin.display(description=_("workflow"))
-    def workflow_name(self, run: Any) -> str:
-        return one_line(str(run.name if run.definition is None else run.definition))
+    workflow_name = column(
+        _("workflow"),
+        lambda run: one_line(str(run.name if run.definition is None else run.definition)),
+    )
 
     @admin.display(description=_("workflow"))
     def definition_text(self, run: Any) -> str:
@@ -248,17 +253,6 @@ class WorkflowRunAdmin(ConsoleAdmin):
     started = moment_column("started_at", _("started"))
     finished = moment_column("finished_at", _("finished"))
     cancel_requested = moment_column("cancel_requested_at", _("cancel requested"))
-
-
-def _refresh_seconds(steps: int) -> int:
-    """The page of 10,000 steps takes half a second."""
-    return 5 if steps <= 1_000 else 30
-
-
-def progress_of(counts: Counts) -> dict[str, Any]:
-    """How many of the steps have ended, and how many are in each state."""
-    by_state = counts.by_state
-    return {"ended": counts.ended, "total": counts.total, "parts": _parts(by_state)}
 
 
 def _parts(by_state: Any) -> list[str]:
