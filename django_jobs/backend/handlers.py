@@ -18,6 +18,7 @@ from ..lifecycle.signalling import receive_ends_of
 from ..worker.context.run_context import RunContext, current_run
 from .declared import Arguments
 from .interface import Task, TaskContext, normalize_json, task_started
+from .job_task import check_options
 from .results import announce_end, announce_start, find_result, reads_result
 
 
@@ -28,6 +29,7 @@ def job_type_of(
 
     Raises what :func:`django_jobs.job` raises.
     """
+    check_options(options, task.backend)
     own = {name: getattr(task, name, None) for name in TASK_OPTIONS}
     given = {name: value for name, value in own.items() if value is not None}
     chosen = {"max_attempts": 1, **options, **given}
@@ -91,6 +93,9 @@ def _storable(value: Any) -> Any:
     Django's Tasks fail then."""
     if value is None:
         return None
-    value = normalize_json(value)
+    try:
+        value = normalize_json(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{error}, in the return value") from None
     encode(value, max_bytes=conf().max_result_bytes, name="the return value")
     return value

@@ -19,6 +19,7 @@ from ..domain.options import (
     TaskOptions,
     TaskRequestOptions,
     Upgrade,
+    check_known,
 )
 from .interface import Task, TaskContext, task_backends
 
@@ -27,7 +28,17 @@ R = TypeVar("R")
 
 OF_THE_DECLARATION = tuple(name for name in TASK_OPTIONS if name not in TASK_USING_OPTIONS)
 """Options of a Task that are those of its job type. ``using()`` does not change them."""
+OPTIONS_OF_DJANGO = ("priority", "queue_name", "run_after", "backend")
 OF_A_REQUEST = tuple(name for name in TASK_USING_OPTIONS if name not in TASK_OPTIONS)
+
+
+def check_options(options: Any, alias: str) -> None:
+    """Raise ``TypeError`` unless the ``OPTIONS`` of a backend are a dict of what its Tasks take."""
+    where = f'TASKS[{alias!r}]["OPTIONS"]'
+    if not isinstance(options, Mapping):
+        raise TypeError(f"{where} is a dict of options, not {options!r}")
+    check_known(options, where, TASK_OPTIONS, "@task")
+
 
 if TYPE_CHECKING:
     GenericTask = Task
@@ -108,15 +119,10 @@ class JobTask(GenericTask[P, R]):
         The others are those of :meth:`JobType.using`. A tenant that is given here is a name,
         not a template, and tags come in addition to the present ones.
         """
-        if unknown := options.keys() - {*TASK_USING_OPTIONS}:
-            raise TypeError(f"using() got an unexpected keyword argument {min(unknown)!r}")
-        options_of_django: dict[str, Any] = {
-            "priority": priority,
-            "queue_name": queue_name,
-            "run_after": run_after,
-            "backend": backend,
-        }
-        every = options_of_django | options
+        known = *OPTIONS_OF_DJANGO, *TASK_USING_OPTIONS
+        check_known(options, f"{self.module_path}.using()", known, "@task")
+        of_django = zip(OPTIONS_OF_DJANGO, (priority, queue_name, run_after, backend), strict=True)
+        every: dict[str, Any] = dict(of_django) | options
         given: dict[str, Any] = {name: value for name, value in every.items() if value is not None}
         if isinstance(resources := given.get("resources"), Iterator):
             given["resources"] = tuple(resources)
@@ -170,6 +176,9 @@ def task(
     """
 
     def declare(declared: Callable[..., Any]) -> JobTask[..., Any]:
+        # Those of a request are refused by name.
+        known = *OPTIONS_OF_DJANGO, "takes_context", *TASK_OPTIONS, *OF_A_REQUEST
+        check_known(options, f"@task {getattr(declared, '__qualname__', declared)}", known, "@task")
         kind = task_backends[backend].task_class
         return (kind if issubclass(kind, JobTask) else JobTask)(
             func=declared,

@@ -12,11 +12,10 @@ from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 
 from ..conf import conf
-from ..domain.hints import did_you_mean
-from ..domain.options import TASK_OPTIONS, TASK_USING_OPTIONS
+from ..domain.options import TASK_USING_OPTIONS
 from .declared import POSITIONAL, Declared
 from .interface import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json
-from .job_task import JobTask
+from .job_task import JobTask, check_options
 from .registration import declare
 
 if TYPE_CHECKING:
@@ -163,14 +162,10 @@ def problems(backend: JobsBackend) -> Iterator[CheckMessage]:
             hint='Point DJANGO_JOBS["DATABASE"] to a PostgreSQL database.',
             id="django_jobs.E017",
         )
-    for option in backend.options:
-        if option not in TASK_OPTIONS:
-            similar = did_you_mean(option, TASK_OPTIONS)
-            yield Error(
-                f'{where}["OPTIONS"] has the unknown option {option!r}.',
-                hint=" ".join(filter(None, (similar, f"Known are: {', '.join(TASK_OPTIONS)}."))),
-                id="django_jobs.E018",
-            )
+    try:
+        check_options(backend.options, backend.alias)
+    except TypeError as error:
+        yield Error(f"{error}.", id="django_jobs.E018")
     for queue in sorted(backend.queues - set(conf().queues)):
         yield Warning(
             f'{where}["QUEUES"] names {queue!r}, which is not in DJANGO_JOBS["QUEUES"].',

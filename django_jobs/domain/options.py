@@ -95,6 +95,8 @@ FOREIGN_OPTIONS = {
     **{"args": "payload", "kwargs": "payload", "tz": "timezone"},
 }
 """Option names of other job queues, each with the name used here."""
+NAMES_OF_TASKS = {"queue": "queue_name", **dict.fromkeys(("run_at", "delay"), "run_after")}
+"""Options of jobs, each with its name for Django's Tasks."""
 INSTEAD_OF_OPTIONS = {
     "bind": "call current_run() in the handler",
     **dict.fromkeys(
@@ -167,23 +169,30 @@ class HandlerSignature(inspect.Signature):
 
 
 def check_known(
-    options: Collection[str], where: str, known: Collection[str] = USING_OPTIONS
+    options: Collection[str],
+    where: str,
+    known: Collection[str] = USING_OPTIONS,
+    decorator: Literal["@job", "@task"] = "@job",
 ) -> None:
     """Raise ``TypeError`` for an unknown option, and suggest the option that was probably meant.
 
-    ``known`` is the options of ``@job`` or those of ``using()``.
+    ``known`` is the options of the ``decorator`` or those of ``using()``.
     """
+    names, declared = {}, JOB_OPTIONS
+    if decorator == "@task":
+        names, declared = NAMES_OF_TASKS, TASK_OPTIONS
     for option in options:
         if option in known:
             continue
         ours = FOREIGN_OPTIONS.get(option, option)
+        ours = names.get(ours, ours)
         meant = "it" if ours == option else repr(ours)
         if option in INSTEAD_OF_OPTIONS:
             end = f"; {INSTEAD_OF_OPTIONS[option]}"
         elif ours not in known and ours in USING_OPTIONS:
             end = f"; {meant} is an option of using()"
-        elif ours not in known and ours in JOB_OPTIONS:
-            end = f"; {meant} is an option of @job"
+        elif ours not in known and ours in declared:
+            end = f"; {meant} is an option of {decorator}"
         else:
             end = hint(ours, known, f"known are: {', '.join(known)}")
         raise TypeError(f"{where}: there is no option {option!r}{end}")

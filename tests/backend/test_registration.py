@@ -33,8 +33,48 @@ def test_a_task_takes_each_option_of_a_job_type_and_of_a_request() -> None:
 @pytest.mark.parametrize("option", ["max_attemps", "timeout", "func", "takes_context", "queue"])
 @pytest.mark.parametrize("value", [None, 5])
 def test_using_takes_no_other_option(option: str, value: int | None) -> None:
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+    with pytest.raises(TypeError, match=f"there is no option '{option}'"):
         tasks.limited.using(**{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("queue", "did you mean 'queue_name'?"),
+        ("queue_nme", "did you mean 'queue_name'?"),
+        ("run_at", "did you mean 'run_after'?"),
+        ("delay", "did you mean 'run_after'?"),
+        ("countdown", "did you mean 'run_after'?"),
+        ("eta", "did you mean 'run_after'?"),
+        ("max_retries", "did you mean 'max_attempts'?"),
+        ("name", "known are: priority, queue_name"),
+        ("colour", "known are: priority, queue_name"),
+        ("rate_limit", "name a resource"),
+    ],
+)
+def test_an_unknown_option_of_a_task_is_refused_with_the_name_of_django(
+    option: str, hint: str
+) -> None:
+    for where, call in (
+        ("tests.app.tasks.limited.using()", tasks.limited.using),
+        ("@task early", lambda **options: task(**options)(early)),
+    ):
+        with pytest.raises(TypeError) as refused:
+            call(**{option: 5})  # type: ignore[arg-type]
+        problem = f"{where}: there is no option {option!r}; {hint}"
+        assert str(refused.value).startswith(problem)
+
+
+def test_an_option_of_a_declaration_is_no_option_of_a_request() -> None:
+    with pytest.raises(TypeError, match=r"there is no option 'timeout'; it is an option of @task$"):
+        tasks.limited.using(timeout=5)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("function", [[1], 5, print, "emails"])
+def test_only_a_function_is_a_task(function: Any) -> None:
+    for decorate in (task, task(timeout=5)):
+        with pytest.raises(InvalidTask, match="defined at a module level"):
+            decorate(function)
 
 
 def early() -> None: ...
@@ -181,6 +221,14 @@ def test_one_to_a_backend_with_other_options_is_refused_because_workers_know_one
         declared.forget_module(__name__)
 
 
+@pytest.mark.parametrize("options", [{"retries": 3}, {"queue": "emails"}, ["timeout"], 5])
+def test_a_declaration_names_the_setting_whose_options_no_task_has(options: Any) -> None:
+    named = pytest.raises(InvalidTask, match=r"^TASKS\['default'\]\[\"OPTIONS\"\]")
+    with override_settings(TASKS={"default": JOBS | {"OPTIONS": options}}), named:
+        task(early)
+    assert declared.find(f"{__name__}.early") is None
+
+
 @pytest.mark.django_db
 def test_a_task_that_was_declared_before_the_setting_changed_keeps_its_request(
     monkeypatch: pytest.MonkeyPatch,
@@ -223,7 +271,17 @@ def problems(**params: object) -> list[CheckMessage]:
 
 def test_the_checks_name_unknown_options_and_queues() -> None:
     assert task_backends["default"].check() == []
-    assert [one.id for one in problems(OPTIONS={"max_atempts": 1})] == ["django_jobs.E018"]
+    for options, problem in (
+        ({"max_atempts": 1}, ": there is no option 'max_atempts'; did you mean 'max_attempts'?"),
+        ({"retries": 1}, ": there is no option 'retries'; did you mean 'max_attempts'?"),
+        ({"queue": "emails"}, ": there is no option 'queue'; known are: max_attempts"),
+        ({"tags": (), "unique_for": 5}, ": there is no option 'unique_for'; it is an option of"),
+        (["timeout"], " is a dict of options, not ['timeout']"),
+        (None, " is a dict of options, not None"),
+    ):
+        (found,) = problems(OPTIONS=options)
+        assert found.id == "django_jobs.E018"
+        assert found.msg.startswith(f"TASKS['default'][\"OPTIONS\"]{problem}")
     (queue,) = problems(QUEUES=["default", "nowhere"])
     assert (queue.id, "'nowhere'" in queue.msg) == ("django_jobs.W003", True)
 
