@@ -56,7 +56,7 @@ BUDGETS = {
     "contrib": 4_455,
     "doctor": 2_615,
     "domain": 5_531,
-    "http": 369,
+    "http": 406,
     "lifecycle": 13_266,
     "logs": 447,
     "maintenance": 1_526,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from functools import wraps
 from http import HTTPStatus
@@ -25,6 +25,9 @@ from .. import registry
 from ..conf import conf
 from ..domain.callbacks import secrets_for
 from ..domain.errors import cut
+from ..domain.hints import hint
+from ..domain.options import FOREIGN_OPTIONS
+from ..domain.payload import VALUE_KEYS, a_kind, is_reference, is_same
 from ..domain.run_log import masked, without_assigned
 from ..domain.states import JobState
 from ..domain.tags import tag_problem
@@ -63,7 +66,11 @@ def may(request: HttpRequest, action: str, job_type: str, job: Job | None = None
     """Whether the request may do this to jobs of a type in the allow-list: to ``job``, or to a new
     one, or to some."""
     if rule := own_rule():
-        return bool(rule(request, action, job_type, job))
+        answer = rule(request, action, job_type, job)
+        if answer and answer is not True:  # a coroutine, or a response that refuses
+            path = conf().http["authorize"]
+            raise TypeError(f"{path}() returns True or False, not {a_kind(answer)}")
+        return bool(answer)
     user: Any = getattr(request, "user", None)
     if user is None or not user.has_perm(PERMISSIONS[action]):
         return False
@@ -105,6 +112,10 @@ LONGEST_ERROR = 300
 DEEPEST = 100
 JSON_TYPE = "application/json"
 LARGEST_ID = 2**63 - 1
+KEYS = ("job_type", "payload", "tags", "callback_url")
+"""Those of a body."""
+PARAMETERS = ("tag", "before")
+"""Those of a list."""
 
 View = Callable[..., HttpResponse]
 
@@ -218,7 +229,7 @@ def _enqueue(request: HttpRequest) -> HttpResponse:
     if made.deduplicated and not (
         made.status
         and made.job_type in registry.family(name)
-        and made.payload == payload
+        and _is_payload(made, payload)
         and (made.headers or {}).get(CALLBACK) == address
         and may(request, "enqueue", name, made)
     ):
@@ -226,6 +237,23 @@ def _enqueue(request: HttpRequest) -> HttpResponse:
     url = _url(request, "job", job_id=made.pk)
     headers = {"Location": url, "Idempotency-Replayed": str(made.deduplicated).lower()}
     return JsonResponse(_brief(made, url), status=202, headers=headers)
+
+
+def _is_payload(made: Job, payload: dict[str, Any]) -> bool:
+    """Whether the job has this payload, also if its large arguments are in files."""
+    return made.payload.keys() == payload.keys() and all(
+        is_same(value, payload[name]) or is_same(_loaded(value), payload[name])
+        for name, value in made.payload.items()
+    )
+
+
+def _loaded(value: Any) -> Any:
+    """An argument or a result, read from its file if it was stored there because of its size."""
+    if conf().storage is None or not is_reference(value) or value.keys() != VALUE_KEYS:
+        return value
+    from ..lifecycle.stored_files import Stored
+
+    return Stored.load(value)
 
 
 def _call_at_end(request: HttpRequest, made: Job) -> None:
@@ -257,13 +285,19 @@ def _body(request: HttpRequest) -> dict[str, Any]:
         raise Refused(400, "The body is no JSON.") from None
     if not isinstance(asked, dict) or not isinstance(asked.get("job_type"), str):
         raise Refused(400, 'The body is an object with a "job_type".')
-    if unknown := asked.keys() - {"job_type", "payload", "tags", "callback_url"}:
-        raise Refused(400, f"The body has the unknown key {cut(repr(min(unknown)), 100)}.")
+    _refuse_unknown(asked, KEYS, "The body has the unknown key")
     if not isinstance(asked.get("payload", {}), dict):
         raise Refused(400, '"payload" is an object: the arguments by name.')
     if not isinstance(asked.get("tags", []), list):
         raise Refused(400, '"tags" is a list of texts.')
     return asked
+
+
+def _refuse_unknown(given: Iterable[str], known: Collection[str], problem: str) -> None:
+    for name in given:
+        if name not in known:
+            meant = hint(FOREIGN_OPTIONS.get(name, name), known, f"known are: {', '.join(known)}")
+            raise Refused(400, f"{problem} {cut(repr(name), 100)}{meant}.")
 
 
 def _address(asked: dict[str, Any]) -> str | None:
@@ -287,6 +321,9 @@ def _list(request: HttpRequest) -> HttpResponse:
     types = [name for name in allowed_types() if may(request, "view", name)]
     if not types:
         raise Refused(403, "You may not see jobs.")
+    _refuse_unknown(request.GET, PARAMETERS, "The list has the unknown parameter")
+    if repeated := [name for name, given in request.GET.lists() if len(given) > 1]:
+        raise Refused(400, f"The parameter {repeated[0]} is given more than once.")
     tag, before = request.GET.get("tag", ""), request.GET.get("before", str(LARGEST_ID))
     if problem := tag_problem(tag):
         raise Refused(400, f"The parameter tag {problem}.")
@@ -349,5 +386,5 @@ def _shown(request: HttpRequest, job: Job, *, whole: bool) -> dict[str, Any]:
         shown["error"] = cut(without_assigned(error, words), LONGEST_ERROR)
     if whole:
         may_see = job.result is not None and may(request, "result", job.job_type, job)
-        shown["result"] = masked(job.result, words, DEEPEST, "…") if may_see else None
+        shown["result"] = masked(_loaded(job.result), words, DEEPEST, "…") if may_see else None
     return shown

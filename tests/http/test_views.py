@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from django.db import transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseForbidden
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from django_jobs.domain.outcomes import Succeeded
+from django_jobs.domain.payload import is_reference
 from django_jobs.lifecycle import progress
 from django_jobs.models import Job, Queue
+from django_jobs.testing import run_jobs
 from tests.app.jobs import add, noop, write_effect
 from tests.factories import (
     analyze,
     claim_ready,
+    declared,
     explain,
     failure,
     make_user,
@@ -78,6 +83,88 @@ def test_a_key_returns_the_same_job_also_when_it_has_ended(client: JsonClient) -
     Job.objects.all().delete()
     assert client.enqueue(payload={"first": 1}, key="k").status_code == 409
     assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [(1, True), (0, False), ([1], [True]), ({"a": 0}, {"a": False}), (None, False), ("1", 1)],
+)
+def test_a_key_belongs_to_the_payload_as_json_has_it(
+    client: JsonClient, first: Any, other: Any
+) -> None:
+    made = client.enqueue(payload={"first": first}, key="k")
+    assert client.enqueue(payload={"first": other}, key="k").status_code == 409
+    for again in (first, float(first) if type(first) is int else first):
+        assert client.enqueue(payload={"first": again}, key="k")["Location"] == made["Location"]
+
+
+def answer(value: Any) -> Any:
+    return value
+
+
+@pytest.fixture
+def _answering(client: JsonClient, settings: Settings) -> Iterator[None]:
+    allowed = {"job_types": ["app.add", "answer"]}
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "HTTP": allowed}
+    with declared(answer, name="answer"):
+        yield
+
+
+@pytest.fixture
+def _small_rows(_answering: None, settings: Settings, tmp_path: Path) -> None:
+    settings.MEDIA_ROOT = str(tmp_path)
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "STORAGE": {"above_bytes": 1_000}}
+
+
+@pytest.mark.usefixtures("_small_rows")
+def test_what_is_stored_as_a_file_because_of_its_size_is_as_any_other(client: JsonClient) -> None:
+    large = {"text": "x" * 2_000, "password": "4711"}
+    made = client.enqueue(payload={"first": large, "second": ["y" * 2_000]}, key="k")
+    assert is_reference(Job.objects.get().payload["first"])
+    again = client.enqueue(payload={"first": large, "second": ["y" * 2_000]}, key="k")
+    assert (again["Location"], again["Idempotency-Replayed"]) == (made["Location"], "true")
+    assert client.enqueue(payload={"first": large, "second": []}, key="k").status_code == 409
+
+    returned = client.enqueue("answer", payload={"value": large})
+    run_jobs(job_type="answer", check=True)
+    assert is_reference(Job.objects.get(job_type="answer").result)
+    result = client.get(returned["Location"]).json()["result"]
+    assert result == {**large, "password": "••••••"}
+
+
+@pytest.mark.usefixtures("_small_rows")
+def test_a_client_may_name_the_file_of_another_job_twice(client: JsonClient) -> None:
+    client.enqueue(payload={"first": "x" * 2_000})
+    reference = Job.objects.get().payload["first"]
+    for replayed in ("false", "true"):
+        again = client.enqueue(payload={"first": "x" * 2_000, "second": reference}, key="k")
+        assert (again.status_code, again.get("Idempotency-Replayed")) == (202, replayed)
+
+
+@pytest.mark.usefixtures("_answering")
+def test_a_reference_is_a_dict_as_any_other_without_a_storage(client: JsonClient) -> None:
+    value = {"$stored": "django_jobs/x", "size": 5}
+    made = client.enqueue("answer", payload={"value": value}, key="k")
+    assert client.enqueue("answer", payload={"value": value}, key="k").status_code == 202
+    run_jobs(check=True)
+    assert client.get(made["Location"]).json()["result"] == value
+
+
+@pytest.mark.parametrize(
+    ("key", "end"),
+    [
+        ("args", "did you mean 'payload'? known are: job_type, payload, tags, callback_url."),
+        ("kwargs", "did you mean 'payload'? known are: job_type, payload, tags, callback_url."),
+        ("tag", "did you mean 'tags'? known are: job_type, payload, tags, callback_url."),
+        ("queue", "known are: job_type, payload, tags, callback_url."),
+    ],
+)
+def test_an_unknown_key_is_refused_with_those_that_there_are(
+    client: JsonClient, key: str, end: str
+) -> None:
+    problem = client.enqueue(**{key: []})
+    assert problem.status_code == 400
+    assert problem.json()["detail"] == f"The body has the unknown key '{key}'; {end}"
 
 
 @pytest.mark.parametrize(
@@ -208,9 +295,13 @@ def test_jobs_are_listed_by_their_tag(client: JsonClient, monkeypatch: pytest.Mo
         {"tag": "\x00"},
         {"tag": "a", "before": "x"},
         {"tag": "a", "before": "9" * 19},
+        {"tags": "a"},
+        {"tag": "a", "status": "dead"},
+        {"tag": "a", "limit": "5"},
+        {"tag": ["a", "b"]},
     ],
 )
-def test_a_list_needs_a_tag_and_a_whole_cursor(client: JsonClient, query: Any) -> None:
+def test_a_list_needs_a_tag_a_whole_cursor_and_nothing_else(client: JsonClient, query: Any) -> None:
     assert client.get(URL, query).status_code == 400
 
 
@@ -314,6 +405,45 @@ def test_a_function_of_the_project_decides_instead(client: JsonClient, settings:
     assert [one["id"] for one in client.get(URL, {"tag": "a"}).json()["jobs"]] == [mine.pk]
     assert client.enqueue("app.noop", key="k").status_code == 409  # the job is not mine
     assert client.send(f"{URL}{mine.pk}/cancel/").status_code == 403
+
+
+async def of_async() -> bool:
+    return False
+
+
+def coroutine() -> Any:
+    """What an async function returns to a caller that does not await."""
+    made = of_async()
+    made.close()
+    return made
+
+
+ANSWERS = {
+    "response": lambda: HttpResponseForbidden(),
+    "text": lambda: "no",
+    "number": lambda: 1,
+    "job": lambda: noop,
+    "coroutine": coroutine,
+    "nothing": lambda: None,
+    "empty": lambda: "",
+    "false": lambda: False,
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_only_true_authorizes(client: JsonClient, settings: Settings, kind: str) -> None:
+    made = noop.enqueue()
+    rule = {"authorize": f"{__name__}.answers_{kind}"}
+    answer = ANSWERS[kind]
+    globals()[f"answers_{kind}"] = lambda *about: answer()
+    settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, "HTTP": {"job_types": ["app.noop"], **rule}}
+    for call in (lambda: client.enqueue("app.noop"), lambda: ask(client, made.pk)):
+        if kind in ("nothing", "empty", "false"):
+            assert call().status_code in (403, 404)
+        else:
+            with pytest.raises(TypeError, match=r"answers_\w+\(\) returns True or False, not "):
+                call()
+    assert Job.objects.get() == made
 
 
 def test_refusals_are_logged(client: JsonClient, caplog: pytest.LogCaptureFixture) -> None:
