@@ -14,6 +14,8 @@ from .. import registry
 from ..api.steps import takes_any
 from ..api.validation import known_queue
 from ..conf import conf
+from ..domain.numbers import is_whole
+from ..domain.payload import is_same
 from ..domain.states import JobState
 from ..exceptions import PayloadError
 from ..models import Job
@@ -46,6 +48,8 @@ def assert_enqueued(
     Enqueued jobs are those that are still to be run: ready, blocked, waiting, or scheduled, such as
     retries. ``payload`` has arguments that the job must have; it may have others.
     """
+    if count is not None and not (is_whole(count) and count >= 0):
+        raise TypeError(f"assert_enqueued(): count is a number of jobs, not {count!r}")
     jobs, expected = _find(job_type, payload, queue)
     if (len(jobs) != count) if count is not None else not jobs:
         wanted = "a job" if count is None else f"{count} job{'' if count == 1 else 's'}"
@@ -85,6 +89,8 @@ def capture_jobs() -> Iterator[list[Job]]:
 class _Expected:
     def __init__(self, job_type: AnyJobType, payload: Payload | None, queue: str | None) -> None:
         self.job_type = job_type_of(job_type)
+        if not isinstance(payload or {}, Mapping):
+            raise TypeError(f"payload is a dict of arguments by name, not {payload!r}")
         encoded = self.job_type.encoded(dict(payload or {}), "payload")
         self.payload: dict[str, Any] = json.loads(encoded)
         self.queue = queue
@@ -121,7 +127,7 @@ class _Expected:
         for name, value in self.payload.items():
             if name not in payload:
                 found.append(f"it has no {name}")
-            elif payload[name] != value:
+            elif not is_same(payload[name], value):
                 found.append(f"its {name} is {payload[name]!r}, not {value!r}")
         return found
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from .. import registry
 from ..api.job_type import JobType
 from ..conf import conf
+from ..domain.numbers import is_whole
 from ..domain.states import JobState
 from ..lifecycle.claiming import claim
 from ..lifecycle.reaping import reap
@@ -54,8 +55,8 @@ def crash_at(point: str, *, job_type: AnyJobType | None = None, number: int = 1)
     """
     if point not in POINTS:
         raise ValueError(f"crash_at(): no point is named {point!r}; known are: {', '.join(POINTS)}")
-    if number < 1:
-        raise ValueError(f"crash_at(): the first passage has the number 1, not {number}")
+    if not is_whole(number) or number < 1:
+        raise ValueError(f"crash_at(): the first passage has the number 1, not {number!r}")
     crash = Crash(point, None if job_type is None else names_of(job_type), number)
     planned.append(crash)
     try:
@@ -75,6 +76,8 @@ def expire_lease(job: Job) -> None:
     a mock that it calls), the attempt continues without its job: its reports and its end are
     refused.
     """
+    if not isinstance(job, Job):
+        raise TypeError(f"expire_lease() takes a job, as enqueue() returns it, not {job!r}")
     row = Job.objects.using(conf().database).get(pk=job.pk)
     if row.status == JobState.READY:
         worker: int | None = _claim(row)
@@ -91,9 +94,11 @@ def job_type_of(given: AnyJobType) -> JobType[..., Any]:
     """A job type: itself, that of a Task, or the one that has this name."""
     if isinstance(given, JobType):
         return given
-    if isinstance(given, str):
-        return registry.get(given)
-    return registry.get(given.module_path if hasattr(given, "module_path") else given.name)
+    name = given if isinstance(given, str) else getattr(given, "module_path", None)
+    name = name or getattr(given, "name", None)
+    if not isinstance(name, str):
+        raise TypeError(f"{given!r} is neither a job type nor the name of one")
+    return registry.get(name)
 
 
 def names_of(job_type: AnyJobType) -> list[str]:

@@ -6,10 +6,12 @@ from asyncio import CancelledError
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from inspect import iscoroutinefunction
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
+from ..api.job_type import JobType
 from ..api.validation import known_queue
 from ..conf import conf
 from ..domain.states import FAILURES
@@ -66,6 +68,8 @@ def run_jobs(
     :class:`JobFailed`, after it was settled.
     """
     if queue is not None:
+        if not isinstance(queue, str):
+            raise TypeError(f"run_jobs(): queue is the name of one, not {queue!r}; use job_type=")
         known_queue(queue, "run_jobs()")
     names = None if job_type is None else names_of(job_type)
     journey = Journey(until) if isinstance(until, datetime | timedelta) else None
@@ -104,6 +108,11 @@ def _end_of(until: Until | None) -> Callable[[], object]:
         return lambda: False
     if isinstance(until, Job | WorkflowRun):
         return lambda: _has_ended(until)
+    if isinstance(until, JobType) or iscoroutinefunction(until) or not callable(until):
+        raise TypeError(
+            "run_jobs(): until is a plain function without arguments, a job, a run of a workflow, "
+            f"a timedelta or a datetime, not {until!r}"
+        )
     return until
 
 

@@ -126,6 +126,8 @@ def return_to_now() -> None:
 def _passed(seconds: Duration | None, to: datetime | None, now: datetime) -> float:
     if (seconds is None) == (to is None):
         raise TypeError("travel() takes seconds, or to=")
+    if to is not None and not isinstance(to, datetime):
+        raise TypeError(f"travel(to=) takes a datetime, not {to!r}")
     if to is not None and to.tzinfo is None:
         raise ValueError("travel(to=): the datetime has no time zone")
     passed = as_seconds(seconds) if to is None else (to - now).total_seconds()

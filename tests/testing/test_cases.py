@@ -3,20 +3,82 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from django.test import TransactionTestCase
 
 from django_jobs.models import Job
-from django_jobs.testing import JobsMixin, JobsTestCase
+from django_jobs.testing import (
+    JobsMixin,
+    JobsTestCase,
+    assert_enqueued,
+    crash_at,
+    expire_lease,
+    refute_enqueued,
+    run_jobs,
+    travel,
+)
 from django_jobs.testing.travelling import travelled
 from tests.app import jobs
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+async def soon() -> bool:
+    return False
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda: run_jobs(jobs.noop), "queue is the name of one, not <JobType app.noop>"),
+        (lambda: run_jobs(["default"]), "queue is the name of one, not ['default']"),
+        (lambda: run_jobs(job_type=len), "is neither a job type nor the name of one"),
+        (lambda: run_jobs(job_type=[jobs.noop]), "is neither a job type nor the name of one"),
+        (lambda: assert_enqueued(None), "None is neither a job type nor the name of one"),
+        (lambda: refute_enqueued(jobs.noop.handler), "neither a job type nor the name of one"),
+        (lambda: crash_at("after_effect", job_type=5).__enter__(), "5 is neither a job type nor"),
+        *(
+            (lambda until=until: run_jobs(until=until), "until is a plain function")
+            for until in (5, "1h", date(2099, 1, 1), soon, jobs.add, True)
+        ),
+        (lambda: assert_enqueued(jobs.add, payload=[1]), "payload is a dict of arguments by name"),
+        (lambda: refute_enqueued(jobs.add, payload="1"), "payload is a dict of arguments by name"),
+        *(
+            (lambda count=count: assert_enqueued(jobs.add, count=count), "is a number of jobs, not")
+            for count in ("1", -1, True, 1.0)
+        ),
+        (lambda: travel(to=date(2099, 1, 1)), "takes a datetime, not datetime.date(2099, 1, 1)"),
+        (lambda: travel(to=60), "takes a datetime, not 60"),
+        (lambda: expire_lease(5), "takes a job, as enqueue() returns it, not 5"),
+        (lambda: expire_lease("app.noop"), "takes a job, as enqueue() returns it, not 'app.noop'"),
+    ],
+)
+def test_another_value_than_an_argument_takes_is_refused_with_what_it_takes(
+    call: Callable[[], Any], problem: str
+) -> None:
+    jobs.noop.enqueue()
+    with pytest.raises(TypeError, match=re.escape(problem)):
+        call()
+    assert Job.objects.get().status == "ready"
+
+
+@pytest.mark.django_db
+def test_a_job_is_looked_for_with_the_payload_as_json_has_it() -> None:
+    jobs.add.enqueue(1, second=[0])  # type: ignore[arg-type]
+    assert_enqueued(jobs.add, payload={"first": 1.0, "second": [0]}, count=1)
+    refute_enqueued(jobs.add, payload={"first": True})
+    with pytest.raises(AssertionError, match=r"its second is \[0\], not \[False\]"):
+        assert_enqueued(jobs.add, payload={"second": [False]})
 
 
 class JobsTestCaseTests(JobsTestCase):

@@ -169,6 +169,9 @@ def test_a_crash_that_did_not_happen_is_an_error() -> None:
     [
         ({"point": "after_efect"}, "no point is named 'after_efect'; known are: before_handler"),
         ({"point": "after_effect", "number": 0}, "has the number 1, not 0"),
+        ({"point": "after_commit", "number": "2"}, "has the number 1, not '2'"),
+        ({"point": "after_commit", "number": 1.5}, "has the number 1, not 1.5"),
+        ({"point": "after_commit", "number": True}, "has the number 1, not True"),
     ],
 )
 def test_other_crashes_are_refused(arguments: dict[str, Any], problem: str) -> None:
