@@ -16,6 +16,8 @@ BROKEN_PAYLOADS = {
     "a number that Python refuses": '{"first": ' + "9" * 5001 + "}",
     "arrays that Python cannot nest": '{"first": ' + "[" * 5000 + "]" * 5000 + "}",
 }
+ESCAPED_TWICE = re.compile("&lt;[a-z]+ (?:class|href|datetime|tabindex|title)=&quot;(?!&gt;)")
+"""Markup of the package that a page shows as text. A join of safe and other text is not safe."""
 UNSHOWN = re.compile("cannot be shown|nested deeper than")
 """What a page has in place of one. Some versions of Python nest deeper than the page."""
 
@@ -64,7 +66,9 @@ class Page:
         """The page at ``url``, with its entities as written."""
         response = self.client.get(url)
         assert response.status_code == status, (url, response.status_code)
-        return response.content.decode()
+        text = response.content.decode()
+        assert not ESCAPED_TWICE.search(text), url
+        return text
 
     def read(self, url: str) -> str:
         """The page at ``url`` as a person reads it."""

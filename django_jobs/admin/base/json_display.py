@@ -33,10 +33,9 @@ class Document(NamedTuple):
 
     @property
     def html(self) -> str:
-        text, note = "", format_html('<span class="jobs-quiet">{}</span>', self.note)
-        if self.text:
-            text = format_html('<pre class="jobs-text" tabindex="0">{}</pre>', self.text)
-        return text + (note if self.note else "")
+        text = '<pre class="jobs-text" tabindex="0">{}</pre>' if self.text else ""
+        note = '<span class="jobs-quiet">{}</span>' if self.note else ""
+        return format_html(text + note, *filter(None, (self.text, self.note)))
 
 
 def texts(row: Model, columns: Iterable[str]) -> dict[str, tuple[str | None, int | None]]:
