@@ -19,7 +19,6 @@ from tests.patience import PATIENCE
 from tests.worker.processes import until
 
 ROOT = Path(__file__).resolve().parent.parent
-pytestmark = pytest.mark.timeout(300)
 SETTINGS = """
 [tool.pytest.ini_options]
 addopts = "-p xdist"

@@ -31,7 +31,6 @@ from tests.worker.processes import until
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "performance.md").read_text()
-pytestmark = pytest.mark.timeout(300)
 
 NAME = (
     f"smoke_{os.environ.get('TOX_ENV_NAME', 'local')}_{os.environ.get('PYTEST_XDIST_WORKER', '')}"

@@ -109,6 +109,12 @@ def test_no_test_decides_by_the_speed_of_the_machine(name: str) -> None:
     assert {one for one in found if f"{name}: {one[1]}" not in ALLOWED} == set()
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_no_test_has_a_time_limit_of_another_length(name: str) -> None:
+    """That of pyproject.toml ends what hangs. A shorter one ends what is slow."""
+    assert "mark." + "timeout" not in FILES[name].read_text()
+
+
 @pytest.mark.parametrize("one", ALLOWED)
 def test_an_exception_is_still_needed(one: str) -> None:
     name, kind = one.split(": ")

@@ -17,7 +17,6 @@ from tests import sessions
 from tests.first_failure import FILE, NEIGHBOURS, TITLE, cut
 
 ROOT = Path(__file__).resolve().parent.parent
-pytestmark = pytest.mark.timeout(300)
 SETTINGS = """
 [tool.pytest.ini_options]
 addopts = "-p xdist -p hypothesispytest --dist=worksteal"

@@ -13,7 +13,6 @@ import pytest
 from tests.soak.verdict import BOUNDS, compare
 
 ROOT = Path(__file__).resolve().parent.parent
-pytestmark = pytest.mark.timeout(300)
 
 
 def test_half_a_minute_of_soak_measures_everything(tmp_path: Path) -> None:

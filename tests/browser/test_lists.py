@@ -17,8 +17,6 @@ from django_jobs.models import Job, Queue, Resource, Schedule, Worker
 
 from .visitor import NARROW, WIDE, WIDER, Visitor
 
-pytestmark = pytest.mark.timeout(300)
-
 CUT = """() => [...document.querySelectorAll(".results")]
     .map((one) => one.scrollWidth - one.clientWidth)[0] ?? 0"""
 HEIGHTS = """() => [...document.querySelectorAll("#result_list tbody tr")].map((one) => {

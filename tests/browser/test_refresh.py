@@ -12,7 +12,6 @@ from tests.admin.walking import change_url, list_url
 from .visitor import Visitor
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the extra test-browser")
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_the_page_of_a_worker_shows_its_end_and_then_stands_still(visitor: Visitor) -> None:

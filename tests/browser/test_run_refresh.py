@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from django.db.models.functions import Now
 
 from django_jobs.models import Job, WorkflowRun
 from tests.admin.walking import change_url
 
 from .visitor import Visitor
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_a_run_shows_what_its_steps_do_until_it_has_ended(visitor: Visitor) -> None:

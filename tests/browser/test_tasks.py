@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-import pytest
 from django.conf import settings
 from django.test import override_settings
 
@@ -349,7 +348,6 @@ def it_is_seen_why_a_job_does_not_run(visitor: Visitor, found: dict[str, int]) -
     assert "3 of 3" in why
 
 
-@pytest.mark.timeout(300)
 def test_an_operator_does_each_task_in_few_clicks(visitor: Visitor, found: dict[str, int]) -> None:
     beyond = {}
     for task, most in TASKS:

@@ -15,8 +15,6 @@ from django_jobs.models import Job, Queue
 from .pages import console_pages
 from .visitor import NARROW, WIDE, WIDER, Visitor
 
-pytestmark = pytest.mark.timeout(300)
-
 WIDER_THAN_ITS_ELEMENTS = """() => [...document.querySelectorAll("#main *")]
     .filter((one) => one.getBoundingClientRect().right > innerWidth + 1
         && !one.closest("[class*='results'], nav, .jobs-scroll, .jobs-graph"))

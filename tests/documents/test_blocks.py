@@ -20,7 +20,7 @@ from tests.documents import given
 from tests.documents.blocks import EXECUTED, PAGES, SHOWN, Block, blocks_of
 from tests.documents.project import Project
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 FROM_NOTHING = {"README.md", "docs/quickstart.md", "docs/tutorial.md"}
 """Pages that a newcomer follows: nothing is there that they do not show."""

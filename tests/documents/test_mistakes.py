@@ -14,7 +14,7 @@ from tests.documents.project import Project
 from tests.patience import PATIENCE
 from tests.worker.processes import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 FROM_A_VIEW = """
 from django_jobs import job

@@ -54,7 +54,6 @@ def set_clock(stage: Stage, off: str | None, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(180)
 @pytest.mark.skipif(faketime() is None, reason="there is no faketime (Debian: apt-get install)")
 def test_a_worker_with_a_wrong_clock_does_nothing_early_or_late(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -83,7 +82,6 @@ def test_a_worker_with_a_wrong_clock_does_nothing_early_or_late(
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(120)
 @pytest.mark.skipif(faketime() is None, reason="there is no faketime (Debian: apt-get install)")
 def test_a_host_whose_clock_is_wrong_is_named_by_the_doctor(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -99,7 +97,6 @@ def test_a_host_whose_clock_is_wrong_is_named_by_the_doctor(
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(180)
 @pytest.mark.skipif(faketime() is None, reason="there is no faketime (Debian: apt-get install)")
 def test_a_clock_of_the_database_that_jumps_forward_takes_no_worker_as_lost(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,7 @@ from .proxy import Proxy
 from .stage import Stage, queries_on
 from .standby import Standby
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.processes
 POLL = ("--poll-seconds", "0.2")
 
 

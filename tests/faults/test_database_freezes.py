@@ -28,7 +28,7 @@ from tests.worker.processes import lines, until, until_marked, until_status
 
 from .stage import Stage, queries_on
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.processes
 
 
 def test_a_sweep_that_the_server_reads_late_takes_no_worker_as_lost(stage: Stage) -> None:

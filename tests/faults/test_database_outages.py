@@ -25,7 +25,7 @@ from tests.worker.processes import let_go, lines, until, until_marked, until_sta
 
 from .stage import Stage
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.processes
 POLL = ("--poll-seconds", "0.2")
 LEASE = 8
 

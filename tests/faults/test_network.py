@@ -20,7 +20,6 @@ from .proxy import Proxy
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(bool(missing()), reason=missing()),
-    pytest.mark.timeout(240),
 ]
 Start = Callable[..., JobWorker]
 LEASE = 6

@@ -209,7 +209,6 @@ def fill(cluster: Cluster) -> None:
     cluster.execute("VACUUM (ANALYZE) django_jobs_run")
 
 
-@pytest.mark.timeout(300)
 def test_claims_continue_while_each_operation_waits_for_its_table(cluster: Cluster) -> None:
     fill(cluster)
     log = cluster.directory / "log"

@@ -24,7 +24,7 @@ from testproject.demo.running import MANAGE, free_port
 from tests.patience import PATIENCE
 from tests.worker.processes import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,13 @@ def replay(plan: ReplayPlan | None) -> BulkOperation:
 
 
 def until_ended(operation: BulkOperation) -> BulkOperation:
-    until(lambda: not _read(operation).is_unfinished)
+    """Without its rests, each nine times as long as the chunk before it took."""
+
+    def has_ended() -> bool:
+        bulk.postpone(operation.pk, 0)
+        return not _read(operation).is_unfinished
+
+    until(has_ended)
     return operation
 
 

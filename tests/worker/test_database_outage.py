@@ -18,7 +18,7 @@ from tests.clusters import FAST, IMMEDIATE, Cluster
 from .processes import JobWorker, let_go, lines, until, until_marked
 from .test_health import PORT, get, port_of, until_answer
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 LEASE = 2
 DRAIN = 3

@@ -12,7 +12,7 @@ from tests.factories import run_sql
 
 from .processes import LONG_POLL, JobWorker, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.processes
 
 ALLOWED_SECONDS = 2.0
 """Of 95 of a hundred jobs, from their due times to their starts. It is asked for as such."""

@@ -24,7 +24,6 @@ takes several times as much."""
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(60 + PATIENCE)
 def test_a_spawn_killed_twice_leaves_each_child_once(
     start_worker: Callable[..., JobWorker],
 ) -> None:

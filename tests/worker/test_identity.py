@@ -17,7 +17,7 @@ from tests.factories import run_sql
 
 from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until, until_marked, until_status
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
 LEASE = 3.0

@@ -29,7 +29,7 @@ from .processes import (
     until_status,
 )
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
 LONG_LEASE = ("--lease-seconds", "3600")

@@ -33,7 +33,7 @@ from .processes import (
     until_status,
 )
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
 

@@ -96,7 +96,6 @@ def test_a_statement_that_takes_too_long_is_cancelled(deadline: StatementTimeout
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(180)
 def test_a_maintenance_task_that_waits_for_a_lock_delays_no_schedule(
     start_worker: Callable[..., JobWorker],
 ) -> None:

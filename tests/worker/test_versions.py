@@ -21,7 +21,7 @@ from tests.workflows import start_graph, states
 
 from .processes import REAPS_NEVER, JobWorker, until, until_status
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 SWEEPS_OFTEN = json.dumps({"SWEEP_SECONDS": 0.2, "QUARANTINE": {"crashes": 2, "seconds": 600}})
 

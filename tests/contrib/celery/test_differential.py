@@ -152,7 +152,6 @@ EXTENDED = ("name", "args", "kwargs", "queue", "worker", "retries", "date_done")
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.processes
-@pytest.mark.timeout(300)
 def test_celery_and_jobworker_do_the_same_but_for_what_the_page_names(tmp_path: Path) -> None:
     sides = [start(side, tmp_path / side) for side in WORKERS]
     try:

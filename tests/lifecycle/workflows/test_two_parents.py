@@ -29,7 +29,6 @@ FAILS = 5
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(120 + ROUNDS // 5)
 @pytest.mark.django_db(transaction=True)
 def test_two_parents_that_end_at_once_open_their_child_once(
     start_worker: Callable[..., JobWorker],

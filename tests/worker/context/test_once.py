@@ -250,7 +250,6 @@ FOR EACH ROW WHEN (NEW.answer::text LIKE {}) EXECUTE FUNCTION pg_temp.refuse()
 """
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("pattern, is_noted", [("'%€%'", True), ("'%'", False)])
 def test_an_answer_that_the_database_refuses_holds_up_no_handler(
     desk: Desk, pattern: str, is_noted: bool

@@ -30,7 +30,7 @@ from tests.worker.processes import (
     until_status,
 )
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
 CHILDREN = {"pool": 2, "executor": 2, "program": 1}

@@ -39,7 +39,7 @@ from tests.worker.processes import (
 )
 from tests.worker.test_cancel import HOARDS
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
 

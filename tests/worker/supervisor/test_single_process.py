@@ -24,7 +24,7 @@ from tests.worker.processes import (
 )
 from tests.worker.roles import Role
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
 
