@@ -85,11 +85,11 @@ class WorkerAdmin(ConsoleAdmin):
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         context = super().page_context(request, obj)
         context.get("operator_actions", []).reverse()  # the narrowest first
-        if obj is not None and not obj.has_ended:
-            context["refresh_seconds"] = REFRESH_SECONDS
-        if obj is not None and not obj.has_ended and request.user.has_perm("django_jobs.view_job"):
-            context["in_hand"] = jobs_in_hand(obj, self.admin_site)
-        return context
+        if obj is None or obj.has_ended:
+            return context
+        sees_jobs = request.user.has_perm("django_jobs.view_job")
+        shown = {"in_hand": jobs_in_hand(obj, self.admin_site)} if sees_jobs else {}
+        return {**context, **shown, "refresh_seconds": REFRESH_SECONDS}
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         tools = [(_("Deploys"), page_url(self.admin_site, DEPLOYS), "")]

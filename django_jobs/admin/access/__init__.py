@@ -1,5 +1,1 @@
-"""What a user may see of a row.
-
-errors  hides error messages and tracebacks
-export  sends the rows of a list as a file
-"""
+"""What a user may see of a row, on a page and in the export of a list."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet, Value
 from django.http import HttpRequest
@@ -159,12 +158,10 @@ def _ends(everything: QuerySet[Any], parts: Sequence[Part]) -> list[int]:
 class HistoryAdmin(ConsoleAdmin):
     """The page of a model with rows in the history."""
 
+    list_class = HistoryList
     history: ClassVar[PartitionedTable]
     outside_history: ClassVar[Q]
     """The rows of other tables."""
-
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
-        return HistoryList
 
     def get_paginator(
         self, request: HttpRequest, queryset: Any, per_page: int, *given: Any, **options: Any

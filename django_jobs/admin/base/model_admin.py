@@ -122,6 +122,7 @@ class ConsoleAdmin(ModelAdmin):
     # Counting for the filters took more than ten minutes on a million rows.
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
+    list_class: ClassVar[type[ChangeList]] = ConsoleList
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
     list_select_related: ClassVar[tuple[str, ...]] = ()
     sortable_by: ClassVar[tuple[str, ...]] = ()
@@ -249,7 +250,7 @@ class ConsoleAdmin(ModelAdmin):
             row.visible = visible
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
-        return ConsoleList
+        return self.list_class
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -41,6 +41,6 @@ def attempts_chart(minutes: Sequence[Mapping[str, int]], title: str) -> Chart:
         text = ", ".join(map(" ".join, zip(outcomes, values, strict=True)))
         shown = [(bar, series[bar.name][0]) for bar in bars]
         columns.append({"label": label, "text": text, "bars": shown, "values": values})
-    top = f"{number_text(drawn.top, ',.0f')} {_('a minute at most')}"
-    chart = {"title": title, "drawn": drawn, "top": top}
+    top = _("a minute at most")
+    chart = {"title": title, "drawn": drawn, "top": f"{number_text(drawn.top, ',.0f')} {top}"}
     return {**chart, "series": series.values(), "columns": columns}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
@@ -19,9 +19,6 @@ from ...separators import number_text
 from ..base.formatting import ago, badge, with_reason
 from ..base.model_admin import ConsoleAdmin, section
 from ..forms.edit_form import EditForm
-
-if TYPE_CHECKING:
-    from ...metrics.limits import Usage, Usages
 
 
 def name_section(row: Any) -> tuple[tuple[Any, Any], ...]:
@@ -79,9 +76,6 @@ class LimitAdmin(ConsoleAdmin):
         """Whether jobs with these gates use one of the rows with these names."""
         raise NotImplementedError
 
-    def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
-        raise NotImplementedError
-
     def add_numbers(self, request: HttpRequest, rows: list[Any]) -> None:
         self.add_usage(rows)
 
@@ -90,7 +84,8 @@ class LimitAdmin(ConsoleAdmin):
         from ...metrics.limits import Usage, read_usages
 
         names = {row.name for row in rows}
-        usages = self.usage_by_name(read_usages(lambda gates: self.uses(gates, names)))
+        read = read_usages(lambda gates: self.uses(gates, names))
+        usages = getattr(read, f"{self.opts.model_name}s")  # by name
         for row in rows:
             row.usage = usages.get(row.name, Usage())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -16,9 +16,6 @@ from ..base.actions import OperatorAction, by_name
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import ReasonForm, pause_action, resume_action
 from .limit_admin import LimitAdmin, RateForm, name_section, not_too_long
-
-if TYPE_CHECKING:
-    from ...metrics.limits import Usage, Usages
 
 PAUSE = pause_action(
     Resource,
@@ -118,13 +115,10 @@ class ResourceAdmin(LimitAdmin):
     )
     operator_actions = (PAUSE, RESUME, OPEN_BREAKER, CLOSE_BREAKER)
 
+    # No deletion: without the row, jobs that use it could not be enqueued.
     has_add_permission = allowed_by("add_resource")
     has_change_permission = allowed_by("change_resource")
     has_pause_permission = allowed_by("pause_resource")
-
-    # No deletion: without the row, jobs that use it could not be enqueued.
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         breaker = (("breaker_failures", "breaker_window", "breaker_open_for"), "retry_budget")
@@ -138,9 +132,6 @@ class ResourceAdmin(LimitAdmin):
 
     def uses(self, gates: Gates, names: set[str]) -> bool:
         return not names.isdisjoint(gates.resources)
-
-    def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
-        return usages.resources
 
     def live(self, row: Any) -> dict[str, Any]:
         from .live import live_resource

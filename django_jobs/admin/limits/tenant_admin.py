@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.core.exceptions import ValidationError
@@ -20,9 +20,6 @@ from ..base.formatting import column
 from ..base.model_admin import allowed_by, section
 from ..operator_actions import pause_action, resume_action
 from .limit_admin import LimitAdmin, RateForm, name_section
-
-if TYPE_CHECKING:
-    from ...metrics.limits import Usage, Usages
 
 PAUSE = pause_action(
     Tenant,
@@ -103,9 +100,6 @@ class TenantAdmin(LimitAdmin):
 
     def uses(self, gates: Gates, names: set[str]) -> bool:
         return gates.tenant in names
-
-    def usage_by_name(self, usages: Usages) -> dict[str, Usage]:
-        return usages.tenants
 
     def live(self, row: Any) -> dict[str, Any]:
         from .live import live_tenant

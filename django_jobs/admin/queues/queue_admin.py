@@ -112,7 +112,8 @@ class QueueAdmin(ConsoleAdmin):
             queue.numbers = numbers if numbers and queue.name in numbers.queues else None
             queue.shown = self.state(queue)
 
-    # A user with a scope may pause its queues, and see them.
+    # A user with a scope may pause its queues, and see them. No deletion: jobs of a deleted queue
+    # would never be claimed.
     has_add_permission = unlimited("add_queue")
     has_change_permission = unlimited("change_queue")
     has_pause_permission = allowed_by("pause_queue")
@@ -120,10 +121,6 @@ class QueueAdmin(ConsoleAdmin):
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         pauses = self.has_pause_permission(request)
         return self.list_display if pauses else self.list_display[:-1]
-
-    # No deletion: jobs of a deleted queue would never be claimed.
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         computed = "backoff_text", "retention_text", "last_hour", "last_day"

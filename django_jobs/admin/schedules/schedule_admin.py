@@ -79,6 +79,7 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
     empty = _("No schedules. Declare one in code with schedule(), or add one here.")
     operator_actions = (PAUSE, RESUME, RUN_NOW)
     at_least_one = ("overlap_limit", "pause_after_dead", "max_jobs")
+    formfield_overrides: ClassVar[Any] = {DateTimeField: {"form_class": MomentField}}
     views = VIEWS
     readonly_fields = (
         *("runs", "state_text", "why_text", "paused_text", "coming", "last_due_text", "owner"),
@@ -219,11 +220,6 @@ class ScheduleAdmin(ScheduleColumns, ConsoleAdmin):
             with suppress(ValueError, RecursionError):  # Python cannot read it
                 initial["payload"] = upgraded_payload(chosen, original)
         return initial
-
-    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
-        if isinstance(db_field, DateTimeField):
-            options["form_class"] = MomentField
-        return super().formfield_for_dbfield(db_field, request, **options)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         columns = None

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
 from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -58,6 +57,7 @@ class TickAdmin(Exported, OfSchedule):
     list_display = (
         *("due_line", "result_line", "schedule_name", "reason_line", "late", "job_number", "part"),
     )
+    list_class = TickList
     sortable_by = ("due_line",)
     list_filter = (OutcomeFilter, CreatedSinceFilter)
     exported = (
@@ -74,9 +74,6 @@ class TickAdmin(Exported, OfSchedule):
             "reason_text",
         ),
     )
-
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
-        return TickList
 
     # Of one schedule, the unique pair answers; it is the only index with its due times.
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
@@ -97,6 +96,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
         "reason_line",
     )
     list_filter = (StatusFilter, WorkflowFilter, WaitsFilter)
+    list_class = WorkflowRunList
     list_select_related = ("definition",)
     unread = ("payload", "compensations", "definition__graph")
     search_fields = ("id",)  # shows the box; get_search_results does the search
@@ -115,9 +115,6 @@ class WorkflowRunAdmin(ConsoleAdmin):
     has_cancel_permission = allowed_by("cancel_workflowrun")
     has_retry_permission = allowed_by("retry_workflowrun")
     has_start_permission = allowed_by("start_workflow")
-
-    def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
-        return WorkflowRunList
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         from .starting import PERMISSION, start_url
