@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 934,
-    "admin": 16_144,
+    "admin": 16_128,
     "api": 4_655,
     "backend": 1_044,
     "checks": 1_048,

@@ -18,7 +18,6 @@ from ..lifecycle.history import RUNS
 from ..lifecycle.scope import scope_of
 from ..models import Job, Run, Worker
 from .access.errors import HidesErrors, hidden_error, hide_in_run, may_see_errors
-from .access.export import Exported
 from .base.formatting import (
     ago,
     badge,
@@ -58,7 +57,7 @@ class RunWorkerFilter(IdFilter):
 
 
 @admin.register(Run)
-class RunAdmin(HidesErrors, Exported, HistoryAdmin):
+class RunAdmin(HidesErrors, HistoryAdmin):
     words = ("gate",)
     views = (ConsoleView("cost/", "cost.cost_view", COST),)
     hide = staticmethod(hide_in_run)

@@ -9,20 +9,18 @@ from datetime import datetime
 from io import StringIO
 from itertools import chain
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib.admin.views.main import PAGE_VAR
-from django.core.exceptions import PermissionDenied
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBadRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
 from ...models.fields import DistantTime
 from ..base.actions import log_together
 from ..base.json_display import LONGEST, as_text, coding_of, document
-from ..base.model_admin import allowed_by
 from ..base.search import SEE_PAYLOADS
 from .errors import HidesErrors
 
@@ -34,27 +32,6 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a text begins that a spreadsheet takes for a formula. CSV has an apostrophe before it."""
 
 Rows = Iterable[dict[str, Any]]
-
-
-class Exported:
-    """A page whose list can be exported."""
-
-    exported: ClassVar[tuple[str, ...]]
-    """The columns. Those of them that are ``unread`` are JSON with arguments or results."""
-    has_export_permission = allowed_by("export_job")
-
-    def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        context: dict[str, Any] = super().list_context(request)  # type: ignore[misc]
-        return {**context, "may_export": self.has_export_permission(request)}
-
-    def changelist_view(self, request: HttpRequest, *given: Any) -> HttpResponse:
-        response: HttpResponse = super().changelist_view(request, *given)  # type: ignore[misc]
-        changes = (getattr(response, "context_data", None) or {}).get("cl")
-        if "export" not in request.POST or changes is None:
-            return response
-        if not self.has_export_permission(request):
-            raise PermissionDenied
-        return export_list(self, request, changes)  # type: ignore[return-value]
 
 
 def export_list(page: Any, request: HttpRequest, changes: Any) -> HttpResponseBase:

@@ -15,6 +15,7 @@ from django.core.paginator import Paginator
 from django.db.models import IntegerField, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.html import format_html
+from django.utils.module_loading import import_string
 from django.utils.text import smart_split
 from django.utils.translation import gettext as _
 
@@ -143,6 +144,9 @@ class ConsoleAdmin(ModelAdmin):
     views: ClassVar[tuple[ConsoleView, ...]] = ()
     """The pages that Django's admin does not have."""
     lookups_allowed: ClassVar[frozenset[str]] = frozenset({"id", "id__exact", "pk"})
+    exported: ClassVar[tuple[str, ...]] = ()
+    """The columns of its list as a file. Those that are ``unread`` have arguments or results."""
+    has_export_permission = allowed_by("export_job")
     empty: ClassVar[_StrOrPromise] = ""
     """What an empty list says: which rows would be here, and how they come."""
     list_words: ClassVar[tuple[str, ...]] = ()
@@ -266,10 +270,16 @@ class ConsoleAdmin(ModelAdmin):
         if not all(id_.isascii() and id_.isdigit() and len(id_) < 19 for id_ in chosen):
             self.message_user(request, _("The id of a row was not a number."), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
-        shown = {"empty": self.empty, "refresh_seconds": REFRESH_SECONDS}
+        may_export = bool(self.exported) and self.has_export_permission(request)
+        shown = {"empty": self.empty, "refresh_seconds": REFRESH_SECONDS, "may_export": may_export}
         shown = {**shown, **self.list_context(request), **(extra_context or {})}
         response = super().changelist_view(request, shown)
         context = getattr(response, "context_data", None) or {}
+        if "cl" in context and self.exported and "export" in request.POST:
+            if not may_export:
+                raise PermissionDenied
+            export_list = import_string("django_jobs.admin.access.export.export_list")
+            return export_list(self, request, context["cl"])  # type: ignore[no-any-return]
         if "cl" in context:
             text = _("All %(count)s selected") % {"count": context["cl"].count_text}
             context["selection_note_all"] = text

@@ -17,7 +17,6 @@ from ...domain.payload import key_parts
 from ...models import JobStatus, Queue, Resource, Tenant
 from ...separators import number_text
 from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, without_secrets
-from ..access.export import Exported
 from ..base.actions import ceiling_of
 from ..base.formatting import (
     NOTHING,
@@ -64,7 +63,7 @@ SAYS: dict[str, Callable[[Any], Any]] = {
 INTERNALS = ("attempt", "crashes_of", "claimed", "rank_text", "payload_version", "worker_text")
 
 
-class JobPage(HidesErrors, Exported, ConsoleAdmin):
+class JobPage(HidesErrors, ConsoleAdmin):
     """Shows a whole job. Reads JSON columns separately, because they may be large or invalid."""
 
     change_form_template = "admin/django_jobs/job/change_form.html"

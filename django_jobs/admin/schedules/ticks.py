@@ -13,7 +13,6 @@ from django.utils.translation import gettext_lazy as _
 
 from ...conf import conf
 from ...models import Backfill, Schedule, ScheduleException, Tick
-from ..access.export import Exported
 from ..base.formatting import (
     NOTHING,
     Visible,
@@ -51,7 +50,7 @@ class TickList(NewestList):
 
 
 @admin.register(Tick)
-class TickAdmin(Exported, OfSchedule):
+class TickAdmin(OfSchedule):
     """Due times and their outcomes. Read-only."""
 
     list_display = (
