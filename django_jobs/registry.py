@@ -107,7 +107,6 @@ def versions() -> dict[str, int]:
 
 
 def runs_isolated(job_type: JobType[..., Any] | None) -> bool:
-    """Whether each attempt runs in a separate process."""
     return job_type is not None and (job_type.isolated or job_type.max_rss is not None)
 
 
@@ -196,7 +195,6 @@ def forget_workflow(name: str) -> None:
 
 
 def autodiscover() -> None:
-    """Import ``jobs.py`` of every installed app."""
     autodiscover_modules("jobs")
 
 

@@ -48,25 +48,25 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 934,
+    ".": 932,
     "admin": 16_128,
-    "api": 4_655,
+    "api": 4_653,
     "backend": 1_044,
     "checks": 1_048,
     "contrib": 4_455,
     "doctor": 2_615,
     "domain": 5_531,
-    "http": 406,
+    "http": 405,
     "lifecycle": 13_266,
     "logs": 447,
     "maintenance": 1_526,
-    "management": 3_637,
+    "management": 3_636,
     "metrics": 3_184,
     "models": 3_422,
     "templatetags": 33,
-    "testing": 1_642,
+    "testing": 1_638,
     "why": 1_786,
-    "worker": 11_111,
+    "worker": 11_094,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -58,7 +58,6 @@ def _loaded(paths: tuple[str, ...]) -> tuple[tuple[str, Hook], ...]:
 def enqueue_event(
     job_type: JobType[..., Any], payload: Mapping[str, Any] | None = None
 ) -> HookEvent:
-    """The event of an enqueue of this job type."""
     return HookEvent(
         kind="enqueue",
         job_type=job_type.name,

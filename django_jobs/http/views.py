@@ -57,7 +57,6 @@ def allowed_types() -> list[str]:
 
 
 def own_rule() -> Authorize | None:
-    """The function of the setting, or None."""
     path = conf().http.get("authorize")
     return import_string(path) if path else None
 

@@ -77,7 +77,6 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number above zero, for argparse."""
     number = whole(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")

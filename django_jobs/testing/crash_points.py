@@ -74,7 +74,6 @@ class Observer:
         return replace(job_type, handler=self._around(job_type.handler))
 
     def reach(self, point: str) -> None:
-        """Die if a crash is planned here."""
         if self._unobserved or (point == AFTER_COMMIT and not self._is_running):
             return
         self.raise_if_dead()

@@ -107,7 +107,6 @@ def names_of(job_type: AnyJobType) -> list[str]:
 
 
 def _claim(job: Job) -> int:
-    """Claim this job for a worker of its own."""
     worker = register("expire_lease", [job.queue])
     held = claim(job.queue, worker=worker, job_types=registry.versions(), limit=MOST, limited=True)
     give_back([one.fence for one in held if one.id != job.pk])

@@ -254,7 +254,6 @@ class InlineWorker:
 
 
 def register(name: str, queues: Sequence[str]) -> int:
-    """Register a worker of this process; return its id."""
     return workers.register(
         workers.WorkerInfo(
             name=name,
@@ -305,7 +304,6 @@ def _working() -> Iterator[None]:
 
 
 def is_at_work() -> bool:
-    """Whether this thread makes an attempt."""
     return getattr(_thread, "depth", 0) > 0
 
 

@@ -143,7 +143,6 @@ def chosen_for(job_type: JobType[..., Any], arguments: Mapping[str, Any]) -> dic
 
 
 def missing_arguments(job_type: JobType[..., Any], given: Collection[str]) -> list[str]:
-    """The arguments that a call with those ``given`` lacks."""
     needed = job_type._needs.difference(given)
     return [name for name in job_type.signature.parameters if name in needed]
 

@@ -161,7 +161,6 @@ class Reporter:
         self._close(attempt)
 
     async def aend(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        """:meth:`end` on an event loop."""
         if _is_reported_first(outcome):
             for future in attempt.submitted:
                 await until_done(future)

@@ -110,7 +110,6 @@ class Children:
 
 
 def joined_by(attempt: Attempt) -> Children:
-    """The steps that a step waited for."""
     return Children(attempt, lambda after: parents_after(attempt.job, after), int)
 
 

@@ -33,7 +33,6 @@ def sleep(attempt: Attempt, key: str, duration: Duration) -> None:
 
 
 async def asleep(attempt: Attempt, key: str, duration: Duration) -> None:
-    """:func:`sleep` on an event loop."""
     _pass_sleep(await _abegin(attempt, _sleeping(attempt, key, duration)))
 
 
@@ -43,7 +42,6 @@ def wait_for(attempt: Attempt, name: str, timeout: Duration | None) -> Any:
 
 
 async def await_for(attempt: Attempt, name: str, timeout: Duration | None) -> Any:
-    """:func:`wait_for` on an event loop."""
     return _pass_wait(name, await _abegin(attempt, _waiting(attempt, name, timeout)))
 
 
@@ -59,7 +57,6 @@ def _begin(attempt: Attempt, work: Callable[[], R]) -> R:
 
 
 async def _abegin(attempt: Attempt, work: Callable[[], R]) -> R:
-    """:func:`_begin` on an event loop."""
     background, after = attempt.reporter.background, 0.0
     while True:
         try:

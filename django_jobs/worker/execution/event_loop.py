@@ -162,7 +162,6 @@ class HandlerLoop:
         ]
 
     def started(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs."""
         with self._lock:
             if self._loop is None:
                 loop = asyncio.new_event_loop()

@@ -59,7 +59,6 @@ class CallThreads:
 
 
 def current_calls() -> HandlerCalls | None:
-    """The calls of the handler of the current context."""
     context = SyncToAsync.thread_sensitive_context.get(None)
     calls = None if context is None else SyncToAsync.context_to_thread_executor.get(context)
     # The handler may have made a context of its own.

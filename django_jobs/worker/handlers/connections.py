@@ -253,7 +253,6 @@ class HandlerConnection:
         self._as_connected = _client_side(wrapper)
 
     def cursor_class(self, factory: Any) -> Any:
-        """The class of the cursors in its sessions."""
         return watched(factory)
 
     def chunked_cursor(self, wrapper: Any, chunked_cursor: Callable[[], Any]) -> Any:

@@ -171,7 +171,6 @@ class _WatchedOnServer(_Watched):
 
 @cache
 def watched(cursor: Any) -> Any:
-    """The class with the notes of its statements."""
     if issubclass(cursor, _Watched):
         return cursor
     watched = _WatchedOnServer if issubclass(cursor, ServerCursor) else _Watched
@@ -188,7 +187,6 @@ class _Remembered(AnyCursor):
 
 @cache
 def remembered(cursor: Any) -> Any:
-    """The class with its instances remembered."""
     if issubclass(cursor, _Remembered):
         return cursor
     return type(f"Remembered{cursor.__name__}", (_Remembered, cursor), {})

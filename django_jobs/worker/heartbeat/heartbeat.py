@@ -51,7 +51,6 @@ class CrashRecovery:
         self._waiting: SimpleQueue[Message] = SimpleQueue()
 
     def add(self, message: Message) -> None:
-        """Settle the jobs of this process soon."""
         self._waiting.put(message)
 
     def _run(self) -> None:

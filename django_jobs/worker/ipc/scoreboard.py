@@ -145,7 +145,6 @@ class TreeStatus(Structure):
     """Whether the heartbeat process connected on its last try. Without that no lease is renewed."""
 
     def beat(self) -> None:
-        """Note that the heartbeat process is running."""
         self.beat_at = time.monotonic()
 
     def ask_for_room(self) -> None:

@@ -36,7 +36,6 @@ class Pace:
         self.seconds: float | None = None
 
     def saw(self, seconds: float) -> None:
-        """Include the duration of one job."""
         if self.seconds is None:
             self.seconds = seconds
         else:

@@ -59,7 +59,6 @@ class StrandedJobs:
         self._due_at = time.monotonic() + lease
 
     def look_soon(self) -> None:
-        """Look soon: there may be some."""
         self._due_at = 0.0
 
     def give_back_if_due(self) -> bool:

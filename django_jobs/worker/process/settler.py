@@ -239,7 +239,6 @@ class Settler:
                 return
 
     def _serve_others(self) -> None:
-        """Run the requested and the due tasks."""
         while not self._submitted.empty():
             self._submitted.get().run()
         if self._unstarted:

@@ -38,7 +38,6 @@ class Watchdog:
         self._lenient_until = 0.0
 
     def look(self, now: float) -> None:
-        """Check the heartbeat and every worker process."""
         # If this process was suspended (SIGSTOP, a suspended machine), the others were too. The
         # heartbeat gets time to renew before any worker is fenced, and handlers get time to notice
         # that theirs is over.

@@ -47,7 +47,6 @@ PACKAGE = __name__.partition(".")[0]
 
 
 def never() -> bool:
-    """For handlers that are never asked to stop."""
     return False
 
 
