@@ -239,14 +239,17 @@ def declared_name(name: str | None, default: str) -> str:
     """
     if name is None:
         return default
+    _check_name(name, f"@job {default}: name")
+    return name
+
+
+def _check_name(name: Any, what: str) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"@job {default}: name is text, not {name!r}")
+        raise TypeError(f"{what} is text, not {name!r}")
     if not 1 <= len(name) <= LONGEST_NAME:
         raise ValueError(
-            f"@job {default}: name is text of 1 to {LONGEST_NAME} characters, "
-            f"not one of {len(name)}"
+            f"{what} is text of 1 to {LONGEST_NAME} characters, not one of {len(name)}"
         )
-    return name
 
 
 MAPPINGS = {
@@ -311,15 +314,7 @@ def _check_budgets(declared: JobType[..., Any], where: str) -> None:
 
 def _check_aliases(declared: JobType[..., Any], where: str) -> None:
     for alias in declared.aliases:
-        if not isinstance(alias, str):
-            raise TypeError(
-                f"{where}: an alias is text, the former name of the job type, not {alias!r}"
-            )
-        if not 1 <= len(alias) <= LONGEST_NAME:
-            raise ValueError(
-                f"{where}: an alias is text of 1 to {LONGEST_NAME} characters, "
-                f"not one of {len(alias)}"
-            )
+        _check_name(alias, f"{where}: an alias")
         if alias == declared.name:
             raise ValueError(
                 f"{where}: the alias {alias!r} is the present name; an alias is a former one"

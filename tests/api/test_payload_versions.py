@@ -64,7 +64,7 @@ def test_a_missing_or_invalid_upgrade_is_reported() -> None:
         ({"version": 3, "upgrades": {1: explode}}, "the upgrade from version 2 to 3"),
         ({"version": 1, "upgrades": {1: explode}}, r"upgrades\[1\] makes version 2, but version=1"),
         ({"version": 2, "upgrades": {1: "explode"}}, r"upgrades\[1\] is a function"),
-        ({"aliases": [7]}, "an alias is text, the former name"),
+        ({"aliases": [7]}, "an alias is text, not 7"),
         ({"aliases": [""]}, "an alias is text of 1 to 200 characters"),
         ({"aliases": ["app.odd"]}, "the alias 'app.odd' is the present name"),
     ],
