@@ -10,7 +10,7 @@ from typing import Any
 from .. import registry
 from ..conf import conf
 from ..domain.errors import UNSTORABLE
-from ..domain.hints import hint
+from ..domain.hints import did_you_mean
 from ..exceptions import OperationRefused, PayloadError
 from ..lifecycle.editing import occurrences
 from ..lifecycle.operations import schedules as schedule_operations
@@ -118,13 +118,15 @@ def schedule_named(name: object) -> Schedule:
     storable = rows.none() if UNSTORABLE.search(name) else rows.filter(name=name)
     row = storable.only("id", "job_type").first()
     if row is None:
-        names = rows.order_by("name").values_list("name", flat=True)[:MOST_COMPARED]
-        known = unwritten(name)
-        end = f"; {known}" if known else hint(name, names, most=3)
-        raise OperationRefused(f"no schedule is named {name!r}{end}")
+        known = known_of(name)
+        raise OperationRefused(f"no schedule is named {name!r}{'; ' if known else ''}{known}")
     return row
 
 
-def unwritten(name: str) -> str:
-    """What to do about a schedule without a row that the code declares. Empty for others."""
-    return "the code declares it: run manage.py migrate" if name in registry.schedules() else ""
+def known_of(name: str) -> str:
+    """What to do about a schedule without a row: the code declares it, or a similar name is there.
+    Empty if neither is."""
+    if name in registry.schedules():
+        return "the code declares it: run manage.py migrate"
+    names = Schedule.objects.using(conf().database).order_by("name").values_list("name", flat=True)
+    return did_you_mean(name, names[:MOST_COMPARED], most=3)

@@ -15,14 +15,13 @@ from django.db.models import Q, Subquery
 from django.db.models.functions import JSONObject, Least
 from django.utils import timezone as clock
 
-from ..api.occurrences import change_occurrence, unwritten
+from ..api.occurrences import change_occurrence, known_of
 from ..api.schedules import request_of
 from ..conf import conf
 from ..domain.changes import Occurrence, zone_text
 from ..domain.cron import UnknownTimezone, ZonePrefix, check_timezone, clock_change
 from ..domain.cron_text import describe, needs_both_elsewhere
 from ..domain.durations import exactly
-from ..domain.hints import did_you_mean
 from ..domain.schedules import Rule
 from ..lifecycle.editing import occurrences
 from ..lifecycle.operations import schedules as schedule_operations
@@ -31,9 +30,6 @@ from ..models import Backfill, Job, Schedule
 from ..models.querysets import CONDITIONS, ScheduleQuerySet, ScheduleState
 from ..models.tick import TickOutcome, last_of_schedule
 from .base import cell, counted, operator, row_of, table
-
-MOST_COMPARED = 10_000
-"""Names to compare a misspelt one with."""
 
 
 def all_schedules() -> ScheduleQuerySet:
@@ -44,18 +40,14 @@ def all_schedules() -> ScheduleQuerySet:
 def named(names: Sequence[str]) -> list[Schedule]:
     """The schedules with these names, in this order. Raises ``CommandError`` for an unknown one."""
     by_name = {schedule.name: schedule for schedule in all_schedules().filter(name__in=names)}
-    problems = [_unknown(name) for name in dict.fromkeys(names) if name not in by_name]
+    problems = [
+        f"no schedule is named {name!r}; {known_of(name) or 'run jobschedule list for all names'}"
+        for name in dict.fromkeys(names)
+        if name not in by_name
+    ]
     if problems:
         raise CommandError("; ".join(problems))
     return [by_name[name] for name in dict.fromkeys(names)]
-
-
-def _unknown(name: str) -> str:
-    all_names = (
-        Schedule.objects.using(conf().database).order_by("name").values_list("name", flat=True)
-    )
-    hint = unwritten(name) or did_you_mean(name, all_names[:MOST_COMPARED], most=3)
-    return f"no schedule is named {name!r}; {hint or 'run jobschedule list for all names'}"
 
 
 def moment(text: str, timezone: str, *, end: bool = False) -> datetime:
