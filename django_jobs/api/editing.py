@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.utils.translation import gettext_noop
@@ -47,10 +48,7 @@ def edit_job(
     :meth:`JobType.enqueue` raises, and what :func:`~django_jobs.lifecycle.editing.edits.edit`
     raises.
     """
-
-    def prepare(stored: StoredJob) -> Edited:
-        return edited(stored, payload=payload, queue=queue, priority=priority, run_at=run_at)
-
+    prepare = partial(edited, payload=payload, queue=queue, priority=priority, run_at=run_at)
     with needing_tables:
         return edits.edit(
             id_, prepare, check=replay_problem, actor=actor, by=by, reason=reason, state=state

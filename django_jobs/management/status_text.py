@@ -15,6 +15,7 @@ from ..models.querysets import ScheduleState
 from ..models.queue import SloSince
 from ..models.worker import pools_text, slots_text
 from .base import counted, table
+from .status_check import COUNTED_TOGETHER
 
 QUEUE_HEADS = (
     *("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "LIMIT", "SCHEDULED", "DEAD", "PRESSURE"),
@@ -32,27 +33,23 @@ WORKER_HEADS = ("WORKER", "ID", "STATE", "HOST", "PID", "THREADS", "CLAIMED", "H
 
 def render_status(snapshot: Snapshot) -> str:
     """Queues, workers, schedules, then jobs that no worker can run, then pauses and quarantines."""
-    running, scheduled, dead = (
-        _counted_together([getattr(queue, state) for queue in snapshot.queues], less)
-        for state, less in (
-            ("running", [queue.prefetched for queue in snapshot.queues]),
-            ("scheduled", None),
-            ("dead", None),
-        )
-    )
+    more = {
+        state: "+" if sum(getattr(one, state) for one in snapshot.queues) >= MOST_COUNTED else ""
+        for state in COUNTED_TOGETHER
+    }
     queues = [
         (
             queue.name,
             "paused" if queue.paused else "open",
             capped(queue.ready),
             age(queue.oldest_due_seconds),
-            running[place],
+            f"{queue.running - queue.prefetched}{more['running']}",
             "-" if queue.max_concurrency is None else str(queue.max_concurrency),
-            scheduled[place],
-            dead[place],
+            f"{queue.scheduled}{more['scheduled']}",
+            f"{queue.dead}{more['dead']}",
             queue.pressure or "-",
         )
-        for place, queue in enumerate(snapshot.queues)
+        for queue in snapshot.queues
     ]
     workers = [
         (
@@ -89,13 +86,6 @@ def render_status(snapshot: Snapshot) -> str:
     if limits := render_limits(snapshot.resources, snapshot.tenants):
         parts.append(limits)
     return "\n\n".join(parts)
-
-
-def _counted_together(counts: Sequence[int], less: Sequence[int] | None = None) -> list[str]:
-    """The counts of queues without ``less``. Each may be more if counting has stopped."""
-    more = "+" if sum(counts) >= MOST_COUNTED else ""
-    parts = zip(counts, less or [0] * len(counts), strict=True)
-    return [f"{count - part}{more}" for count, part in parts]
 
 
 def render_limits(resources: Sequence[ResourceSnapshot], tenants: Sequence[TenantSnapshot]) -> str:
