@@ -35,48 +35,47 @@ Operation = Callable[..., OperationResult]
 """Called with ids, and with who asks as ``by`` and the ``reason``."""
 
 
-def add_selectors(parser: ArgumentParser) -> None:
-    """Add the arguments that choose dead jobs, the reason and ``--dry-run``."""
-    add = parser.add_argument
-    add("ids", nargs="*", type=int, metavar="ID", help="ids of dead jobs")
-    add("--queue", help="dead jobs of this queue")
-    add("--type", metavar="JOB_TYPE", help="dead jobs of this job type")
-    add("--error", metavar="FINGERPRINT", help="dead jobs whose last error has this fingerprint")
-    add("--error-code", metavar="CODE", help="dead jobs whose last run has this code, such as 503")
-    add("--since", metavar="WHEN", help="dead for at most this long (2h, 1d), or since a date")
-    add("--limit", type=whole, help="at most this number, the oldest first")
-    add("--reason", default="", help="stored with each job, with your user name and the time")
-    add("--dry-run", action="store_true", help="change nothing; -v 2 lists the jobs")
+class DeadJobsCommand(OperatorCommand):
+    """Takes what chooses dead jobs, the reason and ``--dry-run``."""
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("ids", nargs="*", type=int, metavar="ID", help="ids of dead jobs")
+        add("--queue", help="dead jobs of this queue")
+        add("--type", metavar="JOB_TYPE", help="dead jobs of this job type")
+        add("--error", metavar="FINGERPRINT", help="whose last error has this fingerprint")
+        add("--error-code", metavar="CODE", help="whose last run has this code, such as 503")
+        add("--since", metavar="WHEN", help="dead for at most this long (2h, 1d), or since a date")
+        add("--limit", type=whole, help="at most this number, the oldest first")
+        add("--reason", default="", help="stored with each job, with your user name and the time")
+        add("--dry-run", action="store_true", help="change nothing; -v 2 lists the jobs")
 
-def operate(
-    command: OperatorCommand, operation: Operation, options: dict[str, Any], verb: tuple[str, str]
-) -> None:
-    """Run the operation on the chosen jobs, and print what was done: ``verb`` is like ``("replay",
-    "Replayed")``. Raises ``CommandError`` if a job was refused."""
-    dry_run, reason = options["dry_run"], options["reason"]
-    by = f"{operator()} (job{verb[0]})"
-    chosen = _chosen(options)
-    every = OperationResult()
-    for start in range(0, len(chosen), BATCH):
-        ids = chosen[start : start + BATCH]
-        with transaction.atomic(using=conf().database) if dry_run else nullcontext():
-            result = operation(ids, by=by, reason=reason)
-            if dry_run:
-                transaction.set_rollback(True, using=conf().database)
-        every.done += result.done
-        every.refused |= result.refused
-        if options["verbosity"] > 1:
-            named = Job.objects.using(conf().database).filter(pk__in=result.done)
-            for id_, job_type in named.order_by("pk").values_list("pk", "job_type"):
-                command.stdout.write(f"job {id_} {job_type}")
-    done = counted(len(every.done), "job")
-    command.stdout.write(f"{f'Would {verb[0]}' if dry_run else verb[1]} {done}.")
-    command.report_refused(every, "job")
+    def operate(self, operation: Operation, options: dict[str, Any], verb: tuple[str, str]) -> None:
+        """Run the operation on the chosen jobs, and print what was done; ``verb`` is such as
+        ``("replay", "Replayed")``. Raises ``CommandError`` if a job was refused."""
+        dry_run, reason = options["dry_run"], options["reason"]
+        by = f"{operator()} (job{verb[0]})"
+        chosen = _chosen(options)
+        every = OperationResult()
+        for start in range(0, len(chosen), BATCH):
+            ids = chosen[start : start + BATCH]
+            with transaction.atomic(using=conf().database) if dry_run else nullcontext():
+                result = operation(ids, by=by, reason=reason)
+                if dry_run:
+                    transaction.set_rollback(True, using=conf().database)
+            every.done += result.done
+            every.refused |= result.refused
+            if options["verbosity"] > 1:
+                named = Job.objects.using(conf().database).filter(pk__in=result.done)
+                for id_, job_type in named.order_by("pk").values_list("pk", "job_type"):
+                    self.stdout.write(f"job {id_} {job_type}")
+        done = counted(len(every.done), "job")
+        self.stdout.write(f"{f'Would {verb[0]}' if dry_run else verb[1]} {done}.")
+        self.report_refused(every, "job")
 
 
 def terms_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The chosen jobs as the terms of an operation. Raises as :func:`operate` does."""
+    """The chosen jobs as the terms of an operation. Raises as ``operate`` does."""
     if options["limit"] is not None or options["dry_run"]:
         raise CommandError("--limit and --dry-run are not for jobs that the workers look for")
     _chosen({**options, "limit": 1})

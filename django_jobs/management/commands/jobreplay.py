@@ -12,18 +12,18 @@ from ...api import replay_problem
 from ...domain.replay_plan import ReplayPlan
 from ...lifecycle.operations import bulk
 from ...lifecycle.operations.jobs import replay
-from ..base import OperatorCommand, operator
-from ..dead_jobs import add_selectors, operate, terms_of
+from ..base import operator
+from ..dead_jobs import DeadJobsCommand, terms_of
 
 
-class Command(OperatorCommand):
+class Command(DeadJobsCommand):
     help = (
         "Send dead jobs back to their queue with their counters at zero; their runs are kept. "
         "Exits with 1 if any was refused."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        add_selectors(parser)
+        super().add_arguments(parser)
         parser.add_argument(
             "--plan",
             nargs="?",
@@ -36,7 +36,7 @@ class Command(OperatorCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["plan"] is None:
             checked = partial(replay, check=replay_problem)
-            return operate(self, checked, options, ("replay", "Replayed"))
+            return self.operate(checked, options, ("replay", "Replayed"))
         plan, by = _plan(options["plan"]), f"{operator()} (jobreplay)"
         started = bulk.start(
             "replay", terms_of(options), plan=plan, by=by, reason=options["reason"]
