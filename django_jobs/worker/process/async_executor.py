@@ -24,7 +24,7 @@ from ..meters import meter_of_queries
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
 from .executor import NOTHING_LEFT, Executor, emit_lost
-from .settler import Cancels, Settler
+from .settler import Settler
 
 
 class AsyncExecutor:
@@ -36,14 +36,13 @@ class AsyncExecutor:
         executor: Executor,
         settler: Settler,
         *,
-        cancels: Cancels,
         reporter: Reporter,
         sessions: int,
     ) -> None:
         self.loop = HandlerLoop(sessions)
         self._executor = executor
         self._settler = settler
-        self._cancels = cancels
+        self._cancels = settler.cancels
         self._reporter = reporter
         self._measures = meter_of_queries()
         self._busy = dict.fromkeys(pools, 0)

@@ -21,11 +21,10 @@ from ..execution.interruption import bound, limit_of
 from ..handlers.connections import HandlerConnections
 from ..ipc.scoreboard import WorkerSlot
 from ..meters import ThreadClock, meter_of_threads
-from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import Pool
 from ..statement_timeout import StatementTimedOut
 from ..timeouts.threads import ThreadTimeouts, let_waits_end, raise_in
-from .settler import Cancels, Settler
+from .settler import Settler
 
 NOTHING_LEFT = None
 """In place of an outcome: settled by its child, or no longer of this worker."""
@@ -46,10 +45,8 @@ class Executor:
         self,
         pools: Sequence[Pool],
         slot: WorkerSlot,
-        claimed: ClaimedJobs,
         settler: Settler,
         *,
-        cancels: Cancels,
         reporter: Reporter,
         isolate: Isolate | None,
     ) -> None:
@@ -57,9 +54,8 @@ class Executor:
         self.stopping = False
         self._pools = pools
         self._slot = slot
-        self._claimed = claimed
         self._settler = settler
-        self._cancels = cancels
+        self._cancels = settler.cancels
         self._reporter = reporter
         self._isolate = isolate
         self._thread_timeouts = ThreadTimeouts()

@@ -131,7 +131,6 @@ class Settler:
         self,
         slot: WorkerSlot,
         claimed: ClaimedJobs,
-        cancels: Cancels,
         *,
         at_end: Callable[[], None] = lambda: None,
     ) -> None:
@@ -140,9 +139,9 @@ class Settler:
         self.unkept_queues: frozenset[str] = frozenset()
         self.on_hand_over: Callable[[HandOver], None] = lambda handed: None
         self.awaited = AwaitedEnds()
+        self.cancels = Cancels(slot)
         self._slot = slot
         self._claimed = claimed
-        self._cancels = cancels
         self._at_end = at_end
         self._pending: deque[tuple[Ending, StartedJob]] = deque()
         self._locked: list[tuple[Ending, StartedJob]] = []
@@ -244,7 +243,7 @@ class Settler:
         if self._unstarted:
             self._give_back([self._unstarted.popleft() for _ in range(len(self._unstarted))])
         claimed = self._claimed
-        if claimed.waiting and (self._look_asked or self._cancels.are_due(claimed.waits_since)):
+        if claimed.waiting and (self._look_asked or self.cancels.are_due(claimed.waits_since)):
             self._look_asked = False
             self._drop_cancelled()
 
@@ -252,10 +251,10 @@ class Settler:
         """Give back jobs that were cancelled before they started, which makes them
         ``cancelled``."""
         try:
-            self._retry(self._cancels.look, "look for cancels", lambda: not self._claimed.waiting)
+            self._retry(self.cancels.look, "look for cancels", lambda: not self._claimed.waiting)
         except StatementTimedOut:
             return
-        asked = self._cancels.asked
+        asked = self.cancels.asked
         if asked - self._dropped:
             for line in self._claimed.lines:
                 unstarted = line.take_unstarted()

@@ -42,7 +42,7 @@ from .async_executor import AsyncExecutor
 from .claimer import Claimer
 from .executor import NOTHING_LEFT, Executor
 from .inspector import Inspector
-from .settler import Cancels, Settler
+from .settler import Settler
 
 CHECK_SECONDS = 1.0
 
@@ -69,16 +69,13 @@ class WorkerProcess:
         self._ending = False
         self._claimed = ClaimedJobs()
         self._reporter = Reporter()
-        cancels = Cancels(slot)
-        self._settler = Settler(slot, self._claimed, cancels, at_end=self._deregister)
+        self._settler = Settler(slot, self._claimed, at_end=self._deregister)
         thread_pools, loop_pools = self._make_pools()
         self._pools = thread_pools + loop_pools
         self._executor = Executor(
             thread_pools,
             slot,
-            self._claimed,
             self._settler,
-            cancels=cancels,
             reporter=self._reporter,
             isolate=self._isolate if options.forks else None,
         )
@@ -86,7 +83,6 @@ class WorkerProcess:
             loop_pools,
             self._executor,
             self._settler,
-            cancels=cancels,
             reporter=self._reporter,
             sessions=options.threads,
         )

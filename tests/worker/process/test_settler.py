@@ -25,7 +25,7 @@ from django_jobs.signals import job_finished, worker_event
 from django_jobs.worker.ipc.scoreboard import Scoreboard, StartedJob
 from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process import settler as module
-from django_jobs.worker.process.settler import Cancels, Settler
+from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.statement_timeout import StatementTimedOut, StatementTimeout
 from tests.app.gate_jobs import charge_account
 from tests.app.jobs import noop
@@ -56,7 +56,7 @@ def settler(held: list[ClaimedJob]) -> Iterator[Settler]:
     slot, claimed_jobs = Scoreboard(1).slots[0], ClaimedJobs()
     claimed_jobs.new_line()
     slot.register(held[0].worker, time.monotonic() + 600)
-    made = Settler(slot, claimed_jobs, Cancels(slot))
+    made = Settler(slot, claimed_jobs)
     made.thread.start()
     yield made
     made.finish()

@@ -15,7 +15,7 @@ from django_jobs.worker.connections import ping
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.pools.claimed_jobs import ClaimedJobs
 from django_jobs.worker.process.claims import StrandedJobs
-from django_jobs.worker.process.settler import Cancels, Settler
+from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
 from tests.factories import another_connection, claim_ready, register_worker
@@ -32,7 +32,7 @@ def settler() -> Iterator[Settler]:
     """One whose thread was not started. Ended when the test ends."""
     slot, claimed_jobs = Scoreboard(1).slots[0], ClaimedJobs()
     slot.register(register_worker(), time.monotonic() + 600)
-    made = Settler(slot, claimed_jobs, Cancels(slot))
+    made = Settler(slot, claimed_jobs)
     yield made
     if made.thread.is_alive():
         made.finish()
