@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_638,
     "why": 1_786,
-    "worker": 11_070,
+    "worker": 11_066,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

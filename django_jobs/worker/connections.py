@@ -85,10 +85,7 @@ def nothing(*_: object) -> None:
 
 
 def own_connection(
-    alias: str | None = None,
-    *,
-    note: Callable[[bool], None] = nothing,
-    keeps_plans: bool = False,
+    *, note: Callable[[bool], None] = nothing, keeps_plans: bool = False
 ) -> BaseDatabaseWrapper:
     """Replace this thread's connection to the jobs' database by a private one.
 
@@ -101,7 +98,7 @@ def own_connection(
     each statement planned once; not with ``server_side_binding``, where psycopg would prepare all
     others too.
     """
-    alias = alias or conf().database
+    alias = conf().database
     wrapper: Any = unpooled(connections[alias])
     keeps_plans &= not wrapper.settings_dict["OPTIONS"].get("server_side_binding")
     wrapper.get_new_connection = partial(_open, wrapper.get_new_connection, note, keeps_plans)

@@ -66,7 +66,6 @@ class WorkerProcess:
         """Replaced by the first that asks it to drain; empty if its row has the reason."""
         self._made_room_at = 0.0
         self._closed_idle_at = 0.0
-        self._ending = False
         self._claimed = ClaimedJobs()
         self._reporter = Reporter()
         self._settler = Settler(slot, self._claimed, at_end=self._deregister)

@@ -173,7 +173,7 @@ def _keys_of_call(node: ast.Call, scope: Scope) -> Iterator[tuple[ast.AST, str]]
         yield from ((one, "unknown option") for one in unknown)
     if scope.in_async and called in {"delay", *SENDING}:
         yield node, "sent in async def"
-    if called not in ("revoke", "terminate") and is_control(node, scope):
+    if called not in ("revoke", "terminate") and is_control(node):
         yield node, "control"
 
 

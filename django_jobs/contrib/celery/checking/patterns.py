@@ -94,7 +94,7 @@ def _is_group_result(node: ast.Call, scope: Scope) -> bool:
     return ast.unparse(value).endswith("GroupResult") or ast.unparse(value) in scope.sent
 
 
-def is_control(node: ast.Call, scope: Scope) -> bool:
+def is_control(node: ast.Call) -> bool:
     assert isinstance(node.func, ast.Attribute)
     return ast.unparse(node.func.value).endswith("app.control")
 
