@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .domain.durations import Duration, as_seconds
+from .domain.hints import Explained
 from .domain.numbers import is_priority, is_whole
 from .domain.payload import a_kind
 from .domain.workflows import Skipped
@@ -93,7 +94,7 @@ class TimeLimitExceeded(JobsError):
     before its process is killed. The attempt counts as timed out even if the handler catches it."""
 
 
-class Fate(JobsError):
+class Fate(JobsError, metaclass=Explained):
     """The base class of the exceptions that decide what happens to the job.
 
     ``reason`` is text, or any object that ``str()`` accepts, such as a lazy translation.

@@ -48,14 +48,14 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 932,
+    ".": 933,
     "admin": 16_128,
-    "api": 4_648,
+    "api": 4_678,
     "backend": 1_044,
     "checks": 1_048,
     "contrib": 4_455,
     "doctor": 2_615,
-    "domain": 5_531,
+    "domain": 5_557,
     "http": 405,
     "lifecycle": 13_266,
     "logs": 447,

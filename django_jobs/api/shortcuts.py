@@ -28,6 +28,7 @@ from .validation import (
     check_declaration,
     declared_name,
     exception_classes,
+    former_names,
     mapping,
     signature_of,
     tag_names,
@@ -39,7 +40,7 @@ R = TypeVar("R")
 READ: dict[str, Callable[[Any, str, str], Any]] = {
     **dict.fromkeys(("retry_on", "discard_on"), exception_classes),
     **dict.fromkeys(MAPPINGS, mapping),
-    "aliases": lambda given, option, where: (given,) if isinstance(given, str) else tuple(given),
+    "aliases": lambda given, option, where: former_names(given, where),
     "resources": lambda given, option, where: resource_names(given, where),
     "tenant": name_rule,
     "tags": lambda given, option, where: tag_names(given, where),

@@ -279,6 +279,15 @@ def exception_classes(value: Any, option: str, where: str) -> tuple[type[BaseExc
     return kinds
 
 
+def former_names(given: Any, where: str) -> tuple[Any, ...]:
+    """The option ``aliases``; one may stand alone. Raises ``TypeError`` for no names."""
+    try:
+        return (given,) if isinstance(given, str) else tuple(given)
+    except TypeError:
+        problem = f'aliases are former names, such as ("shop.send_mail",), not {given!r}'
+        raise TypeError(f"{where}: {problem}") from None
+
+
 def check_declaration(declared: JobType[..., Any]) -> None:
     """Validate the options of ``@job``.
 

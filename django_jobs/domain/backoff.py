@@ -6,7 +6,9 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
+
+from .hints import Explained
 
 LONGEST_DELAY = 366 * 24 * 3600.0
 """Seconds. Also keeps ``base * factor ** n`` from overflowing a float."""
@@ -15,7 +17,7 @@ Curve = Literal["exponential", "polynomial", "linear", "fixed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
+class Backoff(metaclass=Explained):
     """The rule for the wait after the n-th failure. All times are in seconds.
 
     ``jitter`` is a share of the wait: 0.5 spreads it evenly over 50 % to 100 %, so that a thousand
@@ -25,6 +27,7 @@ class Backoff:
     raises ``ValueError`` for a value that is not a number or is out of range.
     """
 
+    INSTEAD: ClassVar = "; write Backoff.exponential(base=5), or Backoff.fixed(5)"
     curve: Curve
     base: float
     factor: float = 1.0

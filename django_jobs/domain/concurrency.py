@@ -9,7 +9,7 @@ from string import Formatter
 from typing import Any, NamedTuple
 
 from .gates import OnConflict
-from .hints import did_you_mean
+from .hints import Explained, did_you_mean
 from .payload import a_kind
 
 LONGEST_KEY = 200
@@ -90,7 +90,7 @@ def literal(text: str) -> Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Concurrency:
+class Concurrency(metaclass=Explained):
     """How many jobs with the same key may be ready or running at once.
 
     ``key`` is a text with arguments of the handler in braces, or a function. ``limit`` is a number

@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+
+class Explained(type):
+    """A class that names what it takes if it is called with anything else."""
+
+    if not TYPE_CHECKING:  # a type checker would accept every call
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError:
+                signature = inspect.signature(cls.__init__)
+                try:
+                    signature.bind(None, *args, **kwargs)
+                except TypeError as error:
+                    takes = f"it takes {', '.join([*signature.parameters][1:])}"
+                    end = getattr(cls, "INSTEAD", "")
+                    raise TypeError(f"{cls.__name__}: {error}; {takes}{end}") from None
+                raise
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> str:

@@ -92,6 +92,7 @@ FOREIGN_OPTIONS = {
     **{"autoretry_for": "retry_on", "job_key_mode": "on_duplicate"},
     **dict.fromkeys(("task_id", "job_id", "job_key", "unique_key"), "idempotency_key"),
     **{"queueing_lock": "idempotency_key", "labels": "tags", "tag": "tags"},
+    **dict.fromkeys(("depends_on", "needs", "requires", "upstream"), "after"),
     **{"args": "payload", "kwargs": "payload", "tz": "timezone"},
 }
 """Option names of other job queues, each with the name used here."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from .hints import Explained
 from .payload import encode
 from .states import JobState
 
@@ -43,7 +44,7 @@ class When(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class If:
+class If(metaclass=Explained):
     """A step starts if the one before it succeeded with such a result.
 
     ``path`` leads to a value in the result: keys of objects and numbers of list items, joined by

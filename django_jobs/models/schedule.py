@@ -413,5 +413,5 @@ def rule_problem(error: Exception) -> str:
     from ..domain.cron import ZonePrefix
 
     if isinstance(error, ZonePrefix):
-        return error.said("choose {} in the field Time zone")
+        return error.said("give {} as its time zone")
     return str(error)

@@ -203,6 +203,14 @@ def test_an_invalid_name_is_refused(name: Any, kind: type[Exception]) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("prefix", ["TZ=UTC", "CRON_TZ=UTC", "tz = 'UTC'"])
+def test_a_zone_in_an_expression_is_refused_without_a_word_of_a_form(prefix: str) -> None:
+    with pytest.raises(ValueError, match=r"give UTC as its time zone$"):
+        schedule("zoned", noop, cron=f"{prefix} 0 3 * * *")
+    assert "zoned" not in registry.schedules()
+
+
+@pytest.mark.django_db
 def test_declared_schedules_are_in_the_table_after_migrate() -> None:
     declare("every hour", summarise, payload={"day": "x"}, queue="bulk", priority=3)
     call_command("migrate", verbosity=0)

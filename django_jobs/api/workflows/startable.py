@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from asgiref.sync import sync_to_async
 
 from ... import registry
 from ...conf import conf
+from ...domain.options import INSTEAD_OF_ATTRIBUTES, check_known
 from ...domain.payload import NotStorable, encode
 from ...exceptions import PayloadError, WorkflowError
 from ...lifecycle.workflows.starting import NewRun, start
@@ -80,6 +81,7 @@ class Startable(ABC):
         run_at: datetime | None = None,
         delay: float | timedelta | None = None,
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        **unknown: Never,
     ) -> Self:
         """A copy with options for one run. None keeps what the steps declare.
 
@@ -90,12 +92,21 @@ class Startable(ABC):
         ``{"ship": {"express": True}}``. Raises :class:`EnqueueError`.
         """
         options = dict(locals())
-        del options["self"]
+        del options["self"], options["unknown"]
+        check_known(unknown, f"{self}.using()", options)
         chosen = copy.copy(self)
         chosen._options = self._options.changed(str(self), **options)
         return chosen
 
-    def start(self, /, **arguments: Any) -> WorkflowRun:
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            names = {"enqueue", "aenqueue", "run", *INSTEAD_OF_ATTRIBUTES}
+            end = "; write start(...), with using(delay=5) before it for a delay"
+            problem = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(problem + end * (name in names), name=name, obj=self)
+
+    def start(self, /, *args: Never, **arguments: Any) -> WorkflowRun:
         """Start a run; return its :class:`~django_jobs.models.WorkflowRun`.
 
         Each handler gets those of the arguments that it takes. The rows are written in the caller's
@@ -105,6 +116,8 @@ class Startable(ABC):
         Raises :class:`PayloadError` for missing and unknown arguments, and what
         :meth:`JobType.enqueue` raises; then nothing is written.
         """
+        if args:
+            raise PayloadError(f"{self}.start{self.signature} takes its arguments by name")
         self.check_arguments(arguments)
         options = self._options
         if options.tenant is None and (tenant := self._tenant(arguments)) is not None:
@@ -136,9 +149,9 @@ class Startable(ABC):
             )
             return start(new, steps, self._definition)
 
-    async def astart(self, /, **arguments: Any) -> WorkflowRun:
+    async def astart(self, /, *args: Never, **arguments: Any) -> WorkflowRun:
         """:meth:`start` for async code."""
-        return await _start_in_thread(self, arguments)
+        return await _start_in_thread(self, args, arguments)
 
     def _encoded(self, arguments: dict[str, Any]) -> str:
         try:
@@ -148,8 +161,10 @@ class Startable(ABC):
 
 
 @sync_to_async(thread_sensitive=True)
-def _start_in_thread(startable: Startable, arguments: dict[str, Any]) -> WorkflowRun:
-    return startable.start(**arguments)
+def _start_in_thread(
+    startable: Startable, args: Sequence[Never], arguments: dict[str, Any]
+) -> WorkflowRun:
+    return startable.start(*args, **arguments)
 
 
 Handler = Callable[..., dict[str, Any]]

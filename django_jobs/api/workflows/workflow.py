@@ -11,6 +11,7 @@ from ... import registry
 from ...domain.durations import LONGEST_AGE, Duration, as_seconds
 from ...domain.graph import Document, StepKind
 from ...domain.numbers import is_whole
+from ...domain.options import USING_OPTIONS, check_known
 from ...domain.workflows import END, SLEEP, WAIT, If, When
 from ...exceptions import WorkflowError
 from ..gating import defaults_of, name_rule, tenant_of
@@ -32,6 +33,7 @@ from .edges import After, Condition, DeclaredSteps, Reference
 from .run_options import StartArguments, chosen_for
 from .startable import Startable, register_start_job
 
+OPTIONS_OF_STEP = ("after", "when", "payload", "takes", "compensate", "optional")
 HIGHEST_VERSION = 2**31 - 1
 
 
@@ -154,6 +156,7 @@ class Workflow(Startable):
             name = job_type.handler.__name__
         where = self._check_name(name)
         if using:
+            check_known(using, where, (*OPTIONS_OF_STEP, *USING_OPTIONS))
             job_type = job_type.using(**using)
         check_options_of_step(job_type, where)
         edges, sources = self._before(name, after, when, takes or {})
@@ -245,8 +248,10 @@ class Workflow(Startable):
         parent = self._steps.named(next(iter(edges))) if edges else None
         queue = {} if parent is None else {"queue": parent.job_type.queue}
         job_type = registry.get(WAIT if kind is StepKind.WAIT else SLEEP)
+        where = f"{self}: step {name!r}"
+        check_known(using, where, ("after", "when", *USING_OPTIONS))
         job_type = job_type.using(**{**queue, **using})
-        check_options_of_step(job_type, f"{self}: step {name!r}")
+        check_options_of_step(job_type, where)
         step = Step(
             name=name, job_type=job_type, kind=kind, payload=payload, after=edges, details=details
         )

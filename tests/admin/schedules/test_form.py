@@ -178,8 +178,8 @@ def test_input_that_would_fail_in_a_worker_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("zone", "advice"),
     [
-        ("UTC", "choose UTC in the field Time zone"),
-        ("Mars/X", "choose Europe/Paris in the field Time zone or the like; no time zone is"),
+        ("UTC", "give UTC as its time zone"),
+        ("Mars/X", "give Europe/Paris as its time zone or the like; no time zone is"),
     ],
 )
 def test_a_line_with_a_zone_is_refused_with_the_field_for_it(

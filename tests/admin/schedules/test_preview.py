@@ -145,7 +145,7 @@ def test_a_wrong_rule_is_answered_with_its_error(page: Page, rule: dict[str, str
 
 def test_a_line_with_a_zone_is_answered_with_the_field_for_it(page: Page) -> None:
     error = preview(page, cron="CRON_TZ=UTC 0 3 * * *")["error"]
-    assert error.endswith("= is no part of the expression: choose UTC in the field Time zone")
+    assert error.endswith("= is no part of the expression: give UTC as its time zone")
 
 
 def test_the_preview_requires_the_view_or_add_permission(page_of: Callable[..., Page]) -> None:

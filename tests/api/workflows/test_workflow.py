@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 
-from django_jobs import Concurrency, EnqueueError, If, PayloadError, WorkflowError, registry
+from django_jobs import (
+    Concurrency,
+    EnqueueError,
+    If,
+    PayloadError,
+    WorkflowError,
+    chain,
+    group,
+    registry,
+)
 from django_jobs.api.workflows import edges
 from django_jobs.api.workflows.workflow import Workflow
 from django_jobs.domain.workflows import When
@@ -169,8 +180,47 @@ def test_a_step_has_the_options_of_its_job_type(workflow: Declare) -> None:
     assert (step.job_type.queue, step.job_type.priority) == ("bulk", 7)
     with pytest.raises(EnqueueError, match="priority is a whole number"):
         flow.step(noop, "other", priority=1000)
-    with pytest.raises(TypeError, match="there is no option 'countdown'; did you mean 'delay'"):
-        flow.step(noop, "other", countdown=5)
+
+
+@pytest.mark.parametrize(
+    ("option", "end"),
+    [
+        ("countdown", "did you mean 'delay'?"),
+        ("afterr", "did you mean 'after'?"),
+        ("depends_on", "did you mean 'after'?"),
+        ("requires", "did you mean 'after'?"),
+        ("wen", "did you mean 'when'?"),
+        ("colour", "known are: after, when, "),
+        ("discard_on", "it is an option of @job"),
+    ],
+)
+def test_an_unknown_option_of_a_step_is_refused_with_those_that_there_are(
+    workflow: Declare, option: str, end: str
+) -> None:
+    flow = workflow()
+    for add, name in ((flow.step, noop), (flow.wait, "other"), (flow.sleep, "other")):
+        given: dict[str, Any] = {option: 5} | ({"duration": 5} if add == flow.sleep else {})
+        with pytest.raises(TypeError) as refused:
+            add(name, **given)
+        step = "noop" if name is noop else name
+        assert f"step {step!r}: there is no option {option!r}; {end}" in str(refused.value)
+
+
+def test_a_workflow_says_how_it_is_started(workflow: Declare) -> None:
+    flow = workflow()
+    flow.step(noop)
+    for startable in (flow, chain(noop.step()), group(noop.step())):
+        for name in ("enqueue", "aenqueue", "run", "delay", "apply_async"):
+            with pytest.raises(AttributeError, match=r"write start\(\.\.\.\), with using"):
+                getattr(startable, name)
+        assert not hasattr(startable, "colour")
+        assert copy.deepcopy(startable).name == startable.name
+        with pytest.raises(PayloadError, match="takes its arguments by name"):
+            startable.start(7)
+        with pytest.raises(PayloadError, match="takes its arguments by name"):
+            async_to_sync(startable.astart)(7)
+        with pytest.raises(TypeError, match="there is no option 'countdown'; did you mean 'delay'"):
+            startable.using(countdown=5)
 
 
 @pytest.mark.parametrize(
