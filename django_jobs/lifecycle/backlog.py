@@ -276,12 +276,17 @@ def _drop(statement: str, parameters: dict[str, Any], full: str) -> Dropped:
     with transaction.atomic(using=jobs_connection().alias):
         rows = fetch(statement, {**parameters, "reason": reason})
         follow_dropped((id_, run, skipped) for id_, _, _, run, _, skipped in rows)
-        keyed = [(queue, key, id_) for id_, _, key, _, queue, _ in rows if key is not None]
-        for queue in {queue for queue, _, _ in keyed}:
-            keys, ids = zip(*((key, id_) for of, key, id_ in keyed if of == queue), strict=True)
-            execute(FREE_KEYS, {"queue": queue, "keys": list(keys), "ids": list(ids)})
+        free_keys((queue, key, id_) for id_, _, key, _, queue, _ in rows)
     finished_at = {id_: finished_at for id_, finished_at, *_ in rows}
     return Dropped(dict.fromkeys(finished_at, reason), finished_at)
+
+
+def free_keys(dropped: Iterable[tuple[str, str | None, int]]) -> None:
+    """Free the keys of dropped jobs, each with its queue and its key."""
+    keyed = [(queue, key, id_) for queue, key, id_ in dropped if key is not None]
+    for queue in {queue for queue, _, _ in keyed}:
+        keys, ids = zip(*((key, id_) for of, key, id_ in keyed if of == queue), strict=True)
+        execute(FREE_KEYS, {"queue": queue, "keys": list(keys), "ids": list(ids)})
 
 
 def within_limits(

@@ -12,6 +12,7 @@ from django.db import transaction
 from ...domain.admission import Line
 from ...domain.gates import Gates, OnConflict, parse
 from ...models.database import fetch, jobs_connection, repeat_conflicts
+from ..backlog import free_keys
 from ..job_columns import DROPPED
 from ..opening import follow_dropped
 from ..operations.jobs import cancel
@@ -33,7 +34,7 @@ WITH picked AS MATERIALIZED (
 UPDATE django_jobs_job AS job SET {DROPPED}, finished_at = clock_timestamp(),
     reason = %(reason)s
 WHERE job.id = ANY(ARRAY(SELECT id FROM picked)) AND job.status = 'blocked'
-RETURNING job.id, job.workflow_run_id, job.skipped
+RETURNING job.id, job.workflow_run_id, job.skipped, job.queue, job.idempotency_key
 """
 # The line is read first: for the newest id the planner would read the primary key from its end.
 NEWEST = """
@@ -135,4 +136,7 @@ def _resolve(gates: Gates, lines: list[str]) -> None:
 @repeat_conflicts
 def _end_blocked(parameters: dict[str, Any]) -> None:
     with transaction.atomic(using=jobs_connection().alias):
-        follow_dropped(fetch(END_BLOCKED, parameters))
+        ended = fetch(END_BLOCKED, parameters)
+        follow_dropped((id_, run, skipped) for id_, run, skipped, _, _ in ended)
+        if parameters["newest"] is None:  # of a replaced one, the newer job does the work
+            free_keys((queue, key, id_) for id_, _, _, queue, key in ended)

@@ -11,7 +11,7 @@ import pytest
 from django_jobs import Concurrency, JobType
 from django_jobs.domain.admission import FairShares
 from django_jobs.lifecycle.gates import admission, conflicts
-from django_jobs.models import Job, Tenant
+from django_jobs.models import Job, Tenant, UniqueKey
 from tests.factories import claim_ready, declared, register_worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -132,3 +132,37 @@ def test_lines_are_looked_for_only_where_jobs_may_be_ended(
     admit(lines=1)
     types["replaces"].enqueue()
     admit()
+
+
+@pytest.mark.parametrize("policy", ["discard", "replace_waiting", "cancel_running", "wait"])
+def test_the_idempotency_key_of_a_job_that_was_discarded_is_free_again(policy: str) -> None:
+    key = Concurrency("k", on_conflict=policy)
+    with declared(handler, name="test.unique", concurrency=key) as job_type:
+        job_type.enqueue()
+        admit()
+        claim_ready(register_worker())
+
+        def ask() -> list[int]:
+            return [
+                job_type.using(queue=queue, idempotency_key="a", unique_for=3600).enqueue().pk
+                for queue in ("default", "bulk")
+            ]
+
+        first = ask()
+        admit()
+        again = ask()
+        ended = Job.objects.filter(pk__in=first, status="cancelled").count()
+    assert ended == {"wait": 0, "discard": 2}.get(policy, 1)
+    assert (first == again) == (policy != "discard")
+
+
+def test_a_discarded_job_frees_no_key_that_a_later_one_has_taken() -> None:
+    key = Concurrency("k", on_conflict="discard")
+    with declared(handler, name="test.unique", concurrency=key) as job_type:
+        job_type.enqueue()
+        admit()
+        once = job_type.using(idempotency_key="a", unique_for=3600)
+        once.enqueue()
+        UniqueKey.objects.update(job_id=4711)
+        admit()
+    assert UniqueKey.objects.get().job_id == 4711
