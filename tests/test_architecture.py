@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_615,
     "domain": 5_557,
     "http": 405,
-    "lifecycle": 13_275,
+    "lifecycle": 13_279,
     "logs": 447,
     "maintenance": 1_526,
     "management": 3_612,

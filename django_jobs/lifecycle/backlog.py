@@ -313,7 +313,11 @@ def insert_one(
     except QueueFull:
         if not is_duplicate():
             raise
-        return insert()
+        with transaction.atomic(using=jobs_connection().alias):
+            job = insert()
+            if not job.deduplicated:  # the other one runs, or has ended since
+                raise
+        return job
     if job.pk in dropped.finished_at:
         job.status, job.reason = JobStatus.CANCELLED, dropped.reasons[job.pk]
         job.finished_at = dropped.finished_at[job.pk]

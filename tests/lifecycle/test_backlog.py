@@ -69,6 +69,29 @@ def test_many_jobs_that_do_not_all_fit_are_refused_together() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("unique_for", [None, 3600])
+def test_a_request_that_replaces_needs_room_while_the_job_that_holds_its_key_runs(
+    unique_for: int | None,
+) -> None:
+    Queue.objects.filter(name="bulk").update(max_backlog=1)
+    last = noop.using(
+        queue="bulk", idempotency_key="a", on_duplicate="replace", unique_for=unique_for
+    )
+    held = last.enqueue()
+    assert last.enqueue().pk == held.pk  # it has not started, so it is the same job
+    (running,) = claim_ready(register_worker(), queue="bulk")
+    filling = bulk()
+    for _ in range(2):
+        with pytest.raises(QueueFull, match="have reached its max_backlog of 1"):
+            last.enqueue()
+        assert Job.objects.get(pk=held.pk).idempotency_key == "a"
+    assert ready() == {filling}
+    cancel(filling)
+    assert last.enqueue().pk != running.id
+    assert Job.objects.get(pk=held.pk).idempotency_key is None
+
+
+@pytest.mark.django_db
 def test_earlier_batches_stay_if_a_later_one_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enqueueing, "BATCH", 2)
     Queue.objects.filter(name="bulk").update(max_backlog=5)
