@@ -60,7 +60,7 @@ BUDGETS = {
     "lifecycle": 13_279,
     "logs": 447,
     "maintenance": 1_526,
-    "management": 3_612,
+    "management": 3_650,
     "metrics": 3_184,
     "models": 3_422,
     "templatetags": 33,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import getpass
 import json
+import re
 import socket
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import InterfaceError, OperationalError, ProgrammingError, connections
 from django.db.models import Model, QuerySet
 from django.db.models.functions import Now
@@ -22,7 +23,7 @@ from django.utils.dateparse import parse_datetime
 from ..conf import conf
 from ..domain.durations import seconds_of
 from ..domain.errors import cut
-from ..domain.hints import did_you_mean
+from ..domain.hints import did_you_mean, hint
 from ..domain.states import LIVE
 from ..exceptions import JobsError
 from ..lifecycle.operations import OperationResult
@@ -128,7 +129,26 @@ NO_RIGHT = "42501"
 
 
 class OperatorCommand(BaseCommand):
-    """Reports an error of the database, or of this package, in one line instead of a traceback."""
+    """Reports an error of the database, or of this package, in one line instead of a traceback, and
+    an unknown option with the one that was probably meant."""
+
+    instead: ClassVar[Mapping[str, str]] = {}
+    """What to write for options of other job queues; "" for a word without an option."""
+
+    def create_parser(self, *args: Any, **options: Any) -> CommandParser:
+        parser = super().create_parser(*args, **options)
+        refuse = parser.error
+
+        def error(message: str) -> Any:
+            if unknown := re.search(r"unrecognized arguments: ([^\s=]*)", message):
+                word = unknown[1]
+                meant = self.instead.get(word if word.startswith("-") else "")
+                known = [one for one in parser._option_string_actions if one.startswith("--")]
+                message += f"; {meant}" if meant else hint(word, known)
+            return refuse(message)
+
+        parser.error = error  # type: ignore[method-assign]
+        return parser
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 from django_jobs.api import hooks
 from django_jobs.conf import conf
@@ -30,6 +30,14 @@ from django_jobs.worker.supervisor.supervisor import Supervisor
 
 
 class Command(OperatorCommand):
+    instead: ClassVar = {
+        "": "--queues emails,default names the queues",
+        "-Q": "--queues emails,default names the queues",
+        **dict.fromkeys(("-c", "--concurrency"), "--threads 8, or --prefork 8, runs eight at once"),
+        **dict.fromkeys(("-B", "--beat"), "each worker fires schedules: leave it out"),
+        **dict.fromkeys(("-l", "--loglevel"), "--verbosity 2 logs more"),
+        "--workers": "--processes 2 starts two of them",
+    }
     help = "Run jobs until stopped. SIGTERM or SIGINT drains; a second one stops at once."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

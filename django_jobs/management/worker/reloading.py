@@ -134,9 +134,17 @@ class Reloader:
 
 
 def same_command() -> list[str]:
-    """The command of this process, without ``--reload``, which may be abbreviated: no other option
-    begins with the same letter."""
-    return [one for one in get_child_arguments() if len(one) < 3 or not "--reload".startswith(one)]
+    """The command of this process, without ``--reload``, which may be abbreviated, because no other
+    option begins with the same letter, and without the ``--parent`` of it."""
+    given = iter(get_child_arguments())
+    kept = []
+    for one in given:
+        name = one.partition("=")[0]
+        if len(name) > 3 and "--parent".startswith(name):
+            next(given if name == one else iter(()), None)
+        elif len(one) < 3 or not "--reload".startswith(one):
+            kept.append(one)
+    return kept
 
 
 def snapshot() -> dict[str, float]:

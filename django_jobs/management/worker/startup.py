@@ -87,7 +87,9 @@ def check_processes(
     max_rss: int | None,
     **others: Any,
 ) -> None:
-    """Raise ``CommandError`` for options that need fork if there is none, or with ``--no-fork``."""
+    """Raise ``CommandError`` for options that need another one, or fork if there is none."""
+    if others["parent"] is not None:
+        raise CommandError("--parent is an option of --reload: give both")
     if prefork is not None and (
         no_fork or processes != 1 or others["threads"] is not None or others["pool"]
     ):

@@ -195,11 +195,15 @@ def test_the_development_server_runs_a_worker_and_takes_it_along(
     until(lambda: not site.runs("jobworker"))
 
 
-@pytest.mark.parametrize("option", ["--reload", "--reloa", "--r"])
+@pytest.mark.parametrize(
+    "option",
+    ["--reload", "--reloa", "--r", "--reload --parent 1", "--pa 1 --r", "--parent=1 --r"],
+)
 def test_the_worker_is_started_without_the_option_however_it_is_abbreviated(
     monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     """Or it would start a worker that starts a worker, and so on."""
     script = str(PROJECT / "testproject" / "manage.py")  # one that is not there is refused
-    monkeypatch.setattr("sys.argv", [script, "jobworker", option, "--queues", "default"])
+    arguments = [*option.split(), "--queues", "default"]
+    monkeypatch.setattr("sys.argv", [script, "jobworker", *arguments])
     assert same_command()[-3:] == ["jobworker", "--queues", "default"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from django_jobs import job, registry
 from django_jobs.management.worker.reloading import code_watch, project_files
@@ -27,6 +28,54 @@ def from_a_view() -> Iterator[str]:
 
     yield "app.from_a_view"
     registry.unregister("app.from_a_view")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "end"),
+    [
+        (("emails",), "emails; --queues emails,default names the queues"),
+        (("-Q", "emails"), "-Q emails; --queues emails,default names the queues"),
+        (
+            ("-c", "4"),
+            "-c 4; --threads 8, or --prefork 8, runs eight at once",
+        ),
+        (("--concurrency=4",), "--concurrency=4; --threads 8, or --prefork 8, runs eight at once"),
+        (("--beat",), "--beat; each worker fires schedules: leave it out"),
+        (("-l", "info"), "-l info; --verbosity 2 logs more"),
+        (("--workers", "2"), "--workers 2; --processes 2 starts two of them"),
+        (("--burts",), "--burts; did you mean '--burst'?"),
+        (("--thraeds=4",), "--thraeds=4; did you mean '--threads'?"),
+    ],
+)
+def test_an_option_of_another_worker_is_refused_with_what_to_write(
+    arguments: tuple[str, ...], end: str
+) -> None:
+    with pytest.raises(CommandError) as refused:
+        call_command("jobworker", *arguments)
+    assert str(refused.value) == f"Error: unrecognized arguments: {end}"
+
+
+@pytest.mark.parametrize(
+    ("command", "end"),
+    [
+        (("jobstatus", "--chek"), "--chek; did you mean '--check'?"),
+        (("jobarchive", "--befor=3d", "--to", "x", "--dropp"), "--dropp; did you mean '--drop'?"),
+        (("jobprune", "--xyz"), "--xyz"),
+        (("jobstatus", "emails"), "emails"),
+    ],
+)
+def test_a_misspelt_option_of_any_command_is_refused_with_the_one_that_is_meant(
+    command: tuple[str, ...], end: str
+) -> None:
+    with pytest.raises(CommandError) as refused:
+        call_command(*command)
+    assert str(refused.value) == f"Error: unrecognized arguments: {end}"
+
+
+@pytest.mark.parametrize("given", ["--parent 1", "--parent=1", "--parent 1 --burst"])
+def test_a_parent_without_reload_is_refused(given: str) -> None:
+    with pytest.raises(CommandError, match="--parent is an option of --reload: give both"):
+        call_command("jobworker", *given.split())
 
 
 def test_a_worker_warns_of_a_type_that_no_jobs_py_imports(from_a_view: str) -> None:
