@@ -278,7 +278,7 @@ def test_a_wary_admission_passes_over_the_rate_of_a_tenant_whose_row_is_locked()
 
 def test_an_admission_loses_no_part_of_a_token() -> None:
     """50/s would be 45/s if each took two milliseconds that no token comes in."""
-    resource(rate=500.0, burst=1_000, tokens=0.0)
+    resource(rate=500.0, burst=1_800_000, tokens=0.0)  # full after an hour
     Resource.objects.update(refilled_at=Now())
     began = Resource.objects.get().refilled_at
     for number in range(60):
