@@ -101,7 +101,7 @@ NEVER = "checks. domain.errors domain.schedules http worker.context croniter"
         (
             CONSOLE,
             "",
-            139,
+            138,
             f"{NEVER} doctor lifecycle.operations. maintenance metrics.gauges why",
         ),
         ((), WORKER, 217, "admin backend. checks. contrib. doctor. http metrics why"),

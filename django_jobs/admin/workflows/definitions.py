@@ -12,7 +12,6 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...conf import conf
-from ...domain.graph import Difference
 from ...models import WorkflowDefinition, WorkflowRun
 from ..base.formatting import NOTHING, change_url, column, joined, moment_column, text_column
 from ..base.json_display import object_of, texts
@@ -44,6 +43,7 @@ class WorkflowDefinitionAdmin(ConsoleAdmin):
         return {"runs_": CappedCount(runs)}
 
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        from ...domain.graph import Difference
         from .declared_steps import (
             declared_picture,
             declared_steps,
