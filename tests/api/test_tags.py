@@ -159,6 +159,7 @@ def test_a_declaration_takes_tags_from_schedules_only_by_the_job_type() -> None:
 
 def test_only_a_tagged_job_writes_to_the_index() -> None:
     size = "SELECT pg_relation_size('django_jobs_tags')"
+    run_sql("REINDEX INDEX django_jobs_tags")  # without room of rows that others rolled back
     before = run_sql(size)
     noop.enqueue_many([{}] * 2_000)
     assert run_sql(size) == before
