@@ -250,14 +250,18 @@ def _time(at: datetime, text_of: Callable[[datetime], str], zone: tzinfo | None 
 
 def shortened(text: str, length: int = 80) -> str:
     """The first line of ``text``, cut to ``length`` characters."""
-    line = text.strip().split("\n", 1)[0]
-    return Truncator(line).chars(length) or NOTHING
+    return _cut(text.strip().split("\n", 1)[0], length) or NOTHING
+
+
+def _cut(text: str, length: int) -> str:
+    # Truncator normalizes first. A list shortens ten texts a row, and nearly all of them fit.
+    return text if len(text) <= length else Truncator(text).chars(length)
 
 
 def one_line(text: str, whole: str = "") -> str:
     """The first line of ``text``, which a list cuts to the width of its column. Its title is
     ``whole``, or else the text."""
-    title = Truncator(whole or text).chars(1_000)
+    title = _cut(whole or text, 1_000)
     return format_html('<span title="{}">{}</span>', title, shortened(text, 200))
 
 
@@ -266,8 +270,7 @@ def with_reason(state: str, reason: str) -> str:
     may be longer, and the page of the row has it."""
     if not reason:
         return state
-    shown = Truncator(reason).chars(300)
-    return format_html('{} <span class="jobs-state-reason">{}</span>', state, shown)
+    return format_html('{} <span class="jobs-state-reason">{}</span>', state, _cut(reason, 300))
 
 
 def joined(separator: str, parts: Iterable[Any]) -> str:

@@ -253,6 +253,15 @@ class ConsoleAdmin(ModelAdmin):
         for row in rows:
             row.visible = visible
 
+    # Django renders the template of a widget for each row: a tenth of the time of a list of jobs.
+    def action_checkbox(self, obj: Any) -> str:
+        return format_html(
+            '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
+            ACTION_CHECKBOX_NAME,
+            obj.pk,
+            format_html(_("Select this object for an action - {}"), obj),
+        )
+
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return self.list_class
 

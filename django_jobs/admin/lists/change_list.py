@@ -11,6 +11,7 @@ from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.views.main import ORDER_VAR, SEARCH_VAR, ChangeList
 from django.db.models import Q, QuerySet, Subquery
 from django.http import HttpRequest
+from django.utils.html import format_html_join
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
@@ -159,15 +160,19 @@ def _named(one: Any, request: Any) -> str:
 
 def _field(one: SimpleListFilter) -> dict[str, Any]:
     value = one.value() or ""
-    choices = [(str(key), str(label)) for key, label in one.lookup_choices]
+    choices = {str(key): str(label) for key, label in one.lookup_choices}
     typed = bool(getattr(one, "typed", False))
-    if value and not typed and value not in dict(choices):
-        choices.append((value, value))
+    if value and not typed:
+        choices.setdefault(value, value)
+    options = (
+        (key, " selected" if key == value and not typed else "", label)
+        for key, label in choices.items()
+    )
     return {
         "name": str(one.parameter_name),
         "label": str(one.title),
         "value": value,
-        "choices": choices,
+        "options": format_html_join("", '<option value="{}"{}>{}</option>', options),
         "typed": typed,
         "folded": bool(getattr(one, "folded", False)),
     }

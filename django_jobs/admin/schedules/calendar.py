@@ -171,6 +171,7 @@ def _add(
         found.append((day, due, exceptions))
         if left is not None:
             left -= due.count
+    text = _("Skip or move…")
     when = format_html("{}", in_words(rule.cron, rule.every))
     if rule.cron:
         when += format_html(' <span class="jobs-quiet">{}</span>', rule.timezone)
@@ -178,18 +179,21 @@ def _add(
         if due.change:
             day.changes.add(f"{rule.timezone}: {CHANGES[due.change]}")
         if due.count or due.left_out or exceptions:
+            # Safe texts are put together as they are: to format them is a third of such a page.
+            shown = when
+            if due.change:
+                shown += _change(due, rule.timezone)
+            if exceptions:
+                shown += _exceptions(exceptions, day, zone)
+            if moving:
+                begin = day.begin.astimezone(zone).date()
+                shown += format_html(' <a href="{}?from={}">{}</a>', moving, begin, text)
             line = {
                 "at": due.first[0] if due.first else day.end,
                 "due": _times(due, zone, day.form),
                 "count": number_text(due.count),
                 "link": name,
-                "when": format_html(
-                    "{}{}{}{}",
-                    when,
-                    _change(due, rule.timezone) if due.change else "",
-                    _exceptions(exceptions, day, zone),
-                    _link_to_move(moving, day, zone) if moving else "",
-                ),
+                "when": shown,
             }
             day.lines.append(line)
 
@@ -221,12 +225,6 @@ def _exceptions(exceptions: Sequence[Occurrence], day: Day, zone: tzinfo) -> str
         else:
             texts.append((_clock(one.at, zone, day.form), exception_of(one, zone)))
     return format_html_join("", ' <span class="jobs-change">{}: {}</span>', texts)
-
-
-def _link_to_move(moving: str, day: Day, zone: tzinfo) -> str:
-    begin = day.begin.astimezone(zone).date()
-    text = _("Skip or move…")
-    return format_html(' <a href="{}?from={}">{}</a>', moving, begin.isoformat(), text)
 
 
 def _clock(at: datetime, zone: tzinfo, form: str) -> str:

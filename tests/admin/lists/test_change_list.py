@@ -7,6 +7,9 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.admin import ModelAdmin, site
+from django.test.html import parse_html
+from django.utils.translation import override
 
 from django_jobs import registry
 from django_jobs.admin.base import history_list
@@ -367,3 +370,13 @@ def test_the_list_of_workers_names_the_first_queues(page: Page) -> None:
     register_worker(queues=["emails", "default", "media", "bulk"])
     cell = re.findall(r'field-served_line">(.*?)</td>', page.text(list_url(Worker)))[0]
     assert cell == '<span title="emails, default, media, bulk">emails, default +2</span>'
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize("name", ["plain", 'with "quotes" & <tags>', "with {braces}"])
+def test_the_box_of_a_row_is_that_of_django(language: str, name: str) -> None:
+    page = site.get_model_admin(Queue)
+    row = Queue(pk=7, name=name)
+    with override(language):
+        ours, of_django = page.action_checkbox(row), ModelAdmin.action_checkbox(page, row)
+    assert parse_html(ours) == parse_html(of_django)
