@@ -54,7 +54,7 @@ SLOW = (
     *("lifecycle/schedules/test_plans.py", "lifecycle/workflows/test_plans.py"),
     *("management/test_jobarchive_drop.py", "migrations/test_patience", "why/test_plans.py"),
     *("worker/test_bulk_operations.py", "worker/test_connections.py", "worker/test_memory.py"),
-    *("worker/test_database_outage", "worker/test_recovery.py", "worker/test_resilience.py"),
+    *("worker/test_database_outage", "worker/test_resilience.py"),
     *("worker/test_schedules", "worker/test_time_limits.py"),
     *("worker/timeouts/test_limits.py", "test_architecture.py", "test_benchmarks.py"),
     *("test_again.py", "test_first_failure.py"),

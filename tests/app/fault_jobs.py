@@ -107,13 +107,6 @@ def sleep_with_a_limit(path: str) -> None:
     time.sleep(600)
 
 
-@job(max_attempts=1, timeout=1)
-def hold_the_gil_with_a_limit(path: str) -> None:
-    """A C call that keeps the GIL for longer than the job may take."""
-    mark(path)
-    ctypes.PyDLL(None).usleep(600_000_000)
-
-
 @job
 def leave_a_thread(path: str) -> None:
     """Returns at once; its thread writes when the test lets it, and then fails."""

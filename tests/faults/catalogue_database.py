@@ -28,7 +28,6 @@ DATABASE: dict[str, Fault] = {
     "D1": shown(
         "the server restarts, fast or immediately",
         f"{OUTAGES}test_a_database_restart_under_load_loses_and_doubles_nothing",
-        f"{OUTAGE}test_a_restart_while_a_job_runs_is_survived",
         f"{SURVIVE}test_a_restart_of_the_database_does_not_end_the_firing",
     ),
     "D2": shown(

@@ -10,6 +10,7 @@ PROCESS = "tests/worker/process/test_worker_process.py"
 OUTAGE = "tests/worker/test_database_outage.py"
 DEATH = "tests/faults/test_worker_death.py"
 STALLS = "tests/faults/test_stalls.py"
+LIMITS = "tests/worker/test_time_limits.py"
 POINTS = "tests/faults/test_crash_points.py"
 FLOWS = "tests/faults/test_crash_points_workflows.py"
 CUT_OFF = "tests/lifecycle/workflows/test_starting_cut_off.py"
@@ -20,7 +21,6 @@ WORKERS: dict[str, Fault] = {
         "the supervisor is killed while a job runs",
         f"{DEATH}::test_a_job_of_a_killed_supervisor_runs_elsewhere",
         f"{SUPERVISOR}::test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over",
-        f"{SUPERVISOR}::test_the_children_exit_when_the_supervisor_is_killed",
     ),
     "W2": shown(
         "a worker process is killed",
@@ -73,7 +73,7 @@ WORKERS: dict[str, Fault] = {
     ),
     "W12": shown(
         "a handler hangs past its time limit, also while it holds the GIL",
-        f"{STALLS}::test_a_handler_that_holds_the_gil_is_killed_when_its_time_is_over",
+        f"{LIMITS}::test_a_call_that_nothing_interrupts_is_killed_and_other_jobs_run_again",
         f"{STALLS}::test_a_stopped_process_is_killed_when_the_time_of_its_job_is_over",
     ),
     "W13": shown(
@@ -138,7 +138,6 @@ SIGNALS: dict[str, Fault] = {
     ),
     "S3": shown(
         "a second signal: SIGTERM or SIGINT after either",
-        f"{SUPERVISOR}::test_a_second_signal_releases_and_exits_at_once",
         f"{SIGNALLED}::test_any_two_signals_release_and_exit_without_waiting_for_the_job",
     ),
     "S4": shown(

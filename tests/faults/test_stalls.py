@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job, Worker
 from tests.app import fault_jobs, jobs
 from tests.worker.processes import let_go, lines, until_marked
 
@@ -92,20 +92,6 @@ def test_a_job_without_a_timeout_waits_for_its_stopped_process(
     assert outcomes(job) == ["succeeded"]
     assert len(lines(path)) == 1
     assert "event=lease_lost" not in worker.text()
-
-
-def test_a_handler_that_holds_the_gil_is_killed_when_its_time_is_over(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
-    job = fault_jobs.hold_the_gil_with_a_limit.enqueue(str(path))
-    start_worker()
-    pid = until_marked(path)
-    settled(job, "dead")
-    run = Run.objects.get(job=job)
-    assert run.outcome == "timed_out"
-    assert gone(pid)
-    settled(jobs.noop.enqueue())
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from django_jobs import enqueue
 from django_jobs.models import Job, Run, Worker
 from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
@@ -106,18 +107,19 @@ def test_a_resumed_tree_gives_its_handlers_time_to_clean_up(
     assert nobody_was_killed(worker)
 
 
-@pytest.mark.parametrize("name", ["compute", "compute_silently"])
-def test_a_call_that_holds_the_gil_is_killed_and_other_jobs_run_again(
+@pytest.mark.parametrize("name", ["compute", "compute_silently", "too_slow"])
+def test_a_call_that_nothing_interrupts_is_killed_and_other_jobs_run_again(
     start_worker: Start, tmp_path: Path, name: str
 ) -> None:
     path, endless = tmp_path / "job", tmp_path / "endless"
     neighbour = jobs.hold.enqueue(str(path))
     start_worker()
     until_marked(path)
-    late = getattr(limit_jobs, name).enqueue(str(endless))
+    late = enqueue(f"app.{name}", {"path": str(endless)})
     dead = until_status(late, "dead")
     said = "reported no progress for 1 s" if name == "compute_silently" else "time-out of 0.5 s"
     assert said in dead.last_error
+    assert "failed its only attempt" in dead.reason
     assert outcomes(late) == ["timed_out"]
     until_marked(path, times=2)
     let_go(path)
