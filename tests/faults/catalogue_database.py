@@ -10,7 +10,6 @@ __all__ = ["DATABASE", "INPUT", "NETWORK"]
 OUTAGE = "tests/worker/test_database_outage.py::"
 PROCESS = "tests/worker/process/test_worker_process.py::"
 RESILIENCE = "tests/worker/test_resilience.py::"
-SURVIVE = "tests/worker/test_schedules_survive.py::"
 ENQUEUEING = "tests/lifecycle/test_enqueueing.py::"
 OUTAGES = "tests/faults/test_database_outages.py::"
 ANSWERS = "tests/faults/test_database_answers.py::"
@@ -28,14 +27,10 @@ DATABASE: dict[str, Fault] = {
     "D1": shown(
         "the server restarts, fast or immediately",
         f"{OUTAGES}test_a_database_restart_under_load_loses_and_doubles_nothing",
-        f"{SURVIVE}test_a_restart_of_the_database_does_not_end_the_firing",
     ),
     "D2": shown(
         "sessions are terminated",
-        f"{OUTAGES}test_terminated_sessions_cost_no_beat_and_no_attempt",
         f"{PROCESS}test_terminated_connections_are_survived",
-        f"{RESILIENCE}test_a_connection_that_died_while_idle_costs_no_attempt",
-        f"{SURVIVE}test_terminated_connections_do_not_end_the_firing",
     ),
     "D3": shown(
         "the server is away for longer than a lease and comes back",

@@ -103,12 +103,13 @@ INPUT: dict[str, Fault] = {
     ),
     "B16": shown(
         "nobody fires schedules for three hours",
-        f"{SCHEDULES}test_after_an_outage_each_schedule_catches_up_by_its_policy",
+        "tests/maintenance/test_schedules.py::test_after_an_outage_the_catch_up_policy_decides",
         f"{SCHEDULES}test_a_schedule_of_each_second_is_caught_up_with_in_bounded_steps",
     ),
     "B17": shown(
         "ten schedulers at once",
-        f"{SCHEDULES}test_ten_schedulers_at_once_fire_each_due_time_once",
+        "tests/maintenance/test_schedules_trouble.py::"
+        "test_ten_schedulers_at_once_fire_each_due_time_once",
         "tests/maintenance/test_schedules_trouble.py::"
         "test_a_second_tick_of_a_due_time_is_refused_by_the_table_itself",
     ),

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import time
-from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -20,7 +19,7 @@ from tests.app import async_jobs, database_jobs, jobs
 from tests.app.models import Effect
 from tests.clusters import FAST, IMMEDIATE
 from tests.factories import run_sql
-from tests.worker.firing import database_time
+from tests.worker.firing import database_time, each_second, until_fires_on
 from tests.worker.processes import let_go, lines, until, until_marked, until_status
 
 from .stage import Stage
@@ -28,11 +27,6 @@ from .stage import Stage
 pytestmark = pytest.mark.processes
 POLL = ("--poll-seconds", "0.2")
 LEASE = 8
-
-THE_WORKER_S = """
-SELECT pid FROM pg_stat_activity
-WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-"""
 
 
 def load(count: int = 400) -> None:
@@ -53,9 +47,12 @@ def each_job_ran_once(count: int = 400) -> None:
 @pytest.mark.parametrize("how", [FAST, IMMEDIATE], ids=["fast", "immediate"])
 def test_a_database_restart_under_load_loses_and_doubles_nothing(stage: Stage, how: int) -> None:
     load()
+    schedule = each_second()
     workers = [stage.start_worker(*POLL, "--lease-seconds", "60") for _ in range(2)]
     until(lambda: Run.objects.count() > 50)
     stage.restart(how)
+    until_fires_on(schedule)
+    schedule.delete()
     each_job_ran_once()
     assert all(worker.text().count("event=database_error") < 8 for worker in workers)
     assert set(Worker.objects.values_list("status", flat=True)) == {"running"}
@@ -118,25 +115,6 @@ def answers() -> bool:
     except (DatabaseError, psycopg.Error):
         connection.close()
         return False
-
-
-def test_terminated_sessions_cost_no_beat_and_no_attempt(stage: Stage, tmp_path: Path) -> None:
-    path, lease = tmp_path / "job", 4
-    stage.start_worker(*POLL, "--lease-seconds", str(lease))
-    held = jobs.hold.enqueue(str(path))
-    until_marked(path)
-    boot = Worker.objects.get()
-
-    def terminated_for_two_leases() -> bool:
-        run_sql(THE_WORKER_S.replace("SELECT pid", "SELECT count(pg_terminate_backend(pid))"))
-        until_status(jobs.noop.enqueue(), "succeeded")
-        return Worker.objects.filter(heartbeat_at__gt=later).exists()
-
-    later = boot.heartbeat_at + timedelta(seconds=2 * lease)
-    until(terminated_for_two_leases)
-    let_go(path)
-    assert until_status(held, "succeeded").attempt == 1
-    assert Worker.objects.get() == boot
 
 
 def test_leases_that_expired_in_an_outage_are_renewed_by_live_workers(

@@ -245,6 +245,8 @@ def test_after_an_outage_the_catch_up_policy_decides(
     late = Tick.objects.filter(outcome="skipped_late").earliest("due_at")
     assert late.reason.startswith("seen 3:0")
     assert late.late_seconds in now.since(late.due_at)
+    fired = Tick.objects.filter(outcome="fired").order_by("due_at").values_list("due_at")
+    assert list(Job.objects.order_by("id").values_list("scheduled_for")) == list(fired)
 
 
 def test_a_job_for_an_old_due_time_does_not_overtake_waiting_ones() -> None:

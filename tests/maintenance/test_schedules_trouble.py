@@ -43,6 +43,7 @@ BAD = {
     "a payload that is too large": "payload = jsonb_build_object('n', repeat('x', 2000000))",
     "a start that is never": "starts_at = 'infinity'",
     "an end that was always": "ends_at = '-infinity'",
+    "an end out of the calendar": "ends_at = '20000-01-01'",
     "a due time that was always": "next_due_at = '-infinity'",
     "jitter for ever": "jitter_seconds = 'infinity'",
     "jitter that is no number": "jitter_seconds = 'NaN'",
@@ -117,7 +118,9 @@ def test_ten_schedulers_at_once_fire_each_due_time_once() -> None:
 
     in_threads(10, fire)
     assert Tick.objects.filter(outcome="fired").count() == Job.objects.count() == 3 * count
-    assert Job.objects.values("schedule_id", "scheduled_for").distinct().count() == 3 * count
+    made = set(Job.objects.values_list("schedule_id", "scheduled_for"))
+    assert len(made) == 3 * count
+    assert made == set(Tick.objects.values_list("schedule_id", "due_at"))
     assert Job.objects.filter(status="ready").count() == count
 
 

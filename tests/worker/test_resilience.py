@@ -26,7 +26,6 @@ from .processes import (
     PATIENCE,
     REAPS_NEVER,
     JobWorker,
-    end_other_sessions,
     let_go,
     until,
     until_marked,
@@ -225,14 +224,6 @@ def test_handlers_of_lost_jobs_are_stopped(start_worker: Start, tmp_path: Path) 
         until_status(one, "succeeded")
     # One more where the machine stood still for longer than the first one's lease.
     assert Job.objects.get(pk=job.pk).attempt in (2, 3)
-
-
-def test_a_connection_that_died_while_idle_costs_no_attempt(start_worker: Start) -> None:
-    start_worker("--threads", "1")
-    until_status(jobs.write_effect.enqueue("first"), "succeeded")
-    end_other_sessions()  # it waits until they are gone: one that dies in a statement costs one
-    second = jobs.write_effect.using(max_attempts=1).enqueue("second")
-    assert until_status(second, "succeeded").failures == 0
 
 
 def test_no_backend_is_shared_between_processes_that_use_a_pool(

@@ -18,12 +18,13 @@ from django_jobs.domain.maintenance import MaintenanceTask
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.maintenance.tasks import maintenance_tasks
 from django_jobs.models import Schedule
+from django_jobs.signals import worker_event
 from django_jobs.worker.connections import drop_connection, own_connection
 from django_jobs.worker.heartbeat.upkeep import Scheduler, TaskRunner, Upkeep
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options
 from django_jobs.worker.poller import LINGER_SECONDS
-from tests.factories import end_own_session, fold_runs, run_sql
+from tests.factories import end_own_session, fold_runs, heard, run_sql
 from tests.worker.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,8 +55,17 @@ def turns(upkeep: Upkeep, until_true: Callable[[], bool]) -> None:
         threads.submit(thread).result()
 
 
-@pytest.mark.parametrize("look", [fail, refused])
-def test_maintenance_tasks_run_although_the_schedules_fail(look: Callable[[], float]) -> None:
+def break_down() -> float:
+    raise RuntimeError("a fault of ours")
+
+
+@pytest.mark.parametrize(
+    "look, error",
+    [(fail, "permission denied"), (refused, "division by zero"), (break_down, "a fault of ours")],
+)
+def test_maintenance_tasks_run_although_the_schedules_fail(
+    look: Callable[[], float], error: str
+) -> None:
     done: list[int] = []
 
     def run_once() -> int:
@@ -64,7 +74,11 @@ def test_maintenance_tasks_run_although_the_schedules_fail(look: Callable[[], fl
 
     task = MaintenanceTask(name="counting", every=0.1, batch=1, run_once=run_once)
     upkeep = Upkeep([task], look, Scoreboard(1), Options(queues=(), beat=0.1, poll=0.05))
-    turns(upkeep, lambda: len(done) >= 3)
+    with heard(worker_event) as events:
+        turns(upkeep, lambda: len(done) >= 3)
+    failed = [one["fields"]["error"] for one in events if one["sender"] == "schedules_failed"]
+    assert failed
+    assert error in failed[0]
 
 
 def test_schedules_fire_although_a_maintenance_task_fails() -> None:

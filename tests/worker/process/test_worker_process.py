@@ -27,6 +27,7 @@ from tests.app.models import Effect
 from tests.patience import PATIENCE
 from tests.worker.attempts import Desk
 from tests.worker.execution.test_handler_call import HELD
+from tests.worker.firing import each_second, until_fires_on
 from tests.worker.processes import (
     BEATS_OFTEN,
     LONG_POLL,
@@ -316,19 +317,25 @@ def test_a_payload_that_cannot_be_read_fails_alone(start_worker: Start) -> None:
 
 
 def test_terminated_connections_are_survived(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
-    start_worker("--poll-seconds", "0.2", TEST_DJANGO_JOBS=BEATS_OFTEN)
+    """Neither handlers, nor heartbeats, nor schedules notice; a session that died while its thread
+    was idle costs no attempt."""
+    path, schedule = tmp_path / "job", each_second()
+    start_worker("--threads", "2", "--poll-seconds", "0.2", TEST_DJANGO_JOBS=BEATS_OFTEN)
     held = jobs.hold.enqueue(str(path))
     until_marked(path)
+    boot = Worker.objects.get()
     for _ in range(3):
-        end_other_sessions()
+        until_status(jobs.write_effect.enqueue("before"), "succeeded")
+        end_other_sessions()  # it waits until they are gone: one that dies in a statement costs one
         beat = Worker.objects.get().heartbeat_at
-        until_status(jobs.add.enqueue(1), "succeeded")
-        renewed = Worker.objects.filter(heartbeat_at__gt=beat)
-        until(renewed.exists)
+        after = jobs.write_effect.using(max_attempts=1).enqueue("after")
+        assert until_status(after, "succeeded").failures == 0
+        until(Worker.objects.filter(heartbeat_at__gt=beat).exists)
+        until_fires_on(schedule)
     let_go(path)
     until_status(held, "succeeded")
     assert Run.objects.filter(job=held).count() == 1
+    assert Worker.objects.get() == boot
 
 
 def test_strict_order_serves_the_first_queue_first(start_worker: Start) -> None:

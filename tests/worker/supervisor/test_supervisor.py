@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from django.utils import timezone
 
 from django_jobs import JobType
 from django_jobs.lifecycle.operations.jobs import stop_commands, stop_workers
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job, Run, Tick, Worker
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 from tests.factories import make_user
+from tests.worker.firing import each_second, until_fired, until_fires_on
 from tests.worker.processes import (
     BEATS_OFTEN,
     LONG_POLL,
@@ -352,14 +354,19 @@ def test_a_process_is_replaced_after_its_number_of_jobs(
 
 def test_the_heartbeat_is_replaced_when_it_dies(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "job"
+    schedule = each_second(catch_up="window", catch_up_limit=60)
     worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     job = jobs.hold.enqueue(str(path))
     running = until_marked(path)
+    until_fired(schedule)
     (heart,) = [child for child in worker.children() if child.pid != running]
     heart.kill()
     until(lambda: "event=heartbeat_died" in worker.text())
     row = Worker.objects.get(status="running")
     until(lambda: Worker.objects.get(pk=row.pk).heartbeat_at > row.heartbeat_at)
+    until_fires_on(schedule)
+    due = list(Tick.objects.order_by("due_at").values_list("due_at", flat=True))
+    assert due == [due[0] + timedelta(seconds=number) for number in range(len(due))]
     let_go(path)
     until_status(job, "succeeded")
     assert outcomes(job) == ["succeeded"]
