@@ -82,32 +82,6 @@ def tell_isolation() -> str:
         return str(cursor.fetchone()[0])
 
 
-class Unspeakable(Exception):
-    """Its text cannot be made."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
-@job(max_attempts=1)
-def raise_strangely(kind: str) -> None:
-    """Raises what is hard to write down."""
-    match kind:
-        case "nul":
-            raise ValueError("a\x00b")
-        case "surrogate":
-            raise ValueError("a\udcffb")
-        case "huge":
-            raise ValueError("x" * 50_000_000)
-        case "unspeakable":
-            raise Unspeakable
-        case "group":
-            raise ExceptionGroup("outer", [KeyError("inner")])
-    first, second = ValueError("first"), ValueError("second")
-    first.__cause__, second.__cause__ = second, first
-    raise first
-
-
 SESSION = "current_setting('search_path'), current_setting('role'), current_setting('TimeZone')"
 
 
@@ -172,14 +146,6 @@ def tell_what_is_left() -> list[str]:
 def depend() -> None:
     """On something that is down."""
     raise ConnectionError("down")
-
-
-@job
-def answer(kind: str) -> object:
-    """Does its work, and returns what cannot be stored."""
-    Effect.objects.create(note=kind)
-    answers = {"huge": "x" * 50_000_000, "object": object(), "nan": float("nan"), "nul": "a\x00b"}
-    return answers[kind]
 
 
 @job(max_attempts=1)

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django_jobs import SignalTimeout, job
+from django_jobs import job
 
 from .long_jobs import this_run
 from .marks import mark
-
-
-@job
-def sleep_three_times(path: str, seconds: float) -> int:
-    """Marks each attempt, and what it passed; returns its own number."""
-    run = this_run()
-    mark(path)
-    for number in range(3):
-        run.sleep(f"nap {number}", timedelta(seconds=seconds))
-        run.once(f"passed {number}", lambda: mark(f"{path}.passed"))
-    return run.attempt
 
 
 @job
@@ -43,17 +31,6 @@ def ask_for_approval(path: str, timeout: float | None = None) -> Any:
     while not Path(f"{path}.go").exists():
         time.sleep(0.01)
     return this_run().wait_for("approval", timeout)
-
-
-@job
-async def ask_for_two(path: str) -> Any:
-    """One signal after the other; of the second one only for a moment."""
-    mark(path)
-    first = await this_run().await_for("first")
-    try:
-        return [first, await this_run().await_for("second", timeout=0.1)]
-    except SignalTimeout as error:
-        return [first, f"no {error.name}"]
 
 
 @job(isolated=True)

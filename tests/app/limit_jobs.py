@@ -40,21 +40,6 @@ def run_for_ever(path: str) -> None:
         touch(path, "cleaned")
 
 
-@job
-def report_for_ever(path: str) -> None:
-    """A loop without an end that reports, and goes on after each failure; cleans up."""
-    mark(path)
-    run = current_run()
-    assert run is not None
-    try:
-        while True:
-            with contextlib.suppress(Exception):
-                run.progress(0.1)
-                time.sleep(0.01)
-    finally:
-        touch(path, "cleaned")
-
-
 @job(timeout=0.5, max_attempts=1, isolated=True)
 def sleep_alone(path: str) -> None:
     """A blocking call without an end, in a process of its own; cleans up."""

@@ -100,38 +100,6 @@ async def report_async() -> object:
     raise ConnectionError("half way")
 
 
-@job(backoff=Backoff.fixed(0.05))
-def charge(path: str) -> object:
-    """Calls outside, once, and fails after it in the first attempt."""
-    run = this_run()
-
-    def call() -> dict[str, int]:
-        mark(path)
-        return {"charge": run.attempt}
-
-    with transaction.atomic():
-        Effect.objects.create(job_id=run.job_id, note="rolled back")
-        answer = run.once("charge", call)
-        if run.attempt == 1:
-            raise ConnectionError("after the call")
-    return answer
-
-
-@job(backoff=Backoff.fixed(0.05))
-async def charge_async(path: str) -> object:
-    """The same on the loop."""
-    run = this_run()
-
-    async def call() -> dict[str, int]:
-        mark(path)
-        return {"charge": run.attempt}
-
-    answer = await run.aonce("charge", call)
-    if run.attempt == 1:
-        raise ConnectionError("after the call")
-    return answer
-
-
 @job(isolated=True)
 def nap_alone(path: str) -> object:
     """Sleeps until it is stopped, says so as its last report, and returns that the next time."""

@@ -25,7 +25,7 @@ def pay(path: str, how: str = "") -> None:
 
 
 @job(
-    backoff=Backoff.fixed(0.05),
+    backoff=Backoff.fixed(0),
     max_attempts=6,
     error_budgets={OSError: 4, ConnectionError: 2},
 )

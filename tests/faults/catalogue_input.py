@@ -13,7 +13,7 @@ LOADS = "tests/faults/test_bad_loads.py::"
 INPUT: dict[str, Fault] = {
     "B1": shown(
         "a job of an unknown type",
-        f"{PROCESS}test_a_job_of_an_unknown_type_is_left_for_others",
+        f"{BAD}test_no_dotted_path_is_run_and_nothing_is_unpickled_from_a_row",
         "tests/admin/job_sections/test_why.py::test_the_page_of_a_ready_job_says_why_it_does_not_run",
     ),
     "B2": shown(
@@ -59,12 +59,13 @@ INPUT: dict[str, Fault] = {
     ),
     "B9": shown(
         "a result that is huge or cannot be stored",
-        f"{BAD}test_a_result_that_cannot_be_stored_is_replaced_by_a_note",
+        "tests/worker/execution/test_hopeless.py::"
+        "test_a_result_that_cannot_be_stored_is_replaced_by_a_note",
         "tests/worker/execution/test_handler_call.py::test_a_result_that_explodes_is_replaced_by_a_note",
     ),
     "B10": shown(
         "an exception that is hard to write down",
-        f"{BAD}test_errors_that_are_hard_to_format_are_stored_and_bounded",
+        "tests/domain/test_errors.py::test_a_huge_message_is_cut_quickly_to_its_head_and_tail",
         "tests/worker/execution/test_failures.py::"
         "test_an_exception_that_raises_when_inspected_is_an_ordinary_failure",
         "tests/lifecycle/test_settling.py::"

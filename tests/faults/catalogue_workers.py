@@ -34,7 +34,7 @@ WORKERS: dict[str, Fault] = {
     ),
     "W4": shown(
         "a handler is out of memory",
-        f"{DEATH}::test_a_handler_out_of_memory_fails_like_any_other",
+        f"{PROCESS}::test_no_exception_ends_a_thread",
         f"{DEATH}::test_a_killed_process_is_replaced_and_the_jobs_of_its_neighbour_run_on",
         cannot="The kernel's own OOM kill is stood for by SIGKILL, which is what it sends: a test "
         "cannot give its processes a control group with a limit of memory.",
@@ -46,7 +46,6 @@ WORKERS: dict[str, Fault] = {
     "W6": shown(
         "a handler raises what is no Exception",
         f"{PROCESS}::test_no_exception_ends_a_thread",
-        f"{DEATH}::test_a_base_exception_of_the_handlers_own_is_a_failure_of_that_class",
     ),
     "W7": shown(
         "a poison pill: the handler kills its process each time",
@@ -172,6 +171,5 @@ SIGNALS: dict[str, Fault] = {
     "S10": shown(
         "old and new code run side by side",
         f"{SIGNALLED}::test_old_code_leaves_the_jobs_of_new_code_to_workers_that_know_them",
-        f"{PROCESS}::test_a_job_of_an_unknown_type_is_left_for_others",
     ),
 }

@@ -14,10 +14,8 @@ from django.db import transaction
 
 import django_jobs
 from django_jobs import PayloadError
-from django_jobs.domain.errors import MAX_TRACEBACK
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job
 from tests.app import database_jobs, jobs
-from tests.app.models import Effect
 from tests.worker.processes import JobWorker, until_status
 
 Start = Callable[..., JobWorker]
@@ -94,21 +92,6 @@ def test_an_on_commit_hook_that_raises_affects_no_job() -> None:
     assert Job.objects.filter(status="ready").count() == 1
 
 
-@pytest.mark.processes
-def test_errors_that_are_hard_to_format_are_stored_and_bounded(start_worker: Start) -> None:
-    kinds = ["nul", "surrogate", "huge", "unspeakable", "cycle", "group"]
-    rows = [database_jobs.raise_strangely.enqueue(kind) for kind in kinds]
-    start_worker("--threads", "1")
-    for row in rows:
-        assert until_status(row, "dead").last_error
-        (run,) = Run.objects.filter(job=row)
-        assert run.outcome == "failed"
-        assert run.error_type
-        assert 0 < len(run.traceback) <= MAX_TRACEBACK
-    until_status(jobs.noop.enqueue(), "succeeded")
-    assert Worker.objects.count() == 1
-
-
 LEFT_BEHIND = [
     *("search_path", "role", "function", "temporary", "advisory", "prepared"),
     *("closed", "translation", "time zone", "context"),
@@ -128,15 +111,3 @@ def test_session_state_does_not_leak_into_the_next_job(start_worker: Start) -> N
         until_status(left, "succeeded")
         found[what] = until_status(database_jobs.tell_what_is_left.enqueue(), "succeeded").result
     assert found == dict.fromkeys(LEFT_BEHIND, clean)
-
-
-@pytest.mark.processes
-def test_a_result_that_cannot_be_stored_is_replaced_by_a_note(start_worker: Start) -> None:
-    rows = {kind: database_jobs.answer.enqueue(kind) for kind in ("huge", "object", "nan", "nul")}
-    start_worker()
-    for row in rows.values():
-        job = until_status(row, "succeeded")
-        assert job.attempt == 1
-        assert isinstance(job.result, dict)
-        assert list(job.result) == ["not_stored"]
-    assert Effect.objects.count() == len(rows)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from django_jobs.api.job_type import JobType
 from django_jobs.models import Job, Run, Worker
 from tests.app import fault_jobs, jobs
 from tests.app.models import Effect
@@ -91,30 +89,6 @@ def test_a_handler_that_segfaults_is_logged_by_name_and_its_job_dies(
     for run in Run.objects.filter(job=job):
         assert "SIGSEGV" in run.error_message
     settled(jobs.noop.enqueue())
-
-
-def test_a_handler_out_of_memory_fails_like_any_other(start_worker: Start) -> None:
-    job = fault_jobs.use_up_the_memory.enqueue()
-    start_worker()
-    settled(job, "dead")
-    run = Run.objects.get(job=job)
-    assert (run.outcome, run.error_type) == ("failed", "MemoryError")
-    settled(jobs.noop.enqueue())
-
-
-@pytest.mark.parametrize("job_type", [fault_jobs.abandon, fault_jobs.abandon_async])
-def test_a_base_exception_of_the_handlers_own_is_a_failure_of_that_class(
-    start_worker: Start, job_type: JobType[[], Any]
-) -> None:
-    job = job_type.enqueue()
-    after = jobs.noop.enqueue()
-    start_worker("--threads", "1")
-    settled(job, "dead")
-    run = Run.objects.get(job=job)
-    assert run.outcome == "failed"
-    assert run.error_type.endswith("Abandoned")
-    settled(after)
-    assert Worker.objects.count() == 1
 
 
 def test_a_thread_left_by_a_handler_does_not_affect_the_next_job(

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_jobs import cancel, enqueue_many
+from django_jobs import enqueue_many
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Job, Queue, Run, Worker
 from django_jobs.worker.execution.failures import CANCELLED_HERE
 from django_jobs.worker.supervisor.watchdog import SOFT_GRACE
-from tests.app import async_jobs, jobs
+from tests.app import async_jobs
 from tests.app.models import Effect
 
-from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until, until_marked, until_status
+from .processes import JobWorker, let_go, lines, until, until_marked, until_status
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
@@ -112,16 +112,6 @@ def test_a_forced_drain_releases_async_handlers(start_worker: Start, tmp_path: P
     assert worker.wait() == 143
     assert statuses("app.hold_async") == {"ready": 10}
     assert set(Run.objects.values_list("outcome", flat=True)) == {"released"}
-
-
-def test_a_cancel_ends_one_of_many(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "held"
-    held = enqueue_many("app.hold_async", [{"path": str(path)}] * 10)
-    start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
-    until_marked(path, 10)
-    assert cancel(held[3])
-    until_status(held[3], "cancelled")
-    assert statuses("app.hold_async") == {"running": 9, "cancelled": 1}
 
 
 def test_the_jobs_of_a_dead_process_run_alone_without_holding_up_the_loop(
@@ -243,16 +233,6 @@ def test_a_handler_that_blocks_the_loop_is_named_in_the_log(
 def test_too_many_slots_for_one_process_are_refused(transactional_db: None) -> None:
     with pytest.raises(CommandError, match="at most 2,000 in a process; for more, use"):
         call_command("jobworker", "--async-concurrency", "2001")
-
-
-def test_plain_jobs_run_where_a_full_loop_waits(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "held"
-    enqueue_many("app.hold_async", [{"path": str(path)}] * 5)
-    start_worker("--async-concurrency", "2")
-    until_marked(path, 2)
-    assert until_status(jobs.add.enqueue(1, 2), "succeeded").result == 3
-    let_go(path)
-    until(lambda: statuses("app.hold_async") == {"succeeded": 5})
 
 
 HEARS_FAILURES = """

@@ -90,29 +90,3 @@ def test_an_operator_may_replay_an_at_most_once_job(start_worker: Start, tmp_pat
     assert job_operations.replay([job.pk], check=replay_problem).done == [job.pk]
     until(lambda: outcomes(job) == ["failed", "failed"])
     assert len(lines(path)) == 2
-
-
-@pytest.mark.parametrize(
-    "kinds, failures, because",
-    [
-        (
-            ["ConnectionError"] * 6,
-            2,
-            "failed 2 times, and the error budget of ConnectionError is 2",
-        ),
-        (["OSError"] * 6, 4, "failed 4 times, and the error budget of OSError is 4"),
-        (["KeyError"] * 6, 6, "failed 6 of 6 times"),
-        (
-            ["KeyError", "KeyError", "ConnectionError"],
-            3,
-            "failed 3 times, and the error budget of Conn",
-        ),
-    ],
-)
-def test_an_error_has_the_smallest_budget_of_its_classes(
-    start_worker: Start, kinds: list[str], failures: int, because: str
-) -> None:
-    start_worker("--poll-seconds", "0.1")
-    dead = until_status(once_jobs.call_out.enqueue(kinds), "dead")
-    assert dead.failures == failures
-    assert dead.reason.startswith(because)

@@ -19,7 +19,6 @@ from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
 
 from .processes import (
-    BEATS_OFTEN,
     JobWorker,
     is_alive,
     let_go,
@@ -99,35 +98,6 @@ def test_a_plain_handler_is_asked_to_stop_and_not_interrupted(
     until_status(second, "succeeded")
     assert outcomes(second) == ["succeeded"]
     assert Effect.objects.filter(job_id=second.pk).count() == 1
-
-
-def test_a_plain_handler_that_reports_ends(start_worker: Start, tmp_path: Path) -> None:
-    path, other = tmp_path / "job", tmp_path / "other"
-    neighbour = jobs.hold.enqueue(str(other))
-    job = limit_jobs.report_for_ever.enqueue(str(path))
-    start_worker(TEST_DJANGO_JOBS=NO_GRACE)
-    until_marked(path)
-    until_marked(other)
-    assert cancel(job.pk)
-    assert until_status(job, "cancelled").reason == "cancelled while running"
-    assert outcomes(job) == ["cancelled"]
-    assert Path(f"{path}.cleaned").exists()
-    let_go(other)
-    until_status(neighbour, "succeeded")
-    assert Worker.objects.count() == 1
-
-
-def test_a_job_that_fails_after_a_cancel_is_not_tried_again(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
-    job = limit_jobs.fail_when_let_go.enqueue(str(path))
-    start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
-    until_marked(path)
-    assert cancel(job.pk)
-    let_go(path)
-    assert until_status(job, "cancelled").reason == "cancelled while running"
-    assert outcomes(job) == ["failed"]
 
 
 HOARDS = "from django_jobs.worker.pools import pool; pool.PREFETCH_SECONDS = 600"

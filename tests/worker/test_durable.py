@@ -17,8 +17,6 @@ from django_jobs.models import Job, Receipt, Run, WorkflowRun
 from tests.app.durable_jobs import (
     ask_alone,
     ask_for_approval,
-    ask_for_two,
-    sleep_three_times,
     sleep_while_killed,
 )
 from tests.workflows import states, step, steps_of
@@ -28,7 +26,6 @@ from .processes import (
     LONG_POLL,
     JobWorker,
     let_go,
-    lines,
     until,
     until_marked,
     until_status,
@@ -40,21 +37,6 @@ Start = Callable[..., JobWorker]
 
 def outcomes(job: Job) -> list[str]:
     return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
-
-
-def test_three_sleeps_in_a_row_take_four_attempts_and_their_time(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
-    job = sleep_three_times.enqueue(str(path), 0.3)
-    start_worker()
-    done = until_status(job, "succeeded")
-    assert (done.result, done.failures) == (4, 0)
-    assert outcomes(job) == ["snoozed"] * 3 + ["succeeded"]
-    assert len(lines(Path(f"{path}.passed"))) == 3
-    first, *_, last = Run.objects.filter(job=job).order_by("attempt")
-    assert first.started_at is not None
-    assert (last.finished_at - first.started_at).total_seconds() > 0.9
 
 
 def test_a_worker_killed_after_a_sleep_does_not_repeat_it(
@@ -97,19 +79,6 @@ def test_a_signal_wakes_the_handler_whenever_it_is_sent(
     assert outcomes(job) == (["snoozed"] if when == "after" else []) + ["succeeded"]
 
 
-def test_a_time_out_that_the_handler_does_not_catch_makes_the_job_dead(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
-    let_go(path)
-    job = ask_for_approval.enqueue(str(path), 0.3)
-    start_worker()
-    dead = until_status(job, "dead")
-    assert outcomes(job) == ["snoozed", "failed"]
-    assert "the signal 'approval' did not arrive in time" in dead.reason
-    assert not job.signal("approval")
-
-
 def test_a_wait_step_that_times_out_opens_its_failure_branch(start_worker: Start) -> None:
     steps = steps_of({"approval": "", "b": "approval", "remind": "-approval", "end": "*b remind"})
     payload = {"name": "approval", "timeout": 0.3, "on_timeout": "fail"}
@@ -130,19 +99,6 @@ def test_a_wait_step_that_times_out_opens_its_failure_branch(start_worker: Start
     assert outcomes(approval) == ["snoozed", "failed"]
     assert "the signal 'approval' did not arrive in time" in approval.reason
     assert not run.signal("approval")
-
-
-def test_an_async_handler_waits_for_one_signal_and_in_vain_for_another(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
-    job = ask_for_two.enqueue(str(path))
-    start_worker()
-    until_status(job, "waiting")
-    assert job.signal("first", 1)
-    done = until_status(job, "succeeded")
-    assert done.result == [1, "no second"]
-    assert outcomes(job) == ["snoozed"] * 2 + ["succeeded"]
 
 
 def test_an_isolated_handler_sleeps_and_waits_too(start_worker: Start, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from django.db import transaction
 
 from django_jobs import enqueue_many, registry
-from django_jobs.lifecycle.operations import limits
 from django_jobs.models import Job, Resource, Run, Tenant, Worker
 from tests.app.gate_jobs import charge_account, refund_payment
 from tests.chaos.gates import most_excess
@@ -168,18 +167,6 @@ def test_jobs_of_a_rate_that_waited_behind_others_do_not_start_all_at_once(
     assert all_succeeded(340)
     assert len(starts) == 40
     assert most_excess(starts, 25, 5) <= 1
-
-
-def test_a_paused_resource_resumes_without_a_poll(start_worker: Start) -> None:
-    Resource.objects.create(name="stripe", max_concurrency=2)
-    limits.pause_resources(["stripe"])
-    start_worker(*LONG_POLL)
-    until(lambda: Worker.objects.filter(status="running").exists())
-    job = refund_payment.enqueue(1)
-    until_status(charge_account.enqueue(7), "succeeded")  # an admission looked at both
-    assert Job.objects.get(pk=job.pk).status == "blocked"
-    limits.resume_resources(["stripe"])
-    until_status(job, "succeeded")
 
 
 @pytest.mark.parametrize("gated", [charge_account, refund_payment])

@@ -259,20 +259,6 @@ def test_metrics_are_those_of_the_rows(start_worker: Start, fork: str) -> None:
     assert get(port, "/metrics", Authorization="Bearer let me out")[0] == 401
 
 
-def test_a_scrape_without_the_database_fails_and_the_next_one_works(
-    start_worker: Start, role: Role
-) -> None:
-    worker = start_worker(*PORT, DATABASE_URL=role.url, TEST_DJANGO_JOBS=REAPS_NEVER)
-    port = port_of(worker)
-    until_answer(port, "/metrics", 200)
-    role.cut_off()
-    assert "No metrics: OperationalError of the jobs' database." in until_answer(
-        port, "/metrics", 503
-    )
-    role.limit(-1)
-    until_answer(port, "/metrics", 200, "django_jobs_")
-
-
 def test_a_scrape_behind_a_lock_is_ended_while_probes_are_answered(start_worker: Start) -> None:
     worker = start_worker(*PORT)
     port = port_of(worker)

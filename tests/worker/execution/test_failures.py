@@ -18,8 +18,11 @@ from django.db import InterfaceError, OperationalError
 from django_jobs import Cancel, Discard, Retry, Skip, Snooze
 from django_jobs.domain.outcomes import Cancelled, Failed, Outcome, Released, Snoozed
 from django_jobs.domain.workflows import Skipped
+from django_jobs.models import Job
+from django_jobs.testing import run_jobs
 from django_jobs.worker.context.attempt import StopHandler, Suspended
 from django_jobs.worker.execution.failures import CANCELLED_HERE, deciding, outcome_of_exception
+from tests.app import once_jobs
 from tests.factories import declared
 
 
@@ -277,3 +280,31 @@ def test_an_unreachable_database_is_retried_in_spite_of_retry_on() -> None:
 def test_errors_of_the_server_obey_retry_on(state: str) -> None:
     assert failed(by_django(OfTheServer(state)), retry_on=(ConnectionError,)).final
     assert not failed(by_django(OfTheServer(state)), retry_on=(OperationalError,)).final
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "kinds, failures, because",
+    [
+        (
+            ["ConnectionError"] * 6,
+            2,
+            "failed 2 times, and the error budget of ConnectionError is 2",
+        ),
+        (["OSError"] * 6, 4, "failed 4 times, and the error budget of OSError is 4"),
+        (["KeyError"] * 6, 6, "failed 6 of 6 times"),
+        (
+            ["KeyError", "KeyError", "ConnectionError"],
+            3,
+            "failed 3 times, and the error budget of Conn",
+        ),
+    ],
+)
+def test_an_error_has_the_smallest_budget_of_its_classes(
+    kinds: list[str], failures: int, because: str
+) -> None:
+    once_jobs.call_out.enqueue(kinds)
+    run_jobs()
+    dead = Job.objects.get()
+    assert (dead.status, dead.failures) == ("dead", failures)
+    assert dead.reason.startswith(because)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -96,6 +97,17 @@ def test_retry_on_that_names_the_class_wins(desk: Desk) -> None:
     (outcome,) = desk.run(use_the_orm, retry_on=SynchronousOnlyOperation)
     assert isinstance(outcome, Failed)
     assert not outcome.final
+
+
+RESULTS = {"huge": "x" * 5_000_000, "object": object(), "nan": float("nan"), "nul": "a\x00b"}
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_a_result_that_cannot_be_stored_is_replaced_by_a_note(desk: Desk, kind: str) -> None:
+    (outcome,) = desk.run(lambda: RESULTS[kind])
+    assert isinstance(outcome, Succeeded)
+    assert list(json.loads(outcome.result or "")) == ["not_stored"]
+    assert outcome.not_stored
 
 
 def test_a_result_that_cannot_be_stored_is_logged_once_for_each_type(desk: Desk) -> None:
