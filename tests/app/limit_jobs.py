@@ -379,15 +379,6 @@ def compute_on_alone(path: str) -> None:
 
 
 @job
-def sleep_for_a_day(path: str) -> None:
-    """Holds no worker while it sleeps."""
-    mark(path)
-    run = current_run()
-    assert run is not None
-    run.sleep("a day", 86_400)
-
-
-@job
 def set_a_signal_handler(number: int) -> str:
     """What only the main thread may do."""
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)

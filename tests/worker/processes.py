@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,16 @@ def until(condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "
             raise AssertionError(f"not within {timeout} s: {what or condition}")
         # A query each 10 ms takes a tenth of a CPU, and most of what these tests do is wait.
         time.sleep(min(0.01 + (time.monotonic() - begun) / 20, 0.05))
+
+
+@contextlib.contextmanager
+def in_case(name: str) -> Iterator[None]:
+    """Of many that share a worker: what fails inside says which one it is."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the case {name}")
+        raise
 
 
 def lines(path: Path) -> list[list[str]]:

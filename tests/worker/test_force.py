@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +15,8 @@ from tests.app.models import Effect
 
 from .processes import (
     BEATS_OFTEN,
-    REAPS_OFTEN,
     JobWorker,
-    end_lease,
+    in_case,
     let_go,
     lines,
     until,
@@ -30,7 +28,8 @@ pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
 LONG_GRACE = json.dumps({"HEARTBEAT_SECONDS": 0.5, "CANCEL_GRACE_SECONDS": 600})
-NEVER_BEATS = json.dumps({"LEASE_SECONDS": 40_000, "HEARTBEAT_SECONDS": 10_000})
+
+
 KILLED = "its process was killed to stop another job by force"
 
 
@@ -42,30 +41,30 @@ def nobody_was_killed(worker: JobWorker) -> bool:
     return Worker.objects.count() == 1 and "event=process_" not in worker.text()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_each_handler_gets_an_exception_and_its_neighbours_go_on(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    names = (
         *("run_away", "run_away_alone", "run_away_asked", "run_away_in_time", "run_away_once"),
         *("give_in", "fail_when_stopped", "await_asked"),
-    ],
-)
-def test_a_handler_gets_an_exception_and_its_neighbours_go_on(
-    start_worker: Start, tmp_path: Path, name: str
-) -> None:
-    path, other = tmp_path / "job", tmp_path / "other"
-    job = getattr(limit_jobs, name).enqueue(str(path))
+    )
+    running = {name: getattr(limit_jobs, name).enqueue(str(tmp_path / name)) for name in names}
+    other = tmp_path / "other"
     neighbour = jobs.hold.enqueue(str(other))
-    worker = start_worker(TEST_DJANGO_JOBS=LONG_GRACE)
-    until_marked(path)
-    until_marked(other)
-    assert cancel(job.pk, reason="it loops", force=True)
-    assert until_status(job, "cancelled").reason == "stopped by force: it loops"
-    assert Path(f"{path}.cleaned").exists()
-    assert Path(f"{path}.told").exists() is (name == "give_in")
+    worker = start_worker("--threads", str(len(names) + 1), TEST_DJANGO_JOBS=LONG_GRACE)
+    for name in (*names, "other"):
+        until_marked(tmp_path / name)
+    for name, job in running.items():
+        with in_case(name):
+            assert cancel(job.pk, reason="it loops", force=True)
+            assert until_status(job, "cancelled").reason == "stopped by force: it loops"
+            assert outcomes(job) == ["cancelled"]
+            assert (tmp_path / f"{name}.cleaned").exists()
+            assert (tmp_path / f"{name}.told").exists() is (name == "give_in")
+            assert len(lines(tmp_path / name)) == 1
     let_go(other)
     until_status(neighbour, "succeeded")
-    assert (outcomes(job), outcomes(neighbour)) == (["cancelled"], ["succeeded"])
-    assert len(lines(path)) == 1
+    assert outcomes(neighbour) == ["succeeded"]
     assert nobody_was_killed(worker)
 
 
@@ -104,23 +103,24 @@ def test_an_isolated_handler_that_runs_on_ends_alone(start_worker: Start, tmp_pa
     assert nobody_was_killed(worker)
 
 
-@pytest.mark.parametrize("name", ["run_away_asked", "await_twice"])
 def test_force_follows_a_cancel_that_did_not_end_the_handler(
-    start_worker: Start, tmp_path: Path, name: str
+    start_worker: Start, tmp_path: Path
 ) -> None:
-    path = tmp_path / "job"
-    job = getattr(limit_jobs, name).enqueue(str(path))
     worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
-    until_marked(path)
-    assert cancel(job.pk, reason="no use")
-    if name == "await_twice":
-        until(Path(f"{path}.cancelled").exists)
-    assert Job.objects.get(pk=job.pk).status == "running"
-    assert cancel(job.pk, reason="it loops", force=True)
-    assert cancel(job.pk, reason="again", force=True)
-    assert until_status(job, "cancelled").reason == "stopped by force: it loops"
-    assert Path(f"{path}.cleaned").exists()
-    assert outcomes(job) == ["cancelled"]
+    for name in ("run_away_asked", "await_twice"):
+        with in_case(name):
+            path = tmp_path / name
+            job = getattr(limit_jobs, name).enqueue(str(path))
+            until_marked(path)
+            assert cancel(job.pk, reason="no use")
+            if name == "await_twice":
+                until(Path(f"{path}.cancelled").exists)
+            assert Job.objects.get(pk=job.pk).status == "running"
+            assert cancel(job.pk, reason="it loops", force=True)
+            assert cancel(job.pk, reason="again", force=True)
+            assert until_status(job, "cancelled").reason == "stopped by force: it loops"
+            assert Path(f"{path}.cleaned").exists()
+            assert outcomes(job) == ["cancelled"]
     assert nobody_was_killed(worker)
 
 
@@ -147,40 +147,3 @@ def test_without_processes_the_exception_is_all_there_is(
     assert cancel(job.pk, force=True)
     assert until_status(job, "cancelled").reason == "stopped by force"
     assert outcomes(job) == ["cancelled"]
-
-
-def test_a_job_that_succeeds_first_has_succeeded(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
-    job = jobs.hold.enqueue(str(path))
-    start_worker(TEST_DJANGO_JOBS=NEVER_BEATS)  # it never hears of it
-    until_marked(path)
-    assert cancel(job.pk, reason="it loops", force=True)
-    let_go(path)
-    assert until_status(job, "succeeded").reason == ""
-    assert not cancel(job.pk, force=True)
-
-
-def test_a_job_whose_worker_is_lost_before_it_knows_is_cancelled(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
-    job = limit_jobs.run_away.enqueue(str(path))
-    worker = start_worker(TEST_DJANGO_JOBS=NEVER_BEATS)
-    until_marked(path)
-    assert cancel(job.pk, reason="it loops", force=True)
-    worker.signal_all(signal.SIGKILL)
-    end_lease(Worker.objects.get())
-    start_worker(TEST_DJANGO_JOBS=REAPS_OFTEN)
-    assert until_status(job, "cancelled").reason == "stopped by force: it loops"
-    assert outcomes(job) == ["lost"]
-    assert len(lines(path)) == 1
-
-
-def test_a_handler_that_sleeps_is_cancelled_at_once(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
-    job = limit_jobs.sleep_for_a_day.enqueue(str(path))
-    start_worker()
-    until_status(job, "scheduled")
-    assert cancel(job.pk, reason="no use", force=True)
-    ended = Job.objects.get(pk=job.pk)
-    assert (ended.status, ended.reason) == ("cancelled", "cancelled: no use")

@@ -31,13 +31,18 @@ from tests.app.limit_jobs import (
 from tests.app.models import Effect
 from tests.factories import run_sql
 
-from .processes import BEATS_OFTEN, JobWorker, until, until_status
+from .processes import BEATS_OFTEN, JobWorker, in_case, until, until_status
 from .roles import Role
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
 
-AT_LEISURE = [
+LATE: list[JobType[[], object]] = [
+    *(write_late, write_late_alone, write_late_once, write_in_silence),
+    *(write_late_async, write_late_async_alone, write_late_in_a_free_thread),
+    write_in_silence_async,
+]
+AT_LEISURE: list[JobType[[], object]] = [
     *(write_at_leisure, write_at_leisure_alone),
     *(write_at_leisure_async, write_at_leisure_async_alone, write_at_leisure_once),
 ]
@@ -61,42 +66,40 @@ def none_is_written() -> bool:
     return not Effect.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "late",
-    [
-        *(write_late, write_late_alone, write_late_once, write_in_silence),
-        *(write_late_async, write_late_async_alone, write_late_in_a_free_thread),
-        write_in_silence_async,
-    ],
-)
-def test_a_statement_ends_with_an_attempt_that_times_out(
-    start_worker: Start, late: JobType[..., object]
-) -> None:
+def until_the_next_one_has_run() -> None:
+    """In the same thread; then statements wait again."""
+    until_status(write_effect.enqueue("next"), "succeeded")
+    Effect.objects.all().delete()
+    run_sql("SELECT pg_advisory_lock(4711)")
+
+
+def test_a_statement_ends_with_an_attempt_that_times_out(start_worker: Start) -> None:
     worker = start_worker("--threads", "1")
-    job = late.enqueue()
-    until(lambda: run_sql(WAITING))
-    until_status(job, "dead")
-    assert none_is_written()
-    run = Run.objects.get()
-    assert run.outcome == "timed_out"
-    assert late.is_async or "in wait_in_the_server" in run.traceback
-    assert "event=process_" not in worker.text()
-    until_status(write_effect.enqueue("next"), "succeeded")
+    for late in LATE:
+        with in_case(late.name):
+            job = late.enqueue()
+            until(lambda: run_sql(WAITING))
+            until_status(job, "dead")
+            assert none_is_written()
+            run = Run.objects.get(job=job)
+            assert run.outcome == "timed_out"
+            assert late.is_async or "in wait_in_the_server" in run.traceback
+            assert "event=process_" not in worker.text()
+            until_the_next_one_has_run()
 
 
-@pytest.mark.parametrize("late", AT_LEISURE)
-def test_a_statement_ends_with_a_stop_by_force(
-    start_worker: Start, late: JobType[..., object]
-) -> None:
+def test_a_statement_ends_with_a_stop_by_force(start_worker: Start) -> None:
     worker = start_worker("--threads", "1", TEST_DJANGO_JOBS=BEATS_OFTEN)
-    job = late.enqueue()
-    until(lambda: run_sql(WAITING))
-    assert cancel(job.pk, force=True)
-    until_status(job, "cancelled")
-    assert none_is_written()
-    assert Run.objects.get().outcome == "cancelled"
-    assert "event=process_" not in worker.text()
-    until_status(write_effect.enqueue("next"), "succeeded")
+    for late in AT_LEISURE:
+        with in_case(late.name):
+            job = late.enqueue()
+            until(lambda: run_sql(WAITING))
+            assert cancel(job.pk, force=True)
+            until_status(job, "cancelled")
+            assert none_is_written()
+            assert Run.objects.get(job=job).outcome == "cancelled"
+            assert "event=process_" not in worker.text()
+            until_the_next_one_has_run()
 
 
 def test_a_statement_ends_with_the_cancel_of_an_async_handler(start_worker: Start) -> None:
@@ -109,24 +112,24 @@ def test_a_statement_ends_with_the_cancel_of_an_async_handler(start_worker: Star
 
 
 @pytest.mark.parametrize(
-    "late, options",
-    [
-        *((late, ()) for late in AT_LEISURE),
-        (write_at_leisure, ("--no-fork",)),
-        (write_at_leisure_async, ("--no-fork",)),
-    ],
+    "options, late",
+    [((), AT_LEISURE), (("--no-fork",), [write_at_leisure, write_at_leisure_async])],
+    ids=["processes", "no-fork"],
 )
 def test_a_statement_ends_with_a_drain(
-    start_worker: Start, late: JobType[..., object], options: Sequence[str]
+    start_worker: Start, options: Sequence[str], late: Sequence[JobType[[], object]]
 ) -> None:
-    worker = start_worker("--drain-timeout", "0.5", *options)
-    job = late.enqueue()
-    until(lambda: run_sql(WAITING))
+    worker = start_worker("--drain-timeout", "0.5", "--threads", "5", *options)
+    drained = {job_type.name: job_type.enqueue() for job_type in late}
+    until(lambda: len(run_sql(WAITING)) == len(late))
     worker.signal(signal.SIGTERM)
-    until_status(job, "ready")
+    for name, job in drained.items():
+        with in_case(name):
+            until_status(job, "ready")
     assert none_is_written()
     assert worker.wait() == 143
-    assert Run.objects.get().outcome == "released"
+    for name, job in drained.items():
+        assert Run.objects.get(job=job).outcome == "released", name
     assert "event=process_killed" not in worker.text()
 
 

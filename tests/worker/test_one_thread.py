@@ -14,7 +14,7 @@ from django_jobs import cancel
 from django_jobs.models import Job, Run, Worker
 from tests.app import jobs, limit_jobs
 
-from .processes import JobWorker, let_go, until, until_marked, until_status
+from .processes import JobWorker, in_case, let_go, until, until_marked, until_status
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
@@ -31,17 +31,13 @@ def test_a_handler_has_the_main_thread_and_the_process_for_itself(
     assert all(job.result == str(job.payload["number"]) for job in Job.objects.all())
 
 
-def test_prefork_is_processes_of_one_thread(start_worker: Start) -> None:
-    start_worker("--prefork", "3")
-    until(lambda: Worker.objects.filter(status="running").count() == 3)
-    assert set(Worker.objects.values_list("threads", flat=True)) == {1}
-
-
 def test_a_lost_process_costs_one_job(start_worker: Start, tmp_path: Path) -> None:
     paths = [tmp_path / f"held-{number}" for number in range(2)]
     held = [jobs.hold.enqueue(str(path)) for path in paths]
     start_worker("--prefork", "3")
     pids = [until_marked(path) for path in paths]
+    until(lambda: Worker.objects.filter(status="running").count() == 3)
+    assert set(Worker.objects.values_list("threads", flat=True)) == {1}
     late = limit_jobs.run_for_ever.enqueue(str(tmp_path / "late"))
     assert "exceeded its time-out" in until_status(late, "dead").last_error
     asleep = jobs.sleep_deaf.enqueue(str(tmp_path / "asleep"), 3600.0)
@@ -54,15 +50,15 @@ def test_a_lost_process_costs_one_job(start_worker: Start, tmp_path: Path) -> No
     assert len(set(pids)) == 2
 
 
-@pytest.mark.parametrize("how", ["sleep", "socket", "lock", "statement"])
-def test_a_time_out_ends_a_wait(start_worker: Start, tmp_path: Path, how: str) -> None:
-    path = tmp_path / "job"
+def test_a_time_out_ends_a_wait(start_worker: Start, tmp_path: Path) -> None:
     worker = start_worker("--prefork", "1")
-    job = limit_jobs.wait_in_c.enqueue(str(path), how)
-    assert "exceeded its time-out" in until_status(job, "dead").last_error
-    assert Path(f"{path}.cleaned").exists()
-    assert Run.objects.get(job=job.pk).outcome == "timed_out"
-    assert until_status(jobs.noop.enqueue(), "succeeded")
+    for how in ("sleep", "socket", "lock", "statement"):
+        with in_case(how):
+            job = limit_jobs.wait_in_c.enqueue(str(tmp_path / how), how)
+            assert "exceeded its time-out" in until_status(job, "dead").last_error
+            assert (tmp_path / f"{how}.cleaned").exists()
+            assert Run.objects.get(job=job.pk).outcome == "timed_out"
+            assert until_status(jobs.noop.enqueue(), "succeeded")
     assert Worker.objects.count() == 1
     assert "event=process_" not in worker.text()
 

@@ -16,7 +16,7 @@ from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
 from tests.patience import UNBOUNDED
 
-from .processes import JobWorker, let_go, until, until_marked, until_status
+from .processes import JobWorker, in_case, let_go, until, until_marked, until_status
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., JobWorker]
@@ -71,23 +71,18 @@ def test_an_isolated_handler_is_woken_from_its_sleep_and_cleans_up(
     assert nobody_was_killed(worker)
 
 
-@pytest.mark.parametrize(
-    "late",
-    [
-        ("react", "raise"),
-        ("react", "return"),
-        ("react_async",),
-        ("write_too_slowly",),
-    ],
-)
-def test_a_late_handler_has_timed_out_regardless_of_its_reaction(
-    start_worker: Start, late: tuple[str, ...]
-) -> None:
-    name, *arguments = late
-    job = getattr(limit_jobs, name).enqueue(*arguments)
+def test_a_late_handler_has_timed_out_regardless_of_its_reaction(start_worker: Start) -> None:
+    late = {
+        "raises": limit_jobs.react.enqueue("raise"),
+        "returns": limit_jobs.react.enqueue("return"),
+        "on the loop": limit_jobs.react_async.enqueue(),
+        "exactly once": limit_jobs.write_too_slowly.enqueue(),
+    }
     worker = start_worker()
-    assert "exceeded its time-out of 0.3 s" in until_status(job, "dead").last_error
-    assert outcomes(job) == ["timed_out"]
+    for name, job in late.items():
+        with in_case(name):
+            assert "exceeded its time-out of 0.3 s" in until_status(job, "dead").last_error
+            assert outcomes(job) == ["timed_out"]
     assert Effect.objects.count() == 0
     assert nobody_was_killed(worker)
 
@@ -178,20 +173,23 @@ def test_many_short_jobs_near_their_timeout_lose_no_thread(
     assert "Traceback" not in worker.text()
 
 
-@pytest.mark.parametrize("name", ["say_nothing", "say_nothing_async", "say_nothing_alone"])
-def test_a_silent_handler_is_stopped(start_worker: Start, tmp_path: Path, name: str) -> None:
+def test_a_silent_handler_is_stopped(start_worker: Start, tmp_path: Path) -> None:
     worker = start_worker()
-    job = getattr(limit_jobs, name).enqueue(str(tmp_path / "job"))
-    assert "reported no progress for 1 s" in until_status(job, "dead").last_error
-    assert the_run_of(job).outcome == "timed_out"
-    assert seconds_of(the_run_of(job)) >= 0.999
+    names = ("say_nothing", "say_nothing_async", "say_nothing_alone")
+    silent = {name: getattr(limit_jobs, name).enqueue(str(tmp_path / name)) for name in names}
+    for name, job in silent.items():
+        with in_case(name):
+            assert "reported no progress for 1 s" in until_status(job, "dead").last_error
+            assert the_run_of(job).outcome == "timed_out"
+            assert seconds_of(the_run_of(job)) >= 0.999
     assert nobody_was_killed(worker)
 
 
-@pytest.mark.parametrize("name", ["keep_reporting", "keep_reporting_async", "keep_reporting_alone"])
-def test_a_handler_that_reports_is_not_stopped(start_worker: Start, name: str) -> None:
-    job = getattr(limit_jobs, name).enqueue(3.0)
+def test_a_handler_that_reports_is_not_stopped(start_worker: Start) -> None:
+    names = ("keep_reporting", "keep_reporting_async", "keep_reporting_alone")
+    reporting = {name: getattr(limit_jobs, name).enqueue(3.0) for name in names}
     start_worker()
-    until_status(job, "succeeded", UNBOUNDED)
-    run = Run.objects.filter(job=job).latest("attempt")
-    assert seconds_of(run) >= 3.0
+    for name, job in reporting.items():
+        with in_case(name):
+            until_status(job, "succeeded", UNBOUNDED)
+            assert seconds_of(Run.objects.filter(job=job).latest("attempt")) >= 3.0
