@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from django_jobs.backend.interface import TaskResultStatus
 from tests.app import tasks
-from tests.worker.processes import JobWorker, until
+from tests.worker.processes import Start, until
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 def test_a_worker_runs_the_tasks_of_tasks_modules(start_worker: Start) -> None:

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,10 +25,8 @@ from tests.factories import (
 )
 from tests.lifecycle.test_plans import fill
 from tests.monitoring.promtool import Phase, assert_values, needs_promtool
-from tests.worker.processes import JobWorker
+from tests.worker.processes import Start
 from tests.worker.test_health import port_of, until_answer
-
-Start = Callable[..., JobWorker]
 
 
 def files(page: str) -> dict[str, Any]:

@@ -16,9 +16,7 @@ import django_jobs
 from django_jobs import PayloadError
 from django_jobs.models import Job
 from tests.app import database_jobs, jobs
-from tests.worker.processes import JobWorker, until_status
-
-Start = Callable[..., JobWorker]
+from tests.worker.processes import Start, until_status
 
 
 class Bomb:

@@ -5,7 +5,7 @@ Sizes are what a continuous integration can bear. What is compared grows with no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 import pytest
@@ -13,10 +13,9 @@ import pytest
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue, Run
 from tests.app import database_jobs, jobs
-from tests.worker.processes import JobWorker, until, until_status
+from tests.worker.processes import Start, until, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 CHUNK = 500
 
 

@@ -12,9 +12,9 @@ import pytest
 from django_jobs.api.job_type import JobType
 from django_jobs.models import Job, Run, Worker
 from tests.app import fault_jobs, jobs
-from tests.worker.processes import let_go, lines, until_marked
+from tests.worker.processes import Start, let_go, lines, outcomes, until_marked
 
-from .watching import Start, effects, outcomes, said, settled, until
+from .watching import effects, said, settled, until
 
 pytestmark = pytest.mark.processes
 

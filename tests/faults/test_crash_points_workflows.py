@@ -17,10 +17,11 @@ from tests.app import fault_jobs
 from tests.app.models import Effect
 from tests.app.workflow_jobs import start_a_pair
 from tests.factories import run_sql
+from tests.worker.processes import Start
 from tests.workflow_account import contradictions
 from tests.workflows import states, steps_of
 
-from .watching import Start, said, settled, until
+from .watching import said, settled, until
 
 pytestmark = pytest.mark.processes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
@@ -12,13 +12,12 @@ from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 from tests.factories import run_sql
 from tests.patience import PATIENCE
-from tests.worker.processes import JobWorker, until, until_status
+from tests.worker.processes import Start, until, until_status
 
 from .proxy import Proxy
 from .stage import queries_on
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 POLL = ("--poll-seconds", "0.2")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -11,10 +10,9 @@ from django_jobs.lifecycle import notifying
 from django_jobs.models import Job, Worker
 from tests.app import jobs
 from tests.factories import run_sql
-from tests.worker.processes import LONG_POLL, JobWorker, until, until_status
+from tests.worker.processes import LONG_POLL, Start, until, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 LISTENERS = """
 FROM pg_stat_activity

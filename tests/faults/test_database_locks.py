@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ from tests.app import database_jobs, jobs
 from tests.app.gate_jobs import charge_account, post_to_ledger, refund_payment
 from tests.app.models import Effect
 from tests.factories import another_connection
-from tests.worker.processes import JobWorker, until, until_status
+from tests.worker.processes import Start, until, until_status
 
 from .stage import settings_module
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 def test_of_two_handlers_that_deadlock_one_is_retried_soon_and_both_succeed(

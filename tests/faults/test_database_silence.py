@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,12 +13,11 @@ from django.db import connection
 from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
-from tests.worker.processes import JobWorker, let_go, until, until_marked, until_status
+from tests.worker.processes import Start, let_go, until, until_marked, until_status
 
 from .proxy import Proxy
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 LEASE = 6
 
 

@@ -12,7 +12,7 @@ from django_jobs.models import Job, Run
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 from tests.patience import PATIENCE, UNBOUNDED
-from tests.worker.processes import JobWorker, until, until_marked, until_status
+from tests.worker.processes import Start, until, until_marked, until_status
 
 from .network import BadLine, Cable, missing, no_tunnel
 from .proxy import Proxy
@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
-Start = Callable[..., JobWorker]
 LEASE = 6
 OPTIONS = ("--lease-seconds", str(LEASE), "--poll-seconds", "0.2")
 

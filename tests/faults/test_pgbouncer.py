@@ -23,7 +23,7 @@ from tests.app import database_jobs, jobs, limit_jobs
 from tests.app.models import Effect
 from tests.factories import run_sql
 from tests.worker.firing import each_second, until_fired
-from tests.worker.processes import JobWorker, until, until_marked, until_status
+from tests.worker.processes import Start, until, until_marked, until_status
 
 from .pooler import Pooler, missing
 from .stage import queries_on
@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
-Start = Callable[..., JobWorker]
 
 
 @pytest.fixture

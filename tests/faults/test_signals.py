@@ -19,25 +19,19 @@ from django.db import connection, transaction
 
 from django_jobs.models import Job, Worker
 from tests.app import fault_jobs, jobs
+from tests.worker.firing import database_time
 from tests.worker.processes import (
     PATIENCE,
     PROJECT,
     JobWorker,
+    Start,
     let_go,
     lines,
+    outcomes,
     until_marked,
 )
 
-from .watching import (
-    Start,
-    database_time,
-    gone,
-    outcomes,
-    running_workers,
-    said,
-    settled,
-    until,
-)
+from .watching import gone, running_workers, said, settled, until
 
 pytestmark = pytest.mark.processes
 

@@ -14,16 +14,10 @@ import pytest
 
 from django_jobs.models import Job, Worker
 from tests.app import fault_jobs, jobs
-from tests.worker.processes import let_go, lines, until_marked
+from tests.worker.firing import database_time
+from tests.worker.processes import Start, let_go, lines, outcomes, until_marked
 
-from .watching import (
-    Start,
-    database_time,
-    gone,
-    outcomes,
-    settled,
-    until,
-)
+from .watching import gone, settled, until
 
 pytestmark = pytest.mark.processes
 

@@ -13,18 +13,17 @@ from django_jobs.models import Job, Run, Worker
 from tests.app import fault_jobs, jobs
 from tests.app.models import Effect
 from tests.worker import processes
-from tests.worker.processes import REAPS_OFTEN, end_lease, let_go, lines, until_marked
-
-from .watching import (
+from tests.worker.processes import (
+    REAPS_OFTEN,
     Start,
-    effects,
-    gone,
+    end_lease,
+    let_go,
+    lines,
     outcomes,
-    running_workers,
-    said,
-    settled,
-    until,
+    until_marked,
 )
+
+from .watching import effects, gone, running_workers, said, settled, until
 
 pytestmark = pytest.mark.processes
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import psutil
 
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job, Worker
 from tests.app.models import Effect
-from tests.factories import run_sql
 from tests.worker import processes
 from tests.worker.processes import JobWorker
-
-Start = Callable[..., JobWorker]
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -43,11 +39,6 @@ def running_workers(number: int) -> list[Worker]:
     return workers
 
 
-def outcomes(job: Job) -> list[str]:
-    """How its attempts ended, in their order."""
-    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
-
-
 def effects(job: Job) -> int:
     """Rows that its handler left."""
     return Effect.objects.filter(job_id=job.pk).count()
@@ -59,10 +50,3 @@ def gone(pid: int) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
-
-
-def database_time() -> datetime:
-    """What the database's clock says."""
-    ((now,),) = run_sql("SELECT clock_timestamp()")
-    assert isinstance(now, datetime)
-    return now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,7 @@ from django_jobs.lifecycle import claiming, workers
 from django_jobs.signals import worker_event
 from django_jobs.testing.failpoints import POINTS, VARIABLE, install
 from tests.app import jobs
-from tests.worker.processes import JobWorker, until_status
-
-Start = Callable[..., JobWorker]
+from tests.worker.processes import Start, until_status
 
 
 def one() -> int:

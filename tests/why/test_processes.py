@@ -4,7 +4,6 @@ out."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,9 @@ from django_jobs.why.evaluation import explain
 from django_jobs.why.explanation import plain
 from tests.app.jobs import hold, noop
 from tests.worker import conftest as workers_conftest
-from tests.worker.processes import JobWorker, let_go, until, until_marked, until_status
+from tests.worker.processes import Start, let_go, until, until_marked, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 start_worker = workers_conftest.start_worker
 

@@ -19,7 +19,7 @@ import psutil
 from django.db import connection
 from django.db.models.functions import Now
 
-from django_jobs.models import Job, Worker
+from django_jobs.models import Job, Run, Worker
 from django_jobs.testing import failpoints
 from tests import forking
 from tests.patience import PATIENCE
@@ -156,6 +156,20 @@ def _is_of(session: int, pid: int) -> bool:
         return os.getsid(pid) == session and is_alive(psutil.Process(pid))
     except (ProcessLookupError, psutil.NoSuchProcess):
         return False
+
+
+Start = Callable[..., JobWorker]
+"""What the fixture ``start_worker`` gives."""
+
+
+def nobody_was_killed(worker: JobWorker) -> bool:
+    """Whether it has the process still that it had at first."""
+    return Worker.objects.count() == 1 and "event=process_" not in worker.text()
+
+
+def outcomes(job: Job) -> list[str]:
+    """How its attempts ended, in their order."""
+    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
 
 
 def until(condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "") -> Any:

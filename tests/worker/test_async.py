@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,9 @@ from django_jobs.worker.supervisor.watchdog import SOFT_GRACE
 from tests.app import async_jobs
 from tests.app.models import Effect
 
-from .processes import JobWorker, in_case, let_go, lines, until, until_marked, until_status
+from .processes import Start, in_case, let_go, lines, until, until_marked, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 def statuses(job_type: str) -> dict[str, int]:

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from django_jobs.api import replay_problem
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job, Worker
 from tests.app import once_jobs
 
 from .processes import (
     REAPS_OFTEN,
-    JobWorker,
+    Start,
     end_lease,
     let_go,
     lines,
+    outcomes,
     until,
     until_marked,
     until_status,
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
-
-
-def outcomes(job: Job) -> list[str]:
-    return list(Run.objects.filter(job=job).values_list("outcome", flat=True))
 
 
 @pytest.mark.parametrize("how, ended", [("raise", "failed"), ("kill", "lost")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -14,11 +13,9 @@ from django_jobs.models import BulkOperation, Job
 from tests.app import jobs
 from tests.factories import copies_of, make_dead
 
-from .processes import JobWorker, until
+from .processes import Start, until
 
 pytestmark = pytest.mark.processes
-
-Start = Callable[..., JobWorker]
 
 
 def dead_jobs(count: int, job_type: str = "app.noop") -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,30 +12,26 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from django_jobs import cancel
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job, Worker
 from django_jobs.worker.process.settler import FRESH_SECONDS
 from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
 
 from .processes import (
-    JobWorker,
+    Start,
     is_alive,
     let_go,
     lines,
+    outcomes,
     until,
     until_marked,
     until_status,
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 NO_GRACE = json.dumps({"HEARTBEAT_SECONDS": 0.5, "CANCEL_GRACE_SECONDS": 0.3})
 LONG_GRACE = json.dumps({"HEARTBEAT_SECONDS": 0.5, "CANCEL_GRACE_SECONDS": 600})
-
-
-def outcomes(job: Job) -> list[str]:
-    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
 
 
 @pytest.mark.parametrize("name", ["await_cancel", "await_cancel_alone"])

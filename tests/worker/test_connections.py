@@ -6,7 +6,6 @@ import contextlib
 import platform
 import signal
 from collections import Counter
-from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -33,10 +32,8 @@ from tests.clusters import FAST, Cluster
 from tests.factories import run_sql
 
 from .handlers.threads import Handlers
-from .processes import JobWorker, let_go, until, until_marked, until_status
+from .processes import JobWorker, Start, let_go, until, until_marked, until_status
 from .roles import Role
-
-Start = Callable[..., JobWorker]
 
 DEFAULT = Options(queues=())
 IDLE = 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from django_jobs import registry
 from django_jobs.domain.workflows import WAIT
 from django_jobs.lifecycle.workflows.starting import NewRun, start
-from django_jobs.models import Job, Receipt, Run, WorkflowRun
+from django_jobs.models import Job, Receipt, WorkflowRun
 from tests.app.durable_jobs import (
     ask_alone,
     ask_for_approval,
@@ -24,19 +23,15 @@ from tests.workflows import states, step, steps_of
 from .processes import (
     BEATS_OFTEN,
     LONG_POLL,
-    JobWorker,
+    Start,
     let_go,
+    outcomes,
     until,
     until_marked,
     until_status,
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
-
-
-def outcomes(job: Job) -> list[str]:
-    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
 
 
 def test_a_worker_killed_after_a_sleep_does_not_repeat_it(

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from django_jobs import cancel
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job, Run
 from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
 
 from .processes import (
     BEATS_OFTEN,
-    JobWorker,
+    Start,
     in_case,
     let_go,
     lines,
+    nobody_was_killed,
+    outcomes,
     until,
     until_marked,
     until_status,
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 LONG_GRACE = json.dumps({"HEARTBEAT_SECONDS": 0.5, "CANCEL_GRACE_SECONDS": 600})
 
 
 KILLED = "its process was killed to stop another job by force"
-
-
-def outcomes(job: Job) -> list[str]:
-    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
-
-
-def nobody_was_killed(worker: JobWorker) -> bool:
-    return Worker.objects.count() == 1 and "event=process_" not in worker.text()
 
 
 def test_each_handler_gets_an_exception_and_its_neighbours_go_on(

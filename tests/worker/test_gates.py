@@ -18,10 +18,9 @@ from tests.app.gate_jobs import charge_account, refund_payment
 from tests.chaos.gates import most_excess
 from tests.factories import run_sql
 
-from .processes import LONG_POLL, JobWorker, until, until_status
+from .processes import LONG_POLL, Start, until, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 SHORT_LEASE = json.dumps({"LEASE_SECONDS": 2.0, "SWEEP_SECONDS": 0.2})
 

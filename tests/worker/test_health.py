@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tests.worker.processes import (
     PATIENCE,
     REAPS_NEVER,
     JobWorker,
+    Start,
     let_go,
     until,
     until_marked,
@@ -34,7 +34,6 @@ from tests.worker.processes import (
 from tests.worker.roles import Role
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 Answer = tuple[int, str]
 
 PATIENT_WITH_SUPERVISOR = f"""

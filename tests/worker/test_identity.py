@@ -15,10 +15,9 @@ from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs
 from tests.factories import run_sql
 
-from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until, until_marked, until_status
+from .processes import BEATS_OFTEN, Start, let_go, lines, until, until_marked, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 LEASE = 3.0
 

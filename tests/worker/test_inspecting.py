@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -24,7 +23,7 @@ from tests.moments import moment
 from .processes import (
     BEATS_OFTEN,
     REAPS_NEVER,
-    JobWorker,
+    Start,
     let_go,
     until,
     until_marked,
@@ -32,7 +31,6 @@ from .processes import (
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 def inspect(job: Job | int, *options: str) -> str:

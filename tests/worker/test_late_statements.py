@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import psycopg
 import pytest
@@ -31,11 +31,10 @@ from tests.app.limit_jobs import (
 from tests.app.models import Effect
 from tests.factories import run_sql
 
-from .processes import BEATS_OFTEN, JobWorker, in_case, until, until_status
+from .processes import BEATS_OFTEN, Start, in_case, until, until_status
 from .roles import Role
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 LATE: list[JobType[[], object]] = [
     *(write_late, write_late_alone, write_late_once, write_in_silence),

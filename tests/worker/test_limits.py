@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from django_jobs.lifecycle.operations import limits
@@ -11,10 +9,9 @@ from django_jobs.models import Job, Resource
 from tests.app.gate_jobs import bill_tenant, refund_payment
 from tests.app.jobs import noop
 
-from .processes import JobWorker, until_status
+from .processes import Start, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 NEVER = "3600"
 """Seconds between polls, so that only a hint can wake the worker in time."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from django_jobs.models import Job, Progress, Run, Worker
+from django_jobs.models import Job, Progress, Worker
 from tests.app.long_jobs import (
     import_numbers,
     walk,
@@ -19,21 +18,17 @@ from tests.app.long_jobs import (
 from tests.app.models import Effect
 
 from .processes import (
-    JobWorker,
+    Start,
     let_go,
+    outcomes,
     until,
     until_marked,
     until_status,
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 ROWS = 1_000
-
-
-def outcomes(job: Job) -> list[str]:
-    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
 
 
 def checkpoint_of(job: Job) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from django_jobs.domain.outcomes import Released
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Run, Worker
 from django_jobs.worker.execution.failures import outcome_of_ending
 from django_jobs.worker.ipc.pipes import MessageType
 from django_jobs.worker.meters import resident_megabytes
@@ -19,14 +18,9 @@ from django_jobs.worker.supervisor import process_tree
 from django_jobs.worker.supervisor.process_tree import ProcessTree
 from tests.app import jobs, limit_jobs
 
-from .processes import JobWorker, let_go, until_marked, until_status
+from .processes import Start, let_go, outcomes, until_marked, until_status
 
 processes = pytest.mark.processes
-Start = Callable[..., JobWorker]
-
-
-def outcomes(job: Job) -> list[str]:
-    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
 
 
 def test_the_memory_of_a_process_is_known_as_long_as_there_is_one() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ from django_jobs.models import Job
 from tests.app import jobs
 from tests.app.models import Effect
 
-from .processes import BEATS_OFTEN, JobWorker, let_go, lines, until_marked, until_status
+from .processes import BEATS_OFTEN, Start, let_go, lines, until_marked, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,9 @@ from django_jobs import cancel
 from django_jobs.models import Job, Run, Worker
 from tests.app import jobs, limit_jobs
 
-from .processes import JobWorker, in_case, let_go, until, until_marked, until_status
+from .processes import Start, in_case, let_go, until, until_marked, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 ONE_THREAD = [("--prefork", "3"), ("--threads", "1"), ("--threads", "1", "--processes", "2")]
 
 

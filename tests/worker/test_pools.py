@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,9 @@ from django_jobs.worker.options import Options, PoolOptions, QueueShare, chosen_
 from tests.app import jobs
 from tests.worker.test_cancel import HOARDS
 
-from .processes import BEATS_OFTEN, JobWorker, let_go, until, until_marked
+from .processes import BEATS_OFTEN, Start, let_go, until, until_marked
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from django_jobs import enqueue_many
@@ -11,10 +9,9 @@ from django_jobs.models import Job, Queue, Run, Worker
 from tests.app import jobs
 from tests.triggers import refused
 
-from .processes import JobWorker, until, until_status
+from .processes import Start, until, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 def served() -> set[str]:

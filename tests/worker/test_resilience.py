@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +24,7 @@ from .processes import (
     BEATS_OFTEN,
     PATIENCE,
     REAPS_NEVER,
-    JobWorker,
+    Start,
     let_go,
     until,
     until_marked,
@@ -33,7 +32,6 @@ from .processes import (
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 def running_worker() -> Worker:

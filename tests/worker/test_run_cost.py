@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ import pytest
 from django_jobs.models import Job, Run
 from tests.app import cost_jobs, limit_jobs
 
-from .processes import JobWorker, until_status
+from .processes import Start, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 MEASURED = json.dumps({"RUN_COST": True, "COUNT_QUERIES": True})
 

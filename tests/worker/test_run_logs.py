@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 from django_jobs.models import Job, Run
 from tests.app import log_jobs
 
-from .processes import JobWorker, until_status
+from .processes import Start, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 KEPT = json.dumps({"RUN_LOGS": "INFO"})
 FEW = json.dumps({"RUN_LOGS": {"lines": 4, "bytes": 10_000}})

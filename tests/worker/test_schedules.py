@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,7 +35,7 @@ from .firing import (
 from .processes import (
     BEATS_OFTEN,
     LONG_POLL,
-    JobWorker,
+    Start,
     let_go,
     until,
     until_marked,
@@ -44,7 +43,6 @@ from .processes import (
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 BROKEN = {
     "out of range": {"cron": "61 * * * *"},

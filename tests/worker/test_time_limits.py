@@ -5,28 +5,31 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from django_jobs import enqueue
-from django_jobs.models import Job, Run, Worker
+from django_jobs.models import Job, Run
 from tests.app import jobs, limit_jobs
 from tests.app.models import Effect
 from tests.patience import UNBOUNDED
 
-from .processes import JobWorker, in_case, let_go, until, until_marked, until_status
+from .processes import (
+    Start,
+    in_case,
+    let_go,
+    nobody_was_killed,
+    outcomes,
+    until,
+    until_marked,
+    until_status,
+)
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 HARD = 1.0
 """Seconds from the exception to the kill."""
-
-
-def outcomes(job: Job) -> list[str]:
-    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
 
 
 def seconds_of(run: Run) -> float:
@@ -36,10 +39,6 @@ def seconds_of(run: Run) -> float:
 
 def the_run_of(job: Job) -> Run:
     return Run.objects.get(job=job)
-
-
-def nobody_was_killed(worker: JobWorker) -> bool:
-    return Worker.objects.count() == 1 and "event=process_" not in worker.text()
 
 
 def test_a_handler_gets_an_exception_at_its_timeout_and_cleans_up(

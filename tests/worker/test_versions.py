@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -19,10 +18,9 @@ from tests.app.version_jobs import greet
 from tests.factories import register_worker, run_sql
 from tests.workflows import start_graph, states
 
-from .processes import REAPS_NEVER, JobWorker, until, until_status
+from .processes import REAPS_NEVER, Start, until, until_status
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 SWEEPS_OFTEN = json.dumps({"SWEEP_SECONDS": 0.2, "QUARANTINE": {"crashes": 2, "seconds": 600}})
 
 

@@ -22,9 +22,7 @@ from tests.app.jobs import noop
 from tests.app.models import Effect
 from tests.factories import another_connection, run_sql
 from tests.worker.attempts import Desk
-from tests.worker.processes import JobWorker, until, until_status
-
-Start = Callable[..., JobWorker]
+from tests.worker.processes import Start, until, until_status
 
 READ = """
 SELECT lock.locktype FROM pg_locks AS lock

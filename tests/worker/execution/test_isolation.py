@@ -35,9 +35,8 @@ from tests.factories import (
     run_sql,
 )
 from tests.worker.attempts import Desk
-from tests.worker.processes import JobWorker, is_alive, until, until_marked
+from tests.worker.processes import Start, is_alive, until, until_marked
 
-Start = Callable[..., JobWorker]
 STOPPED_REASON = "the worker was asked to stop"
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.app.models import Effect
 from tests.worker.processes import (
     PROJECT,
     JobWorker,
+    Start,
     is_alive,
     let_go,
     lines,
@@ -31,7 +32,6 @@ from tests.worker.processes import (
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 CHILDREN = {"pool": 2, "executor": 2, "program": 1}
 

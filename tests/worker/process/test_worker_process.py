@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from multiprocessing import Pipe
@@ -31,7 +30,7 @@ from tests.worker.firing import each_second, until_fires_on
 from tests.worker.processes import (
     BEATS_OFTEN,
     LONG_POLL,
-    JobWorker,
+    Start,
     end_other_sessions,
     let_go,
     until,
@@ -41,7 +40,6 @@ from tests.worker.processes import (
 from tests.worker.test_cancel import HOARDS
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 def test_a_job_that_cannot_be_forked_is_retried_later(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from django_jobs.worker.supervisor.single_process import SingleProcess
 from tests.app import fork_jobs, jobs, limit_jobs
 from tests.worker.processes import (
     BEATS_OFTEN,
-    JobWorker,
+    Start,
     let_go,
     until,
     until_marked,
@@ -25,7 +24,6 @@ from tests.worker.processes import (
 from tests.worker.roles import Role
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
 
 
 def test_one_process_runs_jobs_and_logs_its_limits(start_worker: Start, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,20 +26,16 @@ from tests.worker.processes import (
     LONG_POLL,
     REAPS_NEVER,
     REAPS_OFTEN,
-    JobWorker,
+    Start,
     let_go,
     lines,
+    outcomes,
     until,
     until_marked,
     until_status,
 )
 
 pytestmark = pytest.mark.processes
-Start = Callable[..., JobWorker]
-
-
-def outcomes(job: Job) -> list[str]:
-    return list(Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True))
 
 
 def test_jobs_of_a_killed_process_run_again_before_a_lease_or_a_poll(
