@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.clusters import Cluster
-from tests.worker.conftest import start_worker
+from tests.worker.conftest import path, start_worker
 
 from .stage import Stage
 
-__all__ = ["start_worker"]
+__all__ = ["path", "start_worker"]
 
 
 @pytest.fixture(scope="module")

@@ -55,13 +55,12 @@ CRASHES = [
 )
 def test_a_crash_at_any_step_loses_no_job_and_no_run(
     start_worker: Start,
-    tmp_path: Path,
+    path: Path,
     fault: str,
     job_type: JobType[..., None],
     ends: list[str],
     left: int,
 ) -> None:
-    path = tmp_path / "job"
     job = job_type.enqueue(str(path))
     worker = start_worker(DJANGO_JOBS_FAULT=fault)
     said(worker, f"event=fault_made fault={fault}:1")
@@ -87,9 +86,8 @@ LOST_ANSWERS = [
 
 @pytest.mark.parametrize("fault, line", LOST_ANSWERS)
 def test_an_error_of_the_database_at_any_statement_costs_no_attempt(
-    start_worker: Start, tmp_path: Path, fault: str, line: str
+    start_worker: Start, path: Path, fault: str, line: str
 ) -> None:
-    path = tmp_path / "job"
     job = COMMITTED.enqueue(str(path))
     worker = start_worker("--lease-seconds", "12", DJANGO_JOBS_FAULT=fault)
     said(worker, f"event=fault_made fault={fault}:1")
@@ -101,9 +99,8 @@ def test_an_error_of_the_database_at_any_statement_costs_no_attempt(
 
 @pytest.mark.parametrize("fault", ["before_beat:kill", "after_beat:exit"])
 def test_a_crash_of_the_heartbeat_at_any_step_stops_no_handler(
-    start_worker: Start, tmp_path: Path, fault: str
+    start_worker: Start, path: Path, fault: str
 ) -> None:
-    path = tmp_path / "job"
     job = jobs.hold.enqueue(str(path))
     worker = start_worker("--lease-seconds", "12", DJANGO_JOBS_FAULT=fault)
     until_marked(path)
@@ -114,8 +111,7 @@ def test_a_crash_of_the_heartbeat_at_any_step_stops_no_handler(
     let_go(path)
     settled(job)
     assert outcomes(job) == CLEAN
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
 
 
 def test_a_heartbeat_that_dies_during_crash_recovery_is_asked_again(
@@ -143,9 +139,8 @@ def test_a_heartbeat_that_dies_during_crash_recovery_is_asked_again(
 
 
 def test_a_process_stopped_before_its_settle_writes_it_when_resumed(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = COMMITTED.enqueue(str(path))
     worker = start_worker(DJANGO_JOBS_FAULT="before_settle:stop")
     said(worker, "event=fault_made fault=before_settle:stop:1")
@@ -158,8 +153,7 @@ def test_a_process_stopped_before_its_settle_writes_it_when_resumed(
     assert effects(job) == 1
 
 
-def test_the_passage_is_counted_over_the_whole_tree(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_the_passage_is_counted_over_the_whole_tree(start_worker: Start, path: Path) -> None:
     many = [COMMITTED.enqueue(str(path)) for _ in range(8)]
     worker = start_worker(
         "--processes", "2", "--threads", "1", DJANGO_JOBS_FAULT="before_handler:kill:4"

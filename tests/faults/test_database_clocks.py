@@ -76,8 +76,7 @@ def test_a_worker_with_a_wrong_clock_does_nothing_early_or_late(
         until(Worker.objects.filter(pk=boot.pk, heartbeat_at__gt=beyond).exists, what="it beats")
         assert Job.objects.get(pk=early.pk).status == "scheduled"
         assert "event=fenced" not in worker.text()
-        worker.signal(signal.SIGTERM)
-        assert worker.wait() == 0
+        assert worker.drain() == 0
         schedule.delete()
 
 

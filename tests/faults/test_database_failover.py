@@ -85,11 +85,8 @@ def fill() -> None:
                 raise
 
 
-def test_after_a_failover_with_lost_commits_no_job_stays_running(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_after_a_failover_with_lost_commits_no_job_stays_running(stage: Stage, path: Path) -> None:
     """What was claimed in the lost commits runs again; what was enqueued in them is forgotten."""
-    path = tmp_path / "job"
     job_operations.pause(["bulk"])
     with Standby(stage.cluster) as standby, Proxy(connection.settings_dict) as proxy:
         worker = stage.start_worker(*POLL, "--lease-seconds", "60", DATABASE_URL=proxy.url)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -140,5 +139,4 @@ def test_leases_that_expired_in_an_outage_are_renewed_by_live_workers(
     assert set(Worker.objects.values_list("pk", flat=True)) == boots
     assert [len(lines(path)) for path in paths] == [1] * 4
     for worker in workers:
-        worker.signal(signal.SIGTERM)
-        assert worker.wait() == 0
+        assert worker.drain() == 0

@@ -6,7 +6,6 @@ One cluster for all, because each test changes its configuration.
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -70,8 +69,7 @@ def test_a_server_without_a_connection_left_costs_no_lease_and_no_job(
     assert Worker.objects.get() == boot
     assert worker.text().count("event=database_error") <= 10  # and not one for each try
     stage.cluster.execute("ALTER SYSTEM RESET max_connections")
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
     stage.restart(FAST)
 
 
@@ -99,9 +97,8 @@ def take_all_but_the_heartbeat_s(url: str, taken: ExitStack) -> None:
     until(take, what="all connections are taken")
 
 
-def test_a_read_only_server_is_waited_for_and_no_job_succeeds(stage: Stage, tmp_path: Path) -> None:
+def test_a_read_only_server_is_waited_for_and_no_job_succeeds(stage: Stage, path: Path) -> None:
     worker = stage.start_worker(*POLL, "--lease-seconds", "60")
-    path = tmp_path / "job"
     held = database_jobs.hold_without_a_database.enqueue(str(path))
     until_marked(path)
     boot = Worker.objects.get()
@@ -143,9 +140,8 @@ def short_of_time(stage: Stage) -> Iterator[Stage]:
 
 
 def test_a_lock_timeout_of_the_role_in_a_settle_delays_no_other_job(
-    short_of_time: Stage, tmp_path: Path
+    short_of_time: Stage, path: Path
 ) -> None:
-    path = tmp_path / "job"
     short_of_time.start_worker(*POLL)
     held = jobs.hold.enqueue(str(path))
     until_marked(path)

@@ -54,8 +54,7 @@ def test_hundreds_of_jobs_run_once_each_and_the_worker_drains(
     assert Effect.objects.filter(note="once").count() == 50
     assert set(Run.objects.values_list("attempt", "outcome")) == {(1, "succeeded")}
     for worker in workers:
-        worker.signal(signal.SIGTERM)
-        assert worker.wait() == 0
+        assert worker.drain() == 0
         assert "database_error" not in worker.text()
         assert "lease_lost" not in worker.text()
     assert set(Worker.objects.values_list("status", flat=True)) == {"stopped"}

@@ -44,9 +44,8 @@ JOBWORKER = [sys.executable, "-m", "django", "jobworker", "--skip-checks"]
     ids=["int-int", "term-int"],
 )
 def test_any_two_signals_release_and_exit_without_waiting_for_the_job(
-    start_worker: Start, tmp_path: Path, first: signal.Signals, second: signal.Signals
+    start_worker: Start, path: Path, first: signal.Signals, second: signal.Signals
 ) -> None:
-    path = tmp_path / "job"
     job = jobs.sleep_deaf.enqueue(str(path), 600)
     worker = start_worker("--drain-timeout", "600")
     until_marked(path)
@@ -85,8 +84,7 @@ def test_sigterm_at_any_moment_of_the_start_leaves_nothing_claimed(
 def test_sigterm_at_the_first_sign_of_life_drains(start_worker: Start, moment: str) -> None:
     worker = start_worker()
     said(worker, moment)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
     later = jobs.noop.enqueue()
     assert set(Worker.objects.values_list("status", flat=True)) <= {"stopped"}
     assert Job.objects.get(pk=later.pk).status == "ready"
@@ -140,9 +138,8 @@ def as_first_process() -> list[str]:
 
 
 def test_as_process_1_of_a_container_it_drains(
-    transactional_db: None, as_first_process: list[str], tmp_path: Path
+    transactional_db: None, as_first_process: list[str], path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = jobs.hold.enqueue(str(path))
     with started(*as_first_process, *JOBWORKER) as unshare:
         until_marked(path)
@@ -187,9 +184,8 @@ def test_ctrl_c_reaches_the_whole_group_and_every_handler_may_finish(
 
 
 def test_the_lease_is_renewed_through_a_drain_that_is_longer(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     lease = 3
     often = {"LEASE_SECONDS": lease, "HEARTBEAT_SECONDS": 0.5, "SWEEP_SECONDS": 86_400}
     job = jobs.hold.enqueue(str(path))
@@ -206,8 +202,7 @@ def test_the_lease_is_renewed_through_a_drain_that_is_longer(
     assert len(lines(path)) == 1
 
 
-def test_sighup_drains(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_sighup_drains(start_worker: Start, path: Path) -> None:
     job = jobs.hold.enqueue(str(path))
     worker = start_worker()
     until_marked(path)
@@ -260,9 +255,8 @@ def test_a_worker_continues_when_its_log_pipe_is_full(transactional_db: None) ->
 
 
 def test_old_code_leaves_the_jobs_of_new_code_to_workers_that_know_them(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     old = start_worker("--poll-seconds", "0.2")
     running_workers(1)
     with transaction.atomic():
@@ -277,6 +271,5 @@ def test_old_code_leaves_the_jobs_of_new_code_to_workers_that_know_them(
     pid = until_marked(path)
     assert pid in {child.pid for child in new.children()}
     assert settled(job).failures == 0
-    old.signal(signal.SIGTERM)
-    assert old.wait() == 0
+    assert old.drain() == 0
     settled(jobs.noop.enqueue())

@@ -36,8 +36,7 @@ def beats_on(seconds: float = LEASE * 1.25) -> None:
     )
 
 
-def test_jobs_run_while_their_supervisor_is_stopped(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_jobs_run_while_their_supervisor_is_stopped(start_worker: Start, path: Path) -> None:
     job = jobs.hold.enqueue(str(path))
     worker = start_worker(TEST_DJANGO_JOBS=STAYS)
     until_marked(path)
@@ -50,15 +49,13 @@ def test_jobs_run_while_their_supervisor_is_stopped(start_worker: Start, tmp_pat
     settled(job)
     assert outcomes(job) == ["succeeded"]
     assert Worker.objects.count() == 1
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
     assert len(lines(path)) == 1
 
 
 def test_a_stopped_process_is_killed_when_the_time_of_its_job_is_over(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = fault_jobs.sleep_with_a_limit.enqueue(str(path))
     start_worker()
     pid = until_marked(path)
@@ -70,9 +67,8 @@ def test_a_stopped_process_is_killed_when_the_time_of_its_job_is_over(
 
 
 def test_a_job_without_a_timeout_waits_for_its_stopped_process(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = jobs.hold.enqueue(str(path))
     worker = start_worker("--processes", "2", TEST_DJANGO_JOBS=STAYS)
     process = psutil.Process(until_marked(path))

@@ -28,8 +28,7 @@ from .watching import effects, gone, running_workers, said, settled, until
 pytestmark = pytest.mark.processes
 
 
-def test_a_job_of_a_killed_supervisor_runs_elsewhere(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_a_job_of_a_killed_supervisor_runs_elsewhere(start_worker: Start, path: Path) -> None:
     first = start_worker()
     job = jobs.hold_in_transaction.enqueue(str(path))
     until_marked(path)
@@ -71,14 +70,12 @@ def test_a_killed_process_is_replaced_and_the_jobs_of_its_neighbour_run_on(
     assert outcomes(held[1]) == ["succeeded"]
     assert "SIGKILL" in Run.objects.get(outcome="lost").error_message
     assert victim not in {row.pid for row in running_workers(2)}
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
 
 
 def test_a_handler_that_segfaults_is_logged_by_name_and_its_job_dies(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = fault_jobs.segfault.enqueue(str(path))
     start_worker()
     dead = settled(job, "dead")
@@ -109,10 +106,7 @@ def test_a_thread_left_by_a_handler_does_not_affect_the_next_job(
     assert settled(jobs.tell_connection.enqueue()).result == ["0", "True", "False"]
 
 
-def test_processes_of_a_handler_die_with_its_killed_child(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
+def test_processes_of_a_handler_die_with_its_killed_child(start_worker: Start, path: Path) -> None:
     job = fault_jobs.leave_a_subprocess.enqueue(str(path))
     start_worker()
     settled(job, "dead")
@@ -147,9 +141,8 @@ def ran(pid: int, path: Path) -> bool:
 
 
 def test_no_process_of_the_tree_inherits_a_socket_of_another(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     worker = start_worker("--processes", "2")
     running_workers(2)
     job = fault_jobs.hold_alone.enqueue(str(path))
@@ -171,9 +164,8 @@ def test_no_process_of_the_tree_inherits_a_socket_of_another(
 
 
 def test_a_worker_of_the_same_name_does_not_keep_the_jobs_of_the_dead_one(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = jobs.hold_in_transaction.enqueue(str(path))
     first = start_worker("--name", "pod-0")
     until_marked(path)
@@ -191,14 +183,12 @@ def test_a_worker_of_the_same_name_does_not_keep_the_jobs_of_the_dead_one(
     assert outcomes(job) == ["lost", "succeeded"]
     assert effects(job) == 1
     assert Worker.objects.get(pk=old.pk).status == "lost"
-    second.signal(signal.SIGTERM)
-    assert second.wait() == 0
+    assert second.drain() == 0
 
 
 def test_a_job_whose_workers_row_was_deleted_is_found_and_runs_again(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = jobs.hold_in_transaction.enqueue(str(path))
     worker = start_worker(TEST_DJANGO_JOBS=REAPS_OFTEN)
     until_marked(path)

@@ -41,6 +41,12 @@ def start_worker(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..
 
 
 @pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a handler says that it began, and waits until it is let go."""
+    return tmp_path / "job"
+
+
+@pytest.fixture
 def role(transactional_db: None) -> Iterator[Role]:
     """A role for a worker; give its ``url`` as ``DATABASE_URL``."""
     made = Role()

@@ -141,6 +141,11 @@ class JobWorker:
                 f"jobworker did not exit within {timeout} s:\n{self.text()}"
             ) from None
 
+    def drain(self) -> int:
+        """Ask it to end what runs; its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
     def end(self) -> None:
         """Kill whatever is left."""
         until(lambda: self.signal_all(signal.SIGKILL) or not self.session())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -11,12 +10,12 @@ from tests.app.jobs import noop
 from tests.factories import make_dead, run_sql
 from tests.receivers import webhook
 
-from .processes import JobWorker, until
+from .processes import Start, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 
-def test_two_workers_send_a_dead_job_once(start_worker: Callable[..., JobWorker]) -> None:
+def test_two_workers_send_a_dead_job_once(start_worker: Start) -> None:
     make_dead(noop)
     with webhook() as receiver:
         url = f"http://127.0.0.1:{receiver.port}/secret"

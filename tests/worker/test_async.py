@@ -106,8 +106,7 @@ def test_a_forced_drain_releases_async_handlers(start_worker: Start, tmp_path: P
     enqueue_many("app.hold_async", [{"path": str(path)}] * 10)
     worker = start_worker("--drain-timeout", "0.1")
     until_marked(path, 10)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 143
+    assert worker.drain() == 143
     assert statuses("app.hold_async") == {"ready": 10}
     assert set(Run.objects.values_list("outcome", flat=True)) == {"released"}
 

@@ -29,9 +29,8 @@ pytestmark = pytest.mark.processes
 
 @pytest.mark.parametrize("how, ended", [("raise", "failed"), ("kill", "lost")])
 def test_an_attempt_that_failed_or_killed_its_process_is_never_made_again(
-    start_worker: Start, tmp_path: Path, how: str, ended: str
+    start_worker: Start, path: Path, how: str, ended: str
 ) -> None:
-    path = tmp_path / "job"
     start_worker()
     job = once_jobs.pay.enqueue(str(path), how)
     until_marked(path)
@@ -42,8 +41,7 @@ def test_an_attempt_that_failed_or_killed_its_process_is_never_made_again(
     assert len(lines(path)) == 1
 
 
-def test_at_most_once_jobs_of_a_lost_machine_are_dead(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_at_most_once_jobs_of_a_lost_machine_are_dead(start_worker: Start, path: Path) -> None:
     first = start_worker()
     job = once_jobs.pay.enqueue(str(path))
     until_marked(path)
@@ -76,8 +74,7 @@ def test_a_drain_kills_started_at_most_once_jobs_and_returns_the_others(
     assert len(lines(later)) == 1
 
 
-def test_an_operator_may_replay_an_at_most_once_job(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_an_operator_may_replay_an_at_most_once_job(start_worker: Start, path: Path) -> None:
     let_go(path)
     start_worker()
     job = once_jobs.pay.enqueue(str(path), "raise")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,14 @@ from django.db.models import Sum
 from django_jobs.models import Job, Resource, Run
 from tests.app.gate_jobs import post_to_ledger
 
-from .processes import JobWorker, until
+from .processes import Start, until
 
 pytestmark = pytest.mark.processes
 
 JOBS = 40
 
 
-def test_a_dependency_that_is_down_uses_up_no_attempts(
-    start_worker: Callable[..., JobWorker], tmp_path: Path
-) -> None:
+def test_a_dependency_that_is_down_uses_up_no_attempts(start_worker: Start, tmp_path: Path) -> None:
     Resource.objects.create(name="ledger", breaker_failures=3, breaker_open_for=1.0)
     dependency = tmp_path / "up"
     for _ in range(JOBS):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import signal
 from collections import Counter
 from multiprocessing import Pipe
 from pathlib import Path
@@ -107,8 +106,7 @@ def test_with_too_few_connections_every_job_still_runs_once(
     database_jobs.leave_effect_slowly.enqueue_many({"seconds": 0.1} for _ in range(30))
     worker = start_worker("--lease-seconds", "5", DATABASE_URL=role.url)
     until(lambda: Job.objects.filter(status="succeeded").count() == 30)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
     assert all_once(30)
     assert "event=lease_lost" not in worker.text()
 
@@ -126,8 +124,7 @@ def test_lowering_the_connection_limit_loses_and_repeats_nothing(
     # None of a handler: one whose statement is cut off has failed, which is not what is tested.
     run_sql("SELECT pg_terminate_backend(pid, 60000) FROM unnest(%s::integer[]) AS pid", [own])
     until(lambda: Job.objects.filter(status="succeeded").count() == 30)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
     assert all_once(30)
 
 
@@ -404,5 +401,4 @@ def test_with_twenty_connections_all_jobs_end_and_the_site_keeps_its_own(
 
         until(all_done)
         assert own.fetch(EFFECTS) == [(40, 40)]
-        worker.signal(signal.SIGTERM)
-        assert worker.wait() == 0
+        assert worker.drain() == 0

@@ -95,9 +95,8 @@ def runs(cluster: Cluster, job: int) -> list[str]:
 
 
 def test_a_job_that_ended_in_an_outage_longer_than_the_lease_ran_once(
-    cluster: Cluster, worker: JobWorker, tmp_path: Path
+    cluster: Cluster, worker: JobWorker, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = enqueue(cluster, "app.sleep_deaf", path=str(path), seconds=0.5)
     until_marked(path)
     cluster.stop(FAST)
@@ -107,14 +106,12 @@ def test_a_job_that_ended_in_an_outage_longer_than_the_lease_ran_once(
     until(lambda: status(cluster, job)[0] == "succeeded")
     assert runs(cluster, job) == ["succeeded"]
     assert len(lines(path)) == 1
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
 
 
 def test_a_job_is_stopped_and_rerun_if_the_lease_cannot_be_renewed(
-    cluster: Cluster, worker: JobWorker, tmp_path: Path
+    cluster: Cluster, worker: JobWorker, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = enqueue(cluster, "app.hold", path=str(path))
     until_marked(path)
     cluster.stop(FAST)
@@ -151,10 +148,9 @@ def test_a_worker_lives_through_a_restart_and_is_ready_after_it(
 
 
 def test_sigterm_while_the_database_is_away_exits_within_the_grace(
-    cluster: Cluster, start_worker: Callable[[int, int], JobWorker], tmp_path: Path
+    cluster: Cluster, start_worker: Callable[[int, int], JobWorker], path: Path
 ) -> None:
     """It does not wait for the database, which stays away, nor for its lease."""
-    path = tmp_path / "job"
     worker = start_worker(3600, DRAIN)
     enqueue(cluster, "app.sleep_deaf", path=str(path), seconds=0.2)
     until_marked(path)
@@ -174,5 +170,4 @@ def test_the_first_claim_after_the_database_is_back_waits_for_no_poll(
     until(lambda: "event=database_error" in worker.text())
     cluster.start()
     until(lambda: runs(cluster, job))
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0

@@ -10,7 +10,7 @@ from django_jobs.models import Job, Worker
 from tests.app.jobs import noop
 from tests.factories import run_sql
 
-from .processes import LONG_POLL, JobWorker, until
+from .processes import LONG_POLL, Start, until
 
 pytestmark = pytest.mark.processes
 
@@ -41,7 +41,7 @@ def at_once() -> Sequence[int]:
 
 @pytest.mark.parametrize("enqueue", [lone, at_once])
 def test_95_of_100_jobs_start_within_two_seconds_of_their_due_times(
-    start_worker: Callable[..., JobWorker], enqueue: Callable[[], Sequence[int]]
+    start_worker: Start, enqueue: Callable[[], Sequence[int]]
 ) -> None:
     start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())

@@ -34,10 +34,7 @@ from .processes import (
 pytestmark = pytest.mark.processes
 
 
-def test_a_worker_killed_after_a_sleep_does_not_repeat_it(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
+def test_a_worker_killed_after_a_sleep_does_not_repeat_it(start_worker: Start, path: Path) -> None:
     job = sleep_while_killed.enqueue(str(path))
     start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     pid = until_marked(path)
@@ -53,9 +50,8 @@ def test_a_worker_killed_after_a_sleep_does_not_repeat_it(
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_a_signal_wakes_the_handler_whenever_it_is_sent(
-    start_worker: Start, tmp_path: Path, when: str
+    start_worker: Start, path: Path, when: str
 ) -> None:
-    path = tmp_path / "job"
     job = ask_for_approval.enqueue(str(path))
     data = {"by": "ada", "ok": True}
     if when == "before":
@@ -96,8 +92,7 @@ def test_a_wait_step_that_times_out_opens_its_failure_branch(start_worker: Start
     assert not run.signal("approval")
 
 
-def test_an_isolated_handler_sleeps_and_waits_too(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_an_isolated_handler_sleeps_and_waits_too(start_worker: Start, path: Path) -> None:
     job = ask_alone.enqueue(str(path))
     start_worker()
     until_status(job, "waiting")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from django_jobs.models import (
 from tests.app import log_jobs, spans
 from tests.app.jobs import noop
 
-from .processes import JobWorker, until_status
+from .processes import Start, until_status
 
 HOOKS = ["django_jobs.contrib.opentelemetry.trace"]
 OFF = {"TOTALS": False, "HOOKS": [], "RUN_COST": False, "COUNT_QUERIES": False, "RUN_LOGS": None}
@@ -46,7 +45,7 @@ def added(run: Run) -> set[str]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("setting", [OFF, ON], ids=["off", "on"])
 def test_with_everything_off_nothing_is_added(
-    start_worker: Callable[..., JobWorker], settings: Settings, setting: dict[str, Any]
+    start_worker: Start, settings: Settings, setting: dict[str, Any]
 ) -> None:
     settings.DJANGO_JOBS = {**settings.DJANGO_JOBS, **setting}
     spans.keep()  # a provider, which other tests may have set before: an enqueue has a trace then

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 
 import pytest
 
 from django_jobs.lifecycle.workflows.stuck import stuck
 from django_jobs.models import Job, WorkflowRun
 from tests.app.fan_out_jobs import spawn_through_crashes
-from tests.worker.processes import JobWorker, until_status
+from tests.worker.processes import Start, until_status
 
 COUNT = int(os.environ.get("FAN_OUT_CHILDREN", "16000"))
 PATIENCE = 120 + COUNT / 1_000
@@ -25,7 +24,7 @@ takes several times as much."""
 
 @pytest.mark.processes
 def test_a_spawn_killed_twice_leaves_each_child_once(
-    start_worker: Callable[..., JobWorker],
+    start_worker: Start,
 ) -> None:
     spawner = spawn_through_crashes.enqueue(count=COUNT)
     began = time.monotonic()

@@ -129,10 +129,7 @@ def test_the_threads_of_stopped_handlers_serve_others(start_worker: Start, tmp_p
     assert nobody_was_killed(worker)
 
 
-def test_without_processes_the_exception_is_all_there_is(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
+def test_without_processes_the_exception_is_all_there_is(start_worker: Start, path: Path) -> None:
     start_worker("--no-fork", TEST_DJANGO_JOBS=BEATS_OFTEN)
     job = limit_jobs.run_away.enqueue(str(path))
     until_marked(path)

@@ -86,13 +86,12 @@ def listens(process: psutil.Process) -> bool:
 
 
 def test_a_worker_is_ready_once_it_claims_and_not_while_it_drains(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
     worker = start_worker(*PORT, "--drain-timeout", "600")
     port = port_of(worker)
     assert until_answer(port, "/readyz", 200) == "ok\n"
     assert get(port, "/healthz") == (200, "ok\n")
-    path = tmp_path / "job"
     job = jobs.hold.enqueue(str(path))
     until_marked(path)
     worker.signal(signal.SIGTERM)
@@ -293,12 +292,11 @@ def test_in_a_black_hole_a_worker_lives_though_its_heartbeat_is_replaced(
         until_answer(port, "/readyz", 200)
 
 
-def test_a_worker_without_fork_answers_too(start_worker: Start, tmp_path: Path) -> None:
+def test_a_worker_without_fork_answers_too(start_worker: Start, path: Path) -> None:
     worker = start_worker(*PORT, "--no-fork", "--drain-timeout", "600")
     port = port_of(worker)
     until_answer(port, "/readyz", 200)
     assert get(port, "/healthz") == (200, "ok\n")
-    path = tmp_path / "job"
     jobs.hold.enqueue(str(path))
     until_marked(path)
     worker.signal(signal.SIGTERM)
@@ -308,9 +306,8 @@ def test_a_worker_without_fork_answers_too(start_worker: Start, tmp_path: Path) 
     assert worker.wait() == 0
 
 
-def test_without_a_port_there_is_no_health_server(start_worker: Start, tmp_path: Path) -> None:
+def test_without_a_port_there_is_no_health_server(start_worker: Start, path: Path) -> None:
     worker = start_worker()
-    path = tmp_path / "job"
     jobs.hold.enqueue(str(path))
     until_marked(path)
     assert len(worker.children()) == 2

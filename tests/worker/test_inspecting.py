@@ -45,9 +45,8 @@ def stack_of(job: Job) -> str:
 
 
 def test_the_stack_of_a_thread_shows_where_the_handler_is_and_no_values(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = stack_jobs.stand_still.enqueue(str(path))
     start_worker()
     pid = until_marked(path)
@@ -93,9 +92,8 @@ def test_the_stacks_of_the_tasks_of_an_async_handler_are_followed_to_what_they_a
     ids=["plain", "async"],
 )
 def test_an_isolated_handler_is_asked_in_its_own_process(
-    start_worker: Start, tmp_path: Path, handler: Any, function: str
+    start_worker: Start, path: Path, handler: Any, function: str
 ) -> None:
-    path = tmp_path / "job"
     job = handler.enqueue(str(path))
     start_worker()
     pid = until_marked(path)
@@ -108,9 +106,8 @@ def test_an_isolated_handler_is_asked_in_its_own_process(
 
 
 def test_a_question_is_found_by_the_heartbeat_without_a_notification(
-    start_worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_worker: Start, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "job"
     job = stack_jobs.stand_still.enqueue(str(path))
     start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     until_marked(path)
@@ -119,8 +116,7 @@ def test_a_question_is_found_by_the_heartbeat_without_a_notification(
     let_go(path)
 
 
-def test_without_an_answer_the_command_says_why(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_without_an_answer_the_command_says_why(start_worker: Start, path: Path) -> None:
     job = stack_jobs.stand_still.enqueue(str(path))
     worker = start_worker(TEST_DJANGO_JOBS=REAPS_NEVER)
     pid = until_marked(path)

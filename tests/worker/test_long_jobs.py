@@ -48,9 +48,8 @@ def sources(count: int) -> list[str]:
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_an_import_killed_at_52_percent_continues_there(
-    start_worker: Start, tmp_path: Path, inside: bool
+    start_worker: Start, path: Path, inside: bool
 ) -> None:
-    path = tmp_path / "job"
     job = import_numbers.enqueue(str(path), ROWS, 520, inside)
     start_worker()
     pid = until_marked(path)

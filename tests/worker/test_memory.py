@@ -61,9 +61,8 @@ def test_a_job_with_max_rss_runs_isolated_and_may_stay_below_it(
 @processes
 @pytest.mark.parametrize("how", ["SIGSEGV", "SIGKILL", "exit"])
 def test_a_job_that_crashes_alone_is_dead_after_the_third_time(
-    start_worker: Start, tmp_path: Path, how: str
+    start_worker: Start, path: Path, how: str
 ) -> None:
-    path = tmp_path / "job"
     neighbour = jobs.hold.enqueue(str(path))
     start_worker()
     until_marked(path)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from django_jobs.models import Job, Worker
 from tests.app import jobs
 from tests.factories import run_sql
 
-from .processes import JobWorker, until, until_status
+from .processes import Start, until, until_status
 
 pytestmark = pytest.mark.processes
 
@@ -26,7 +24,7 @@ NONSENSE = [
 
 
 def test_workers_read_the_table_regardless_of_the_notification(
-    start_worker: Callable[..., JobWorker],
+    start_worker: Start,
 ) -> None:
     worker = start_worker("--poll-seconds", "0.5")
     until(lambda: Worker.objects.filter(status="running").exists())

@@ -61,8 +61,7 @@ def test_a_time_out_ends_a_wait(start_worker: Start, tmp_path: Path) -> None:
     assert "event=process_" not in worker.text()
 
 
-def test_a_forced_stop_ends_a_wait(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_a_forced_stop_ends_a_wait(start_worker: Start, path: Path) -> None:
     worker = start_worker("--prefork", "1")
     job = jobs.sleep_deaf.enqueue(str(path), 3600.0)
     until_marked(path)
@@ -92,8 +91,7 @@ def test_a_handler_is_stopped_when_the_time_to_drain_is_over(
     job = jobs.hold.enqueue(str(path))
     worker = start_worker("--prefork", "1", "--drain-timeout", "0.2")
     until_marked(path)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 143
+    assert worker.drain() == 143
     assert Job.objects.get(pk=job.pk).status == "ready"
 
 

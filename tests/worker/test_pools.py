@@ -82,8 +82,7 @@ def test_a_forced_drain_stops_the_handlers_of_all_pools(
     worker = start_worker("--pool", "heavy:1", "--pool", "mail:2", "--drain-timeout", "0.1")
     for queue in ("heavy", "mail"):
         until_marked(tmp_path / queue)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 143
+    assert worker.drain() == 143
     assert counts("heavy") == counts("mail") == {"ready": 1}
     assert set(Run.objects.values_list("outcome", flat=True)) == {"released"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +11,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue
 from tests.app.jobs import noop
 
-from .processes import JobWorker, until
+from .processes import Start, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -20,7 +19,7 @@ SWEEPS_OFTEN = json.dumps({"LEASE_SECONDS": 2.0, "SWEEP_SECONDS": 0.2})
 CHANGED = r"event=queue_pressure_changed queue=bulk pressure=(\w+)"
 
 
-def test_workers_log_each_level_of_a_queue_once(start_worker: Callable[..., JobWorker]) -> None:
+def test_workers_log_each_level_of_a_queue_once(start_worker: Start) -> None:
     Queue.objects.filter(name="bulk").update(max_backlog=5)
     job_operations.pause(["bulk"])
     noop.using(queue="bulk").enqueue_many([{}] * 5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,8 +56,7 @@ def lines(told: Path) -> list[str]:
 )
 def test_a_process_tells_its_start_and_its_end(worker: JobWorker, told: Path) -> None:
     until(lambda: len(lines(told)) == 2)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
     assert lines(told) == [
         *("process_started jobworker", "process_started worker"),
         *("process_ended worker", "process_ended jobworker"),

@@ -93,9 +93,8 @@ def test_a_lock_on_the_row_of_a_limited_queue_does_not_end_the_process(
 
 
 def test_a_lock_on_a_running_job_delays_no_heartbeat_and_no_settle(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     start_worker("--lease-seconds", "2", TEST_DJANGO_JOBS=REAPS_NEVER)
     held = jobs.hold.enqueue(str(path))
     until_marked(path)
@@ -129,11 +128,10 @@ def test_a_lock_on_a_running_job_delays_no_heartbeat_and_no_settle(
 
 
 def test_a_lock_on_the_row_of_one_worker_stops_no_other_of_its_tree(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
     """The one is fenced once its lease is over; of the other nothing is to be seen."""
     worker = start_worker("--processes", "2", "--threads", "1", "--lease-seconds", "3")
-    path = tmp_path / "job"
     held = database_jobs.hold_without_a_database.enqueue(str(path))
     until_marked(path)
     locked = Job.objects.get(pk=held.pk).worker_id
@@ -155,8 +153,7 @@ def test_a_lock_on_the_row_of_one_worker_stops_no_other_of_its_tree(
     assert Worker.objects.filter(pk=other.pk, status="running").exists()
 
 
-def test_others_are_settled_while_one_row_is_locked(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_others_are_settled_while_one_row_is_locked(start_worker: Start, path: Path) -> None:
     start_worker()
     held = jobs.hold.enqueue(str(path))
     until_marked(path)
@@ -197,8 +194,7 @@ def test_a_heartbeat_process_that_hangs_is_replaced(start_worker: Start, tmp_pat
         until_status(job, "succeeded")
         after = jobs.noop.enqueue()
         until_status(after, "succeeded")
-        worker.signal(signal.SIGTERM)
-        assert worker.wait() == 0
+        assert worker.drain() == 0
         return Run.objects.filter(job=job).count()
 
     # More than one where the machine stood still meanwhile, until the lease was over: then it is
@@ -206,8 +202,7 @@ def test_a_heartbeat_process_that_hangs_is_replaced(start_worker: Start, tmp_pat
     assert any(runs_while_it_hangs(lease) == 1 for lease in (8, 8, 40))
 
 
-def test_handlers_of_lost_jobs_are_stopped(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_handlers_of_lost_jobs_are_stopped(start_worker: Start, path: Path) -> None:
     first = start_worker("--lease-seconds", "2", TEST_DJANGO_JOBS=REAPS_NEVER)
     job = jobs.sleep_deaf.enqueue(str(path), 600)
     pid = until_marked(path)

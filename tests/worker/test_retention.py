@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,13 +13,13 @@ from tests.app import jobs
 from tests.factories import run_sql
 from tests.maintenance.test_history import finished, make_days, old
 
-from .processes import BEATS_OFTEN, JobWorker, until
+from .processes import BEATS_OFTEN, Start, until
 
 pytestmark = pytest.mark.processes
 
 
 def test_successes_of_a_queue_that_keeps_none_are_gone_and_those_of_others_stay(
-    start_worker: Callable[..., JobWorker],
+    start_worker: Start,
 ) -> None:
     Queue.objects.filter(name="bulk").update(retention={"succeeded": 0})
     jobs.noop.using(queue="bulk").enqueue_many({} for _ in range(20))
@@ -45,7 +45,7 @@ def _partitions(transactional_db: None) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_partitions")
 def test_a_worker_drops_an_expired_day_and_makes_the_next(
-    start_worker: Callable[..., JobWorker],
+    start_worker: Start,
 ) -> None:
     make_days(9, 2)
     finished(9)

@@ -142,10 +142,7 @@ def test_a_pause_and_a_resume_take_effect_at_once(start_worker: Start) -> None:
     assert not missed.exists()
 
 
-def test_a_waiting_job_runs_when_the_one_before_has_ended(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
+def test_a_waiting_job_runs_when_the_one_before_has_ended(start_worker: Start, path: Path) -> None:
     schedule = each_second(
         job_type="app.hold",
         payload={"path": str(path)},

@@ -17,7 +17,7 @@ from tests.factories import run_sql
 from tests.patience import UNBOUNDED
 from tests.worker.attempts import in_own_session
 from tests.worker.firing import each_second, until_fired, until_fires_on
-from tests.worker.processes import BEATS_OFTEN, JobWorker, until
+from tests.worker.processes import BEATS_OFTEN, Start, until
 
 SECONDS = 2.0
 
@@ -97,7 +97,7 @@ def test_a_statement_that_takes_too_long_is_cancelled(deadline: StatementTimeout
 
 @pytest.mark.processes
 def test_a_maintenance_task_that_waits_for_a_lock_delays_no_schedule(
-    start_worker: Callable[..., JobWorker],
+    start_worker: Start,
 ) -> None:
     schedule = each_second()
     worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)

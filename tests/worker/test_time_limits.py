@@ -42,9 +42,8 @@ def the_run_of(job: Job) -> Run:
 
 
 def test_a_handler_gets_an_exception_at_its_timeout_and_cleans_up(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     worker = start_worker()
     job = limit_jobs.run_for_ever.enqueue(str(path))
     assert "exceeded its time-out of 0.5 s" in until_status(job, "dead").last_error
@@ -57,9 +56,8 @@ def test_a_handler_gets_an_exception_at_its_timeout_and_cleans_up(
 
 
 def test_an_isolated_handler_is_woken_from_its_sleep_and_cleans_up(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     worker = start_worker()
     job = limit_jobs.sleep_alone.enqueue(str(path))
     until_status(job, "dead")
@@ -87,9 +85,8 @@ def test_a_late_handler_has_timed_out_regardless_of_its_reaction(start_worker: S
 
 
 def test_a_resumed_tree_gives_its_handlers_time_to_clean_up(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     worker = start_worker()
     job = limit_jobs.run_for_ever.enqueue(str(path))
     until_marked(path)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from django_jobs.models import BacklogSample, Job, Run, RunTotal, Worker
 from tests.app.jobs import alone, fail, noop
 
-from .processes import BEATS_OFTEN, JobWorker, until
+from .processes import BEATS_OFTEN, Start, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -19,7 +17,7 @@ def counted() -> int:
 
 
 def test_two_workers_count_each_run_once_and_another_goes_on_after_them(
-    start_worker: Callable[..., JobWorker],
+    start_worker: Start,
 ) -> None:
     workers = [start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN) for _ in range(2)]
     noop.enqueue_many([{}] * 300)
@@ -35,7 +33,7 @@ def test_two_workers_count_each_run_once_and_another_goes_on_after_them(
 
 
 def test_a_worker_counts_what_it_ended_and_what_failed_also_in_its_children(
-    start_worker: Callable[..., JobWorker],
+    start_worker: Start,
 ) -> None:
     noop.enqueue_many([{}] * 20)
     fail.using(max_attempts=1).enqueue()

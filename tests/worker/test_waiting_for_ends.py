@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from django_jobs.worker.wakeup import Wakeup
 from tests.app.jobs import add, add_async, fail, hold, hold_in_transaction
 from tests.patience import PATIENCE
 
-from .processes import JobWorker, let_go, until, until_marked
+from .processes import Start, let_go, until, until_marked
 
 pytestmark = pytest.mark.processes
 LISTENERS = """
@@ -39,7 +38,7 @@ def thread_is_gone() -> bool:
 
 
 def test_a_caller_gets_the_result_of_a_job_that_it_waits_for(
-    start_worker: Callable[..., JobWorker],
+    start_worker: Start,
 ) -> None:
     start_worker()
     job = add.enqueue(first=2, second=3)
@@ -50,15 +49,14 @@ def test_a_caller_gets_the_result_of_a_job_that_it_waits_for(
 
 @pytest.mark.parametrize("job_type", [hold, hold_in_transaction])
 def test_a_worker_wakes_the_caller_before_its_next_look(
-    start_worker: Callable[..., JobWorker],
+    start_worker: Start,
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    path: Path,
     job_type: object,
 ) -> None:
     start_worker()
     monkeypatch.setattr(waiter, "FIRST_LOOK", 3600.0)
     monkeypatch.setattr(waiter, "LONGEST_LOOK", 3600.0)
-    path = tmp_path / "job"
     job = job_type.enqueue(path=str(path))  # type: ignore[attr-defined]
     until_marked(path)
     threading.Timer(0.3, let_go, [path]).start()  # while the caller waits
@@ -66,7 +64,7 @@ def test_a_worker_wakes_the_caller_before_its_next_look(
     until(thread_is_gone)
 
 
-def test_many_coroutines_wait_with_one_connection(start_worker: Callable[..., JobWorker]) -> None:
+def test_many_coroutines_wait_with_one_connection(start_worker: Start) -> None:
     jobs = [add_async.enqueue(first=number, second=1) for number in range(40)]
     seen = 0
 

@@ -104,7 +104,10 @@ RESULTS = {"huge": "x" * 5_000_000, "object": object(), "nan": float("nan"), "nu
 
 @pytest.mark.parametrize("kind", RESULTS)
 def test_a_result_that_cannot_be_stored_is_replaced_by_a_note(desk: Desk, kind: str) -> None:
-    (outcome,) = desk.run(lambda: RESULTS[kind])
+    def answer() -> object:
+        return RESULTS[kind]
+
+    (outcome,) = desk.run(answer)
     assert isinstance(outcome, Succeeded)
     assert list(json.loads(outcome.result or "")) == ["not_stored"]
     assert outcome.not_stored

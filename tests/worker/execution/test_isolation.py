@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -182,8 +181,7 @@ def stopped(start_worker: Start, job_type: JobType[..., Any], path: Path) -> Run
     job = job_type.enqueue(str(path))
     worker = start_worker("--drain-timeout", "0.2")
     until_marked(path)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 143
+    assert worker.drain() == 143
     run = Run.objects.get(job=job)
     assert run.outcome == "released"
     return run
@@ -243,8 +241,7 @@ def test_a_handler_that_calls_draining_may_leave_at_once(
     job = getattr(long_jobs, name).enqueue(str(tmp_path / "job"))
     first = start_worker("--drain-timeout", "600")
     until_marked(tmp_path / "job")
-    first.signal(signal.SIGTERM)
-    assert first.wait() == 0
+    assert first.drain() == 0
     assert Run.objects.get(job=job).outcome == "snoozed"
     start_worker("--burst").wait()
     assert Job.objects.get(pk=job.pk).result == 2

@@ -31,7 +31,7 @@ from tests.app.models import Effect
 from tests.factories import declared, enqueue_and_claim
 from tests.worker.attempts import Desk
 from tests.worker.context.test_steps import Steps
-from tests.worker.processes import JobWorker
+from tests.worker.processes import Start
 
 pytestmark = pytest.mark.django_db
 
@@ -333,7 +333,7 @@ def test_a_stop_passes_the_hooks(desk: Desk, hooked: Callable[..., None]) -> Non
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_and_its_isolated_children_run_the_hooks(
-    start_worker: Callable[..., JobWorker], german: None
+    start_worker: Start, german: None
 ) -> None:
     jobs = [note_context.enqueue(), anote_context.enqueue(), note_context_alone.enqueue()]
     start_worker(

@@ -172,8 +172,7 @@ def test_parallel_work_ends_as_it_should(start_wide: Start, tmp_path: Path, drai
         assert worker.wait() == 0
 
 
-def test_spawned_processes_end_as_they_should(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_spawned_processes_end_as_they_should(start_worker: Start, path: Path) -> None:
     job = fork_jobs.work_in_parallel.enqueue(str(path), "spawn")
     start_worker()
     let_go(path)
@@ -199,8 +198,7 @@ def test_parallel_work_that_outlasts_the_drain_leaves_nothing(
     work = Work(tmp_path, fork_jobs.work_in_parallel, fork_jobs.work_in_parallel_alone)
     worker = start_wide("--drain-timeout", "0.2")
     work.until_started()
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 143
+    assert worker.drain() == 143
     assert not worker.session()
     until(lambda: not sessions(""), what="no connection is left")
     work.until_ended("ready")
@@ -232,8 +230,7 @@ def test_a_program_left_by_a_handler_ends_with_its_process(start_worker: Start) 
     alone = until_status(left_alone, "succeeded").result
     until(lambda: are_gone([alone]), what="it ends with the attempt")
     assert not are_gone([program])
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
     assert are_gone([program])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -84,9 +83,8 @@ def test_burst_runs_all_ready_and_due_jobs_and_exits_zero(start_worker: Start) -
 
 
 def test_a_burst_waits_until_the_jobs_of_its_dead_processes_are_settled(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     pill = jobs.kill_itself.enqueue(str(path))
     worker = start_worker("--burst")
     doomed = until_marked(path)
@@ -303,8 +301,7 @@ def test_sigterm_leaves_no_process_and_no_connection(start_worker: Start) -> Non
     worker = start_worker("--processes", "2")
     until(lambda: Worker.objects.filter(status="running").count() == 2)
     until_status(jobs.tell_connection.enqueue(), "succeeded")
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
 
     def others() -> int:
         with connection.cursor() as cursor:

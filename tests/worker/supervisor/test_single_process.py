@@ -26,8 +26,7 @@ from tests.worker.roles import Role
 pytestmark = pytest.mark.processes
 
 
-def test_one_process_runs_jobs_and_logs_its_limits(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_one_process_runs_jobs_and_logs_its_limits(start_worker: Start, path: Path) -> None:
     alone = jobs.alone.enqueue()
     held = jobs.hold.enqueue(str(path))
     worker = start_worker("--no-fork", TEST_DJANGO_JOBS=BEATS_OFTEN)
@@ -43,13 +42,11 @@ def test_one_process_runs_jobs_and_logs_its_limits(start_worker: Start, tmp_path
     assert alone.job_type not in row.job_types
     alone.refresh_from_db()
     assert alone.status == "ready"
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
     assert Worker.objects.get().status == "stopped"
 
 
-def test_one_process_waits_for_its_jobs_when_it_drains(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_one_process_waits_for_its_jobs_when_it_drains(start_worker: Start, path: Path) -> None:
     job = jobs.hold.enqueue(str(path))
     worker = start_worker("--no-fork", "--drain-timeout", "600")
     until_marked(path)
@@ -67,9 +64,8 @@ def test_one_process_waits_for_its_jobs_when_it_drains(start_worker: Start, tmp_
     [("0.2", 1, False), ("600", 2, False), ("0.2", 1, True)],
 )
 def test_one_process_releases_jobs_that_do_not_end(
-    start_worker: Start, tmp_path: Path, drain_timeout: str, signals: int, heeds_the_stop: bool
+    start_worker: Start, path: Path, drain_timeout: str, signals: int, heeds_the_stop: bool
 ) -> None:
-    path = tmp_path / "job"
     held = jobs.hold.enqueue(str(path)) if heeds_the_stop else None
     job = held or jobs.sleep_deaf.enqueue(str(path), 600)
     worker = start_worker("--no-fork", "--drain-timeout", drain_timeout)
@@ -91,8 +87,7 @@ def test_one_process_exits_when_an_operator_asks(start_worker: Start) -> None:
     assert worker.wait() == 0
 
 
-def test_one_process_exits_when_it_loses_its_jobs(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_one_process_exits_when_it_loses_its_jobs(start_worker: Start, path: Path) -> None:
     jobs.sleep_deaf.enqueue(str(path), 600)
     worker = start_worker("--no-fork", TEST_DJANGO_JOBS=BEATS_OFTEN)
     until_marked(path)
@@ -102,9 +97,8 @@ def test_one_process_exits_when_it_loses_its_jobs(start_worker: Start, tmp_path:
 
 
 def test_one_process_exits_in_an_outage_that_its_job_outlasts(
-    start_worker: Start, role: Role, tmp_path: Path
+    start_worker: Start, role: Role, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = jobs.sleep_deaf.enqueue(str(path), 3600)
     role.limit(-1)
     worker = start_worker("--no-fork", "--lease-seconds", "4", DATABASE_URL=role.url)
@@ -151,8 +145,7 @@ def test_a_handler_stops_in_the_debugger(start_worker: Start, tmp_path: Path) ->
     terminal = f"import os; os.dup2(os.open({str(typed)!r}, os.O_RDONLY), 0)"
     worker = start_worker("--no-fork", "--threads", "1", before=terminal)
     assert until_status(job, "succeeded").result == "set by hand"
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
     assert "(Pdb)" in worker.text()
 
 
@@ -168,8 +161,7 @@ for module, names in {
 """
 
 
-def test_a_system_without_fork_has_one_process(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_a_system_without_fork_has_one_process(start_worker: Start, path: Path) -> None:
     job = jobs.hold.enqueue(str(path))
     refused = start_worker(before=WITHOUT_FORK)
     assert refused.wait() == 1

@@ -57,14 +57,12 @@ def test_jobs_of_a_killed_process_run_again_before_a_lease_or_a_poll(
     lost = Run.objects.filter(job__in=held, outcome="lost").first()
     assert lost is not None
     assert "SIGKILL" in lost.error_message
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.drain() == 0
 
 
 def test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     first = start_worker("--lease-seconds", "2", TEST_DJANGO_JOBS=REAPS_NEVER)
     job = jobs.hold_in_transaction.enqueue(str(path))
     until_marked(path)
@@ -82,14 +80,12 @@ def test_jobs_of_a_killed_group_run_elsewhere_once_the_lease_is_over(
     assert Effect.objects.filter(job_id=job.pk).count() == 1
     boot.refresh_from_db()
     assert Run.objects.get(job=job, outcome="succeeded").claimed_at >= boot.lease_expires_at
-    second.signal(signal.SIGTERM)
-    assert second.wait() == 0
+    assert second.drain() == 0
 
 
 def test_a_stopped_worker_that_wakes_after_its_lease_starts_as_a_new_one(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     first = start_worker(*("--lease-seconds", "2", "--threads", "2"), TEST_DJANGO_JOBS=REAPS_NEVER)
     job = jobs.hold_in_transaction.enqueue(str(path))
     pid = until_marked(path)
@@ -109,22 +105,17 @@ def test_a_stopped_worker_that_wakes_after_its_lease_starts_as_a_new_one(
     # Lost twice where the machine stood still for longer than the first one's lease.
     assert (set(lost), last) == ({"lost"}, "succeeded")
     assert Effect.objects.filter(job_id=job.pk).count() == 1
-    second.signal(signal.SIGTERM)
-    assert second.wait() == 0
+    assert second.drain() == 0
     after = jobs.add.enqueue(1, 2)
     assert until_status(after, "succeeded").result == 3
     run = Run.objects.get(job=after)
     assert run.worker_id not in (old, None)
     assert run.worker is not None
     assert run.worker.pid == pid  # the same process under a new row
-    first.signal(signal.SIGTERM)
-    assert first.wait() == 0
+    assert first.drain() == 0
 
 
-def test_sigterm_lets_a_running_job_finish_and_exits_zero(
-    start_worker: Start, tmp_path: Path
-) -> None:
-    path = tmp_path / "job"
+def test_sigterm_lets_a_running_job_finish_and_exits_zero(start_worker: Start, path: Path) -> None:
     worker = start_worker("--drain-timeout", "120")
     job = jobs.hold.enqueue(str(path))
     until_marked(path)
@@ -148,9 +139,8 @@ def test_an_idle_worker_exits_at_once(start_worker: Start, number: int) -> None:
 
 
 def test_a_job_longer_than_the_drain_is_released_and_run_by_the_next_worker(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
-    path = tmp_path / "job"
     job = jobs.sleep_deaf.enqueue(str(path), 3600)
     worker = start_worker("--drain-timeout", "0.5", "--lease-seconds", "3600")
     until_marked(path)
@@ -167,11 +157,10 @@ def test_a_job_longer_than_the_drain_is_released_and_run_by_the_next_worker(
 
 
 def test_a_handler_that_holds_the_gil_for_three_leases_runs_once(
-    start_worker: Start, tmp_path: Path
+    start_worker: Start, path: Path
 ) -> None:
     """Without renewals its own supervisor would stop it. Nobody else takes it over, or a machine
     that stands still for longer than the lease would look the same."""
-    path = tmp_path / "job"
     start_worker("--lease-seconds", "4", TEST_DJANGO_JOBS=REAPS_NEVER)
     job = jobs.hold_the_gil.enqueue(str(path), 12)
     until_status(job, "succeeded")
@@ -277,8 +266,7 @@ def test_a_drained_worker_that_is_killed_keeps_the_reason_of_its_end(
     assert row.stop_reason == "drained"
     worker.signal(signal.SIGTERM)
     until(lambda: "signal=SIGTERM" in worker.text())
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 143
+    assert worker.drain() == 143
     row.refresh_from_db()
     assert row.stop_reason == "released by a second signal"
     job.refresh_from_db()
@@ -347,8 +335,7 @@ def test_a_process_is_replaced_after_its_number_of_jobs(
     assert stopped.stop_reason == "recycled: it ran 5 jobs"
 
 
-def test_the_heartbeat_is_replaced_when_it_dies(start_worker: Start, tmp_path: Path) -> None:
-    path = tmp_path / "job"
+def test_the_heartbeat_is_replaced_when_it_dies(start_worker: Start, path: Path) -> None:
     schedule = each_second(catch_up="window", catch_up_limit=60)
     worker = start_worker(TEST_DJANGO_JOBS=BEATS_OFTEN)
     job = jobs.hold.enqueue(str(path))
