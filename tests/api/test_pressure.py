@@ -28,6 +28,8 @@ from tests.app.jobs import noop
 from tests.factories import claim_ready, failure, register_worker, run_sql
 from tests.moments import moment
 
+pytestmark = pytest.mark.django_db
+
 AGE_RUNS = "UPDATE django_jobs_run SET finished_at = now() - make_interval(secs => %s)"
 AGE_JOBS = """
 UPDATE django_jobs_job SET finished_at = now() - make_interval(secs => %s)
@@ -57,12 +59,10 @@ def run_jobs(count: int, seconds_ago: float, queue: str = "bulk", outcome: Any =
         )
 
 
-@pytest.mark.django_db
 def test_an_empty_queue_has_no_pressure() -> None:
     assert queue_pressure("default") == Pressure("ok", 0, None, 0.0)
 
 
-@pytest.mark.django_db
 def test_the_level_rises_to_high_and_full_and_counts_no_further() -> None:
     Queue.objects.filter(name="bulk").update(max_backlog=5)
     jobs = noop.using(queue="bulk")
@@ -76,7 +76,6 @@ def test_the_level_rises_to_high_and_full_and_counts_no_further() -> None:
     assert fresh("bulk").ready == 3
 
 
-@pytest.mark.django_db
 def test_jobs_that_wait_for_their_time_or_run_are_not_counted() -> None:
     noop.using(delay=60).enqueue()
     noop.enqueue()
@@ -85,7 +84,6 @@ def test_jobs_that_wait_for_their_time_or_run_are_not_counted() -> None:
     assert fresh().ready == 1
 
 
-@pytest.mark.django_db
 def test_the_oldest_ready_job_has_been_due_for_its_seconds() -> None:
     old = noop.enqueue()
     noop.using(priority=50).enqueue()
@@ -98,7 +96,6 @@ def test_the_oldest_ready_job_has_been_due_for_its_seconds() -> None:
     assert age in now.since(old.available_at)
 
 
-@pytest.mark.django_db
 def test_an_answer_is_kept_for_a_second(
     django_assert_num_queries: DjangoAssertNumQueries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,13 +112,11 @@ def test_an_answer_is_kept_for_a_second(
         assert queue_pressure("default").ready == 1
 
 
-@pytest.mark.django_db
 def test_async_code_gets_the_same_answer() -> None:
     noop.enqueue()
     assert async_to_sync(aqueue_pressure)("default").ready == 1
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("name", ["nowhere", "", "a b", "a\0b", 7, None, noop])
 def test_an_unknown_queue_is_refused_with_the_names(name: Any) -> None:
     with pytest.raises(UnknownQueue, match=r"no queue is named .*known are: bulk, default, emails"):
@@ -131,7 +126,6 @@ def test_an_unknown_queue_is_refused_with_the_names(name: Any) -> None:
 # The time to drain
 
 
-@pytest.mark.django_db
 def test_the_ready_jobs_drain_at_the_rate_of_the_last_minutes() -> None:
     run_jobs(41, 20)
     noop.using(queue="bulk").enqueue_many([{}] * 30)
@@ -140,7 +134,6 @@ def test_the_ready_jobs_drain_at_the_rate_of_the_last_minutes() -> None:
     assert pressure.drain_seconds == pytest.approx(15, rel=0.5)
 
 
-@pytest.mark.django_db
 def test_when_a_paused_queue_is_drained_is_not_known() -> None:
     run_jobs(41, 20)
     noop.using(queue="bulk").enqueue_many([{}] * 30)
@@ -148,7 +141,6 @@ def test_when_a_paused_queue_is_drained_is_not_known() -> None:
     assert fresh("bulk").drain_seconds is None
 
 
-@pytest.mark.django_db
 def test_attempts_that_failed_or_were_snoozed_drain_too() -> None:
     run_jobs(20, 10, outcome=failure())
     run_jobs(20, 10, outcome=failure(final=True))
@@ -157,14 +149,12 @@ def test_attempts_that_failed_or_were_snoozed_drain_too() -> None:
     assert fresh("bulk").drain_seconds == pytest.approx(1 / 6, rel=0.6)
 
 
-@pytest.mark.django_db
 def test_attempts_that_never_began_drain_nothing() -> None:
     noop.enqueue_many([{}] * 10)
     give_back([job.fence for job in claim_ready(register_worker())])
     assert fresh().drain_seconds is None
 
 
-@pytest.mark.django_db
 def test_runs_of_other_queues_and_of_an_hour_ago_do_not_count() -> None:
     run_jobs(20, 10, queue="default")
     noop.using(queue="bulk").enqueue()
@@ -176,7 +166,6 @@ def test_runs_of_other_queues_and_of_an_hour_ago_do_not_count() -> None:
     assert fresh("bulk").drain_seconds is None
 
 
-@pytest.mark.django_db
 def test_a_sample_of_many_runs_knows_the_rate_of_each_queue() -> None:
     """12,000 runs in 120 s, of which the last sixth is of one queue."""
     run_sql(
@@ -211,7 +200,6 @@ def of_resource(**fields: Any) -> ResourcePressure:
     return resource_pressure("stripe")
 
 
-@pytest.mark.django_db
 def test_a_resource_without_limits_has_no_level_and_is_drained_at_an_unknown_time() -> None:
     found = of_resource()
     assert found.oldest_seconds is not None
@@ -222,7 +210,6 @@ def test_a_resource_without_limits_has_no_level_and_is_drained_at_an_unknown_tim
     assert resource_pressure("stripe") == ResourcePressure("ok", 0, None, 0.0)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("most, level, gated", [(3, "ok", 2), (2, "full", 2), (1, "full", 1)])
 def test_the_level_of_a_resource_is_that_of_what_waits(most: int, level: str, gated: int) -> None:
     of_resource()
@@ -232,7 +219,6 @@ def test_the_level_of_a_resource_is_that_of_what_waits(most: int, level: str, ga
     assert (found.level, found.gated) == (level, gated)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "fields, drain", [({}, 6.0), ({"breaker_state": "open"}, None), ({"paused_at": Now()}, None)]
 )
@@ -244,7 +230,6 @@ def test_a_rate_drains_a_resource_unless_it_is_held(
     assert found.breaker == fields.get("breaker_state", "closed")
 
 
-@pytest.mark.django_db
 def test_the_answer_on_a_resource_is_kept_and_costs_two_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -255,7 +240,6 @@ def test_the_answer_on_a_resource_is_kept_and_costs_two_statements(
         assert async_to_sync(aresource_pressure)("stripe") is found
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("name", ["nowhere", "", "a b", "a\0b", 7, None])
 def test_an_unknown_resource_is_refused_with_the_names(name: Any) -> None:
     Resource.objects.create(name="stripe")

@@ -28,6 +28,8 @@ from tests.factories import (
     register_worker,
 )
 
+pytestmark = pytest.mark.django_db
+
 REASON = "dropped: queue bulk was full"
 
 
@@ -54,7 +56,6 @@ def dropped() -> dict[int, str]:
 # Refusing
 
 
-@pytest.mark.django_db
 def test_many_jobs_that_do_not_all_fit_are_refused_together() -> None:
     Queue.objects.filter(name="bulk").update(max_backlog=3)
     jobs = noop.using(queue="bulk")
@@ -68,7 +69,6 @@ def test_many_jobs_that_do_not_all_fit_are_refused_together() -> None:
     assert len(ready()) == 3
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("unique_for", [None, 3600])
 def test_a_request_that_replaces_needs_room_while_the_job_that_holds_its_key_runs(
     unique_for: int | None,
@@ -91,7 +91,6 @@ def test_a_request_that_replaces_needs_room_while_the_job_that_holds_its_key_run
     assert Job.objects.get(pk=held.pk).idempotency_key is None
 
 
-@pytest.mark.django_db
 def test_earlier_batches_stay_if_a_later_one_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enqueueing, "BATCH", 2)
     Queue.objects.filter(name="bulk").update(max_backlog=5)
@@ -100,7 +99,6 @@ def test_earlier_batches_stay_if_a_later_one_does_not_fit(monkeypatch: pytest.Mo
     assert len(ready()) == 4
 
 
-@pytest.mark.django_db
 def test_jobs_that_are_not_ready_at_once_need_no_room_in_a_queue_that_is_not_full() -> None:
     Queue.objects.filter(name="bulk").update(max_backlog=2)
     bulk()
@@ -117,7 +115,6 @@ def test_jobs_that_are_not_ready_at_once_need_no_room_in_a_queue_that_is_not_ful
 # Dropping
 
 
-@pytest.mark.django_db
 def test_a_better_job_takes_the_place_of_the_lowest_one(limit: int) -> None:
     first, second, third = bulk(), bulk(5), bulk()
     best = bulk(10)
@@ -129,7 +126,6 @@ def test_a_better_job_takes_the_place_of_the_lowest_one(limit: int) -> None:
     assert not Run.objects.filter(job_id=third).exists()
 
 
-@pytest.mark.django_db
 def test_a_new_job_that_is_the_lowest_is_returned_as_cancelled(limit: int) -> None:
     kept = {bulk(), bulk(), bulk()}
     with heard(job_enqueued) as sent:
@@ -142,7 +138,6 @@ def test_a_new_job_that_is_the_lowest_is_returned_as_cancelled(limit: int) -> No
     assert sent == []
 
 
-@pytest.mark.django_db
 def test_a_dropped_job_frees_its_key(limit: int) -> None:
     for _ in range(3):
         bulk()
@@ -154,7 +149,6 @@ def test_a_dropped_job_frees_its_key(limit: int) -> None:
     assert (again.pk, again.deduplicated, again.status) == (held.pk, True, "ready")
 
 
-@pytest.mark.django_db
 def test_a_dropped_job_frees_a_key_that_is_unique_for_a_time(limit: int) -> None:
     unique = noop.using(queue="bulk", unique_for=3_600)
     kept = [unique.using(idempotency_key=key).enqueue().pk for key in "abc"]
@@ -169,7 +163,6 @@ def test_a_dropped_job_frees_a_key_that_is_unique_for_a_time(limit: int) -> None
     }
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("keyed", [False, True])
 def test_of_many_jobs_those_that_do_not_fit_are_dropped(limit: int, keyed: bool) -> None:
     kept = [bulk(50), bulk()]
@@ -179,7 +172,6 @@ def test_of_many_jobs_those_that_do_not_fit_are_dropped(limit: int, keyed: bool)
     assert dropped() == dict.fromkeys([kept[1], *ids[2:]], REASON)
 
 
-@pytest.mark.django_db
 def test_jobs_that_run_or_wait_for_their_time_are_neither_counted_nor_dropped(limit: int) -> None:
     running = bulk()
     claim_ready(register_worker(), "bulk")
@@ -195,7 +187,6 @@ def test_jobs_that_run_or_wait_for_their_time_are_neither_counted_nor_dropped(li
     assert {job.status for job in rest.values()} == {"running", "scheduled", "waiting"}
 
 
-@pytest.mark.django_db
 def test_a_limit_that_was_lowered_drops_few_at_a_time(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +200,6 @@ def test_a_limit_that_was_lowered_drops_few_at_a_time(
     assert counts == [8, 6, 4, 3]
 
 
-@pytest.mark.django_db
 def test_the_job_of_a_schedule_drops_the_lowest_one_too(limit: int) -> None:
     kept = [bulk() for _ in range(3)]
     due_schedule(queue="bulk", priority=5)
@@ -232,7 +222,6 @@ def test_a_rolled_back_request_drops_nothing(limit: int) -> None:
     assert dropped() == {}
 
 
-@pytest.mark.django_db
 def test_a_queue_without_a_limit_takes_one_statement(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -241,7 +230,6 @@ def test_a_queue_without_a_limit_takes_one_statement(
         noop.enqueue()
 
 
-@pytest.mark.django_db
 def test_another_word_for_a_full_queue_is_refused_by_the_database() -> None:
     with pytest.raises(IntegrityError, match="django_jobs_queue_on_full"), transaction.atomic():
         Queue.objects.filter(name="bulk").update(on_full="drop_all")

@@ -22,12 +22,13 @@ from tests.app.async_jobs import noop_async
 from tests.app.jobs import add, noop
 from tests.factories import claim_ready, failure, in_threads, register_worker, run_sql, settle_one
 
+pytestmark = pytest.mark.django_db
+
 
 def ids_of(held: list) -> list[int]:  # type: ignore[type-arg]
     return [one.id for one in held]
 
 
-@pytest.mark.django_db
 def test_a_claimed_job_is_running_for_its_worker_with_its_attempt_counted() -> None:
     enqueued = add.using(idempotency_key="k", headers={"trace": "t"}).enqueue(1)
     worker = register_worker()
@@ -45,7 +46,6 @@ def test_a_claimed_job_is_running_for_its_worker_with_its_attempt_counted() -> N
     assert not held.cancel_requested
 
 
-@pytest.mark.django_db
 def test_jobs_are_ordered_by_priority_then_age() -> None:
     low, first, second, high = (
         noop.using(priority=priority).enqueue().pk for priority in (-5, 0, 0, 5)
@@ -53,13 +53,11 @@ def test_jobs_are_ordered_by_priority_then_age() -> None:
     assert ids_of(claim_ready(register_worker())) == [high, first, second, low]
 
 
-@pytest.mark.django_db
 def test_a_claim_with_a_limit_takes_the_first_ranks() -> None:
     ids = [noop.using(priority=priority).enqueue().pk for priority in (1, 3, 2)]
     assert ids_of(claim_ready(register_worker(), limit=2)) == [ids[1], ids[2]]
 
 
-@pytest.mark.django_db
 def test_waiting_raises_priority_unless_a_queue_is_strict() -> None:
     old = noop.using(run_at=timezone.now() - timedelta(minutes=11)).enqueue().pk
     fresh = noop.using(priority=10).enqueue().pk
@@ -67,7 +65,6 @@ def test_waiting_raises_priority_unless_a_queue_is_strict() -> None:
     assert ids_of(claim_ready(register_worker())) == [fresher, old, fresh]
 
 
-@pytest.mark.django_db
 def test_no_wait_makes_up_for_priority_in_a_strict_queue() -> None:
     strict = noop.using(queue="strict")
     old = strict.using(run_at=timezone.now() - timedelta(days=365)).enqueue().pk
@@ -75,14 +72,12 @@ def test_no_wait_makes_up_for_priority_in_a_strict_queue() -> None:
     assert ids_of(claim_ready(register_worker(), "strict")) == [fresh, old]
 
 
-@pytest.mark.django_db
 def test_a_claim_takes_one_queue_only() -> None:
     noop.enqueue()
     bulk = noop.using(queue="bulk").enqueue()
     assert ids_of(claim_ready(register_worker(), "bulk")) == [bulk.pk]
 
 
-@pytest.mark.django_db
 def test_jobs_of_types_that_the_worker_does_not_know_are_left_for_others() -> None:
     noop.enqueue()
     known = add.enqueue(1)
@@ -92,13 +87,11 @@ def test_jobs_of_types_that_the_worker_does_not_know_are_left_for_others() -> No
     assert claim_ready(worker, job_types={}) == []
 
 
-@pytest.mark.django_db
 def test_scheduled_jobs_are_not_claimed() -> None:
     noop.using(delay=100).enqueue()
     assert claim_ready(register_worker()) == []
 
 
-@pytest.mark.django_db
 def test_a_paused_queue_gives_nothing_until_it_is_resumed() -> None:
     noop.enqueue()
     worker = register_worker()
@@ -109,7 +102,6 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed() -> None:
     assert len(claim_ready(worker)) == 1
 
 
-@pytest.mark.django_db
 def test_a_queue_without_a_row_gives_nothing() -> None:
     noop.enqueue()
     Queue.objects.filter(name="default").delete()
@@ -118,7 +110,6 @@ def test_a_queue_without_a_row_gives_nothing() -> None:
     assert claim_ready(worker, limited=True) == []
 
 
-@pytest.mark.django_db
 def test_a_lost_or_ended_worker_claims_nothing() -> None:
     noop.enqueue()
     lost, ended = register_worker(lease=-1), register_worker()
@@ -129,7 +120,6 @@ def test_a_lost_or_ended_worker_claims_nothing() -> None:
     assert claim_ready(10**12) == []
 
 
-@pytest.mark.django_db
 def test_a_draining_worker_may_still_claim() -> None:
     noop.enqueue()
     worker = register_worker()
@@ -137,7 +127,6 @@ def test_a_draining_worker_may_still_claim() -> None:
     assert len(claim_ready(worker)) == 1
 
 
-@pytest.mark.django_db
 def test_a_claim_continues_after_the_given_position() -> None:
     ids = [noop.enqueue().pk for _ in range(4)]
     worker = register_worker()
@@ -148,7 +137,6 @@ def test_a_claim_continues_after_the_given_position() -> None:
     assert ids_of(claim_ready(worker, after=START)) == [before]
 
 
-@pytest.mark.django_db
 def test_claimed_by_returns_the_jobs_as_the_claim_did() -> None:
     for number in range(3):
         add.enqueue(number)
@@ -162,7 +150,6 @@ def test_claimed_by_returns_the_jobs_as_the_claim_did() -> None:
     assert claimed_by(register_worker()) == []
 
 
-@pytest.mark.django_db
 def test_a_job_whose_process_died_is_a_suspect_at_its_next_claim() -> None:
     noop.enqueue()
     worker = register_worker()
@@ -172,7 +159,6 @@ def test_a_job_whose_process_died_is_a_suspect_at_its_next_claim() -> None:
     assert (again.attempt, again.crashes) == (2, 1)
 
 
-@pytest.mark.django_db
 def test_threads_get_the_suspects_of_async_types_and_the_loop_the_others() -> None:
     worker = register_worker()
     plain, healthy, suspect = noop.enqueue(), noop_async.enqueue(), noop_async.enqueue()
@@ -185,7 +171,6 @@ def test_threads_get_the_suspects_of_async_types_and_the_loop_the_others() -> No
     assert [held.id for held in for_threads] == [plain.pk, suspect.pk, plain_suspect.pk]
 
 
-@pytest.mark.django_db
 def test_a_row_with_an_invalid_backoff_uses_the_default() -> None:
     job = noop.enqueue()
     run_sql("UPDATE django_jobs_job SET backoff = '[1, 2]' WHERE id = %s", [job.pk])
@@ -218,7 +203,6 @@ def test_eight_threads_take_each_job_once() -> None:
     assert set(Job.objects.values_list("attempt", flat=True)) == {1}
 
 
-@pytest.mark.django_db
 def test_a_row_with_the_highest_attempt_blocks_no_claim() -> None:
     """``attempt`` is a 32-bit column. Only a row that was written by hand gets there."""
     poisoned, healthy = (noop.enqueue().pk for _ in range(2))
@@ -238,7 +222,6 @@ def test_a_row_with_the_highest_attempt_blocks_no_claim() -> None:
     assert Run.objects.filter(job_id=poisoned).count() == 1
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("compressible", [True, False])
 def test_a_claim_is_limited_in_bytes(compressible: bool) -> None:
     """Counted as text, however little the table takes for it; and small ones are no exception."""
@@ -253,7 +236,6 @@ def test_a_claim_is_limited_in_bytes(compressible: bool) -> None:
     assert ids_of(rest) == ids[len(held) :]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("compressible", [True, False])
 def test_headers_count_in_the_bytes_of_a_claim(compressible: bool) -> None:
     ids = enqueue_many("app.noop", [{}] * 5)
@@ -265,7 +247,6 @@ def test_headers_count_in_the_bytes_of_a_claim(compressible: bool) -> None:
     assert ids_of(claim_ready(worker, after=held[-1].position)) == ids[len(held) :]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(("limit", "counts"), [(3, False), (4, True)])
 def test_bytes_are_counted_only_if_the_limit_could_be_exceeded(limit: int, counts: bool) -> None:
     noop.enqueue()
@@ -276,7 +257,6 @@ def test_bytes_are_counted_only_if_the_limit_could_be_exceeded(limit: int, count
     assert ("sum(bytes)" in claim["sql"]) == counts
 
 
-@pytest.mark.django_db
 def test_a_payload_above_the_byte_limit_is_claimed_alone() -> None:
     ids = enqueue_many("app.write_effect", [{"note": text_of(300_000, False)}] * 2)
     worker = register_worker()
@@ -287,7 +267,6 @@ def test_a_payload_above_the_byte_limit_is_claimed_alone() -> None:
     ]
 
 
-@pytest.mark.django_db
 def test_a_compressed_payload_of_megabytes_stops_no_claim() -> None:
     ids = enqueue_many("app.noop", [{}] * 2)
     text = text_of(12_000_000, False)
@@ -303,7 +282,6 @@ def text_of(size: int, compressible: bool) -> str:
     return "x" * size if compressible else random.Random(size).randbytes(size // 2).hex()
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "poison",
     [

@@ -18,20 +18,19 @@ from django_jobs.models import Job
 from tests.app.jobs import noop
 from tests.factories import claim_ready, in_threads, register_worker, run_sql, settle_one
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 def test_an_unlimited_claim_of_a_queue_that_has_a_limit_takes_nothing() -> None:
     noop.using(queue="emails").enqueue()
     assert claim_ready(register_worker(), "emails") == []
 
 
-@pytest.mark.django_db
 def test_a_limited_claim_of_a_queue_without_limit_is_not_limited() -> None:
     enqueue_many("app.noop", [{}] * 5)
     assert len(claim_ready(register_worker(), limited=True)) == 5
 
 
-@pytest.mark.django_db
 def test_the_limit_of_a_queue_counts_the_jobs_of_all_workers() -> None:
     enqueue_many("app.noop", [{}] * 5, queue="emails")
     one, other = register_worker(), register_worker()

@@ -33,6 +33,8 @@ from tests.factories import (
     settle_one,
 )
 
+pytestmark = pytest.mark.django_db
+
 DAY = 86_400.0
 
 
@@ -74,7 +76,6 @@ def receiving(receiver: Callable[..., None]) -> Iterator[None]:
 # What goes
 
 
-@pytest.mark.django_db
 def test_the_newest_dead_jobs_are_kept_and_the_others_deleted() -> None:
     ids = dead(5)
     run_sql(
@@ -88,7 +89,6 @@ def test_the_newest_dead_jobs_are_kept_and_the_others_deleted() -> None:
     assert prune_dead(of_queue(number=2)) == {}
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_as_many_as_are_kept_stay(count: int) -> None:
     ids = dead(count)
@@ -96,7 +96,6 @@ def test_as_many_as_are_kept_stay(count: int) -> None:
     assert there() == ids
 
 
-@pytest.mark.django_db
 def test_the_oldest_dead_job_is_the_one_that_died_first() -> None:
     first, second = dead(2)
     run_sql(
@@ -106,7 +105,6 @@ def test_the_oldest_dead_job_is_the_one_that_died_first() -> None:
     assert there() == [first]
 
 
-@pytest.mark.django_db
 def test_the_limit_is_exact_for_jobs_that_died_at_the_same_time() -> None:
     ids = dead(6)
     run_sql("UPDATE django_jobs_job SET finished_at = '2026-01-01T00:00:00Z'")
@@ -114,14 +112,12 @@ def test_the_limit_is_exact_for_jobs_that_died_at_the_same_time() -> None:
     assert there() == ids[4:]
 
 
-@pytest.mark.django_db
 def test_dead_jobs_beyond_their_age_are_deleted() -> None:
     ids = dead(5)
     assert prune_dead(of_queue(age=2.5 * DAY)) == {("app.noop", "default", "age"): 2}
     assert there() == ids[2:]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("age, number, left", [(3.5, 2, 2), (1.5, 4, 2), (0.5, 1, 1), (9, 9, 6)])
 def test_the_stricter_of_two_limits_applies_and_is_the_reason(
     age: float, number: int, left: int
@@ -134,7 +130,6 @@ def test_the_stricter_of_two_limits_applies_and_is_the_reason(
     assert there() == ids[6 - left :]
 
 
-@pytest.mark.django_db
 def test_without_a_limit_nothing_goes() -> None:
     ids = dead(3)
     for kept in (ALL, Kept(age=3e13)):
@@ -143,7 +138,6 @@ def test_without_a_limit_nothing_goes() -> None:
     assert there() == ids
 
 
-@pytest.mark.django_db
 def test_a_limit_of_a_queue_does_not_affect_other_queues() -> None:
     others = [*dead(2, queue="bulk"), *dead(2, add, 1, 2)]
     ids = dead(3)
@@ -151,7 +145,6 @@ def test_a_limit_of_a_queue_does_not_affect_other_queues() -> None:
     assert there() == sorted([*others, ids[2]])
 
 
-@pytest.mark.django_db
 def test_a_limit_of_a_job_type_counts_all_its_queues() -> None:
     others = dead(2)
     ids = [*dead(2, add, 1, 2, queue="bulk"), *dead(2, add, 1, 2)]
@@ -163,7 +156,6 @@ def test_a_limit_of_a_job_type_counts_all_its_queues() -> None:
     assert there() == sorted([*others, ids[1], ids[3]])
 
 
-@pytest.mark.django_db
 def test_a_limit_of_a_job_type_can_be_applied_to_one_queue() -> None:
     ids = [*dead(2, add, 1, 2, queue="bulk"), *dead(2, add, 1, 2)]
     limit = of_type("app.add", number=2)
@@ -172,7 +164,6 @@ def test_a_limit_of_a_job_type_can_be_applied_to_one_queue() -> None:
     assert there() == ids[1:]
 
 
-@pytest.mark.django_db
 def test_only_dead_jobs_count_and_only_they_go() -> None:
     settle_one(enqueue_and_claim(), Succeeded())
     noop.enqueue()
@@ -183,7 +174,6 @@ def test_only_dead_jobs_count_and_only_they_go() -> None:
     assert there() == ids
 
 
-@pytest.mark.django_db
 def test_the_oldest_go_first_a_page_at_a_time() -> None:
     ids = dead(7)
     limit = of_queue(number=2)
@@ -194,7 +184,6 @@ def test_the_oldest_go_first_a_page_at_a_time() -> None:
     assert there() == ids[5:]
 
 
-@pytest.mark.django_db
 def test_queues_with_dead_jobs_are_found_without_their_row() -> None:
     assert queues_with_dead() == []
     noop.enqueue()
@@ -207,7 +196,6 @@ def test_queues_with_dead_jobs_are_found_without_their_row() -> None:
 # What receivers see
 
 
-@pytest.mark.django_db
 def test_a_receiver_gets_the_jobs_before_they_are_deleted() -> None:
     ids = [*dead(3), *dead(2, add, 1, 2)]
     seen = []
@@ -229,7 +217,6 @@ def test_a_receiver_gets_the_jobs_before_they_are_deleted() -> None:
     assert there() == [ids[2], ids[4]]
 
 
-@pytest.mark.django_db
 def test_no_signal_is_sent_without_a_deletion() -> None:
     dead(3)
     with heard(pre_prune_dead) as sent:
@@ -293,7 +280,6 @@ def test_writes_of_receivers_commit_only_with_the_deletion() -> None:
     run_sql("UPDATE django_jobs_queue SET paused_reason = ''")
 
 
-@pytest.mark.django_db
 def test_a_job_that_a_receiver_replays_stays() -> None:
     ids = dead(3)
 

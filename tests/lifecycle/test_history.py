@@ -35,6 +35,8 @@ from tests.factories import enqueue_and_claim, failure, in_threads, run_sql, set
 from tests.patience import PATIENCE
 from tests.worker.processes import until
 
+pytestmark = pytest.mark.django_db
+
 WHERE = """
 SELECT (SELECT tableoid::regclass::text FROM django_jobs_job WHERE id = %(id)s),
     (SELECT max(tableoid::regclass::text) FROM django_jobs_run WHERE job_id = %(id)s)
@@ -86,7 +88,6 @@ def backdate(*ids: int) -> None:
         )
 
 
-@pytest.mark.django_db
 def test_a_job_moves_to_its_day_when_it_succeeds_and_is_found_as_before() -> None:
     held = enqueue_and_claim()
     assert place_of(held.id)[0] == "django_jobs_job_live"
@@ -97,7 +98,6 @@ def test_a_job_moves_to_its_day_when_it_succeeds_and_is_found_as_before() -> Non
     assert [run.job for run in Run.objects.select_related("job")] == [job]
 
 
-@pytest.mark.django_db
 def test_a_cancelled_job_moves_and_a_dead_one_stays_and_is_replayed() -> None:
     job = noop.enqueue()
     job_operations.cancel([job.pk])
@@ -109,7 +109,6 @@ def test_a_cancelled_job_moves_and_a_dead_one_stays_and_is_replayed() -> None:
     assert Job.objects.get(pk=held.id).status == "ready"
 
 
-@pytest.mark.django_db
 def test_migrate_has_made_a_week_and_nothing_is_left_to_make() -> None:
     for table in TABLES:
         found = partitions(table)
@@ -154,7 +153,6 @@ def test_a_write_that_finds_no_partition_is_stored_and_its_day_begins_tomorrow()
     assert make_partitions(Period.DAY) == 2
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("period", Period)
 @pytest.mark.parametrize("ahead", [3, 200])
 def test_a_row_of_a_day_ahead_stops_the_partition_of_no_other_day(
@@ -175,7 +173,6 @@ def test_a_row_of_a_day_ahead_stops_the_partition_of_no_other_day(
     assert make_partitions(period) == 0
 
 
-@pytest.mark.django_db
 def test_a_new_partition_has_the_indexes_and_constraints_of_the_default_one() -> None:
     shape = (
         "SELECT (SELECT count(*) FROM pg_index WHERE indrelid = oid),"
@@ -187,7 +184,6 @@ def test_a_new_partition_has_the_indexes_and_constraints_of_the_default_one() ->
         assert run_sql(shape, [one.name]) == run_sql(shape, [table.default])
 
 
-@pytest.mark.django_db
 def test_a_dropped_day_takes_its_jobs_with_progress_and_receipts(
     yesterday: tuple[Partition, Partition],
 ) -> None:
@@ -204,7 +200,6 @@ def test_a_dropped_day_takes_its_jobs_with_progress_and_receipts(
     assert list(Receipt.objects.values_list("job_id", flat=True)) == [young.id]
 
 
-@pytest.mark.django_db
 def test_runs_of_jobs_that_are_still_there_outlive_their_day(
     yesterday: tuple[Partition, Partition],
 ) -> None:
@@ -269,7 +264,6 @@ def test_a_partition_in_use_is_not_dropped_and_holds_up_nobody(
     assert drop(yesterday[0])
 
 
-@pytest.mark.django_db
 def test_only_the_owner_of_the_tables_makes_and_drops_partitions() -> None:
     assert owns_tables()
     run_sql("SET LOCAL ROLE pg_read_all_data")
@@ -277,7 +271,6 @@ def test_only_the_owner_of_the_tables_makes_and_drops_partitions() -> None:
     run_sql("RESET ROLE")
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("owner", ["itself", "a group"])
 def test_an_owner_without_create_on_the_schema_makes_none_and_drops_them(owner: str) -> None:
     run_sql("CREATE ROLE worker")
@@ -302,7 +295,6 @@ def test_an_owner_without_create_on_the_schema_makes_none_and_drops_them(owner: 
     run_sql("RESET ROLE")
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("maker", ["superuser", "member"])
 def test_partitions_belong_to_the_owner_of_their_table_whoever_makes_them(maker: str) -> None:
     run_sql("CREATE ROLE jobs_owner; GRANT CREATE ON SCHEMA public TO jobs_owner")
@@ -318,7 +310,6 @@ def test_partitions_belong_to_the_owner_of_their_table_whoever_makes_them(maker:
     assert set(run_sql(OWNERS)) == {("jobs_owner",)}
 
 
-@pytest.mark.django_db
 def test_a_partition_that_was_made_by_hand_without_an_end_is_left_alone() -> None:
     run_sql(
         "CREATE TABLE by_hand PARTITION OF django_jobs_run"
@@ -328,7 +319,6 @@ def test_a_partition_that_was_made_by_hand_without_an_end_is_left_alone() -> Non
     assert make_partitions(Period.DAY) == 0
 
 
-@pytest.mark.django_db
 def test_the_newest_rows_of_each_table_end_at_the_next_one() -> None:
     held = [enqueue_and_claim() for _ in range(3)]
     for one in held:
@@ -340,7 +330,6 @@ def test_the_newest_rows_of_each_table_end_at_the_next_one() -> None:
     assert ends_of_newest([LIVE_TABLE], 0) == [live]
 
 
-@pytest.mark.django_db
 def test_kept_runs_are_found_in_windows_of_ids(
     yesterday: tuple[Partition, Partition], monkeypatch: pytest.MonkeyPatch
 ) -> None:

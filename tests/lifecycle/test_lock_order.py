@@ -22,6 +22,8 @@ from tests.factories import claim_ready, in_threads, register_worker, run_sql
 from tests.patience import PATIENCE
 from tests.worker.processes import until
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 T = TypeVar("T")
 
 JOBS = 300
@@ -32,7 +34,6 @@ def shuffled(items: list[T]) -> list[T]:
     return random.sample(items, len(items))
 
 
-@pytest.mark.django_db(transaction=True)
 def test_operators_changing_the_same_jobs_do_not_deadlock() -> None:
     ids = enqueue_many("app.noop", [{}] * JOBS, delay=3600)
     verbs: list[Callable[[], object]] = [
@@ -65,7 +66,6 @@ def end_at_once(worker: int, held: list[ClaimedJob], ids: list[int]) -> None:
     in_threads(5, act)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_operators_and_give_backs_do_not_deadlock() -> None:
     for _ in range(ROUNDS):
         Job.objects.all().delete()
@@ -86,7 +86,6 @@ def test_a_settle_sends_its_signals_in_order() -> None:
     assert [one.ending.job.id for one in settle(endings)] == [job.id for job in held]
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("batch", [5_000, 1])
 @pytest.mark.parametrize("options", [{}, {"unique_for": 60}])
 def test_requests_for_the_same_keys_in_opposite_orders_do_not_deadlock(

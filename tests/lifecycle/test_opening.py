@@ -37,6 +37,8 @@ from tests.factories import (
 )
 from tests.workflows import saga, start_graph, states, step, steps_of
 
+pytestmark = pytest.mark.django_db
+
 OK = Succeeded()
 DEAD = failure(final=True)
 SKIPPED = Cancelled(reason="skipped: no rows", skipped=Skipped.UNNEEDED)
@@ -67,7 +69,6 @@ def reread(run: WorkflowRun) -> WorkflowRun:
     return WorkflowRun.objects.get(pk=run.pk)
 
 
-@pytest.mark.django_db
 def test_a_step_waits_for_all_before_it() -> None:
     run = start_graph(DIAMOND)
     assert states(run) == {"a": "ready", "b": "waiting", "c": "waiting", "d": "waiting"}
@@ -94,7 +95,6 @@ def test_a_connection_that_binds_on_the_server_opens_and_ends_as_well(
         connection.close()
 
 
-@pytest.mark.django_db
 def test_two_parents_that_end_in_one_batch_open_their_child_once() -> None:
     run = start_graph({"a": "", "b": "", "c": "a b"})
     worker = register_worker()
@@ -103,7 +103,6 @@ def test_two_parents_that_end_in_one_batch_open_their_child_once() -> None:
     assert step(run, "c").prerequisites == 0
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("graph", "outcomes", "expected", "status"),
     [
@@ -184,7 +183,6 @@ def test_what_cannot_run_is_skipped(
     assert reread(run).status == status
 
 
-@pytest.mark.django_db
 def test_a_run_ends_with_its_last_step_and_not_with_its_last_end() -> None:
     """``c`` is skipped at once, while ``b``, which it waited for too, still runs."""
     run = start_graph({"a": "", "b": "", "c": "a b"})
@@ -196,7 +194,6 @@ def test_a_run_ends_with_its_last_step_and_not_with_its_last_end() -> None:
     assert (reread(run).status, reread(run).reason) == ("failed", "a failed")
 
 
-@pytest.mark.django_db
 def test_a_skipped_step_names_the_cause() -> None:
     run = start_graph({"a": "", "b": "a", "c": "b", "sorry": "-d", "d": ""})
     finish({"a": DEAD})
@@ -208,7 +205,6 @@ def test_a_skipped_step_names_the_cause() -> None:
     }
 
 
-@pytest.mark.django_db
 def test_a_step_that_skips_itself_says_why_even_if_its_cancel_was_requested() -> None:
     run = start_graph({"a": "", "b": "a"})
     noop.enqueue()
@@ -224,7 +220,6 @@ def test_a_step_that_skips_itself_says_why_even_if_its_cancel_was_requested() ->
     assert (reread(run).status, reread(run).reason) == ("succeeded", "")
 
 
-@pytest.mark.django_db
 def test_an_optional_step_is_passed_over_with_its_last_failure() -> None:
     run = start_graph({"a?": "", "b": "a"}, max_attempts=2, headers={"trace": "1"})
     assert finish({"a": failure("the shop is closed")}) == ["a"]
@@ -239,7 +234,6 @@ def test_an_optional_step_is_passed_over_with_its_last_failure() -> None:
     assert step(run, "b").headers == {"trace": "1"}
 
 
-@pytest.mark.django_db
 def test_an_optional_step_whose_cancel_came_before_its_failure_was_cancelled() -> None:
     run = start_graph({"a?": "", "b": "a"})
     (held,) = claim_ready(register_worker())
@@ -249,7 +243,6 @@ def test_an_optional_step_whose_cancel_came_before_its_failure_was_cancelled() -
     assert (step(run, "a").reason, reread(run).status) == ("by ada", "cancelled")
 
 
-@pytest.mark.django_db
 def test_a_graph_without_an_end_in_common_ends_when_all_have_ended() -> None:
     run = start_graph({str(number): "" for number in range(10)})
     assert reread(run).ends_left == 10
@@ -260,7 +253,6 @@ def test_a_graph_without_an_end_in_common_ends_when_all_have_ended() -> None:
     assert reread(run).status == "succeeded"
 
 
-@pytest.mark.django_db
 def test_a_wide_level_is_skipped_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "PAGE", 3)
     members = {f"b{number}": "a" for number in range(10)}
@@ -271,7 +263,6 @@ def test_a_wide_level_is_skipped_page_by_page(monkeypatch: pytest.MonkeyPatch) -
     assert reread(run).status == "failed"
 
 
-@pytest.mark.django_db
 def test_a_long_chain_is_skipped_to_its_end() -> None:
     graph = {"0": ""} | {str(n): str(n - 1) for n in range(1, 60)}
     run = start_graph(graph)
@@ -280,7 +271,6 @@ def test_a_long_chain_is_skipped_to_its_end() -> None:
     assert reread(run).status == "failed"
 
 
-@pytest.mark.django_db
 def test_a_delay_and_a_maximum_age_count_from_the_opening() -> None:
     new = noop.using(delay=3600).request()
     (first,) = steps_of({"a": ""})
@@ -299,7 +289,6 @@ def test_a_delay_and_a_maximum_age_count_from_the_opening() -> None:
     assert (late.expires_at - late.available_at).total_seconds() == 3600
 
 
-@pytest.mark.django_db
 def test_a_priority_set_while_waiting_holds_after_the_opening() -> None:
     run = start_graph({"a": "", "b": "a", "c": "a"})
     id_ = step(run, "c").pk
@@ -314,7 +303,6 @@ def test_a_priority_set_while_waiting_holds_after_the_opening() -> None:
     assert [one.id for one in claim_ready(worker, limit=1)] == [late.pk]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("outcome", [OK, DEAD])
 def test_only_an_opened_step_that_waits_at_gates_asks_for_an_admission(outcome: Outcome) -> None:
     gates = Gates(queue="default", key="account:7")
@@ -329,7 +317,6 @@ def test_only_an_opened_step_that_waits_at_gates_asks_for_an_admission(outcome: 
         job_operations.cancel(Job.objects.filter(step="b").values_list("pk", flat=True))
 
 
-@pytest.mark.django_db
 def test_a_step_with_gates_waits_at_them_when_it_is_open() -> None:
     gates = Gates(queue="default", key="account:7")
     run = start(
@@ -343,7 +330,6 @@ def test_a_step_with_gates_waits_at_them_when_it_is_open() -> None:
     assert admit_all() == 1
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("days", [1, -1])
 def test_a_later_step_opens_at_its_run_at_and_not_before_its_parents_ended(days: int) -> None:
     when = timezone.now() + timedelta(days=days)
@@ -361,7 +347,6 @@ def test_a_later_step_opens_at_its_run_at_and_not_before_its_parents_ended(days:
         assert opened.available_at > timezone.now() - timedelta(minutes=1)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("status", ["waiting", "ready", "blocked", "scheduled"])
 def test_a_cancelled_step_skips_those_after_it(status: str) -> None:
     run = start_graph({"a": "", "b": "a"})
@@ -371,7 +356,6 @@ def test_a_cancelled_step_skips_those_after_it(status: str) -> None:
     assert (reread(run).status, reread(run).reason) == ("cancelled", "a step was cancelled")
 
 
-@pytest.mark.django_db
 def test_a_step_given_back_after_a_cancel_skips_those_after_it() -> None:
     run = start_graph({"a": "", "b": "a"})
     (held,) = claim_ready(register_worker())
@@ -381,7 +365,6 @@ def test_a_step_given_back_after_a_cancel_skips_those_after_it() -> None:
     assert states(run) == {"a": "cancelled", "b": "cancelled (failed)"}
 
 
-@pytest.mark.django_db
 def test_a_step_whose_end_cannot_be_written_fails() -> None:
     run = start_graph({"a": "", "b": "a"})
     (held,) = claim_ready(register_worker())
@@ -390,7 +373,6 @@ def test_a_step_whose_end_cannot_be_written_fails() -> None:
     assert states(run) == {"a": "dead", "b": "cancelled (failed)"}
 
 
-@pytest.mark.django_db
 def test_a_step_dropped_by_its_full_queue_fails_with_its_run() -> None:
     run = start_graph({"a": "", "b": "a"}, queue="bulk", priority=-100)
     Queue.objects.filter(name="bulk").update(max_backlog=1, on_full="drop_lowest")
@@ -401,7 +383,6 @@ def test_a_step_dropped_by_its_full_queue_fails_with_its_run() -> None:
     assert (reread(run).status, reread(run).reason) == ("failed", "a failed")
 
 
-@pytest.mark.django_db
 def test_an_optional_step_that_is_dropped_is_passed_over() -> None:
     run = start_graph({"a?": "", "b": "a"}, queue="bulk", priority=-100)
     Queue.objects.filter(name="bulk").update(max_backlog=1, on_full="drop_lowest")
@@ -417,7 +398,6 @@ def test_an_optional_step_that_is_dropped_is_passed_over() -> None:
     assert (states(run), reread(run).status) == ({"a": "cancelled (passed)"}, "succeeded")
 
 
-@pytest.mark.django_db
 def test_what_succeeded_is_undone_if_a_full_queue_drops_a_later_step() -> None:
     Queue.objects.filter(name="bulk").update(max_backlog=1, on_full="drop_lowest")
     Queue.objects.forget_recent()
@@ -433,7 +413,6 @@ def test_what_succeeded_is_undone_if_a_full_queue_drops_a_later_step() -> None:
     assert (reread(run).status, reread(run).reason) == ("failed", "last failed")
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("policy", "left"),
     [(OnConflict.DISCARD, ("ready", "dead")), (OnConflict.REPLACE_WAITING, ("dead", "blocked"))],
@@ -454,7 +433,6 @@ def test_a_step_without_a_slot_of_its_key_fails_with_its_run(
     assert (reread(dropped).status, reread(dropped).reason) == ("failed", "a failed")
 
 
-@pytest.mark.django_db
 def test_what_succeeded_is_undone_in_reverse_order() -> None:
     graph = {"a": "", "b": "a", "c": "b", "d": "c"}
     steps = steps_of(graph)
@@ -467,7 +445,6 @@ def test_what_succeeded_is_undone_in_reverse_order() -> None:
     assert states(run)["undo a"] == "succeeded"
 
 
-@pytest.mark.django_db
 def test_a_compensation_is_retried_before_it_is_dead() -> None:
     run = saga("a")
     assert finish({"last": DEAD, "undo a": failure("the bank is closed")}) == [
@@ -487,7 +464,6 @@ def test_a_compensation_is_retried_before_it_is_dead() -> None:
     assert (reread(run).status, reread(run).reason) == ("failed", "last failed")
 
 
-@pytest.mark.django_db
 def test_a_compensation_takes_the_result_of_what_it_undoes() -> None:
     steps = steps_of({"a": "", "b": "a"})
     compensations = as_json({"a": steps_of({"undo a": ""})[0]}, {"a": {"a": ["result"]}})
@@ -498,7 +474,6 @@ def test_a_compensation_takes_the_result_of_what_it_undoes() -> None:
     assert reread(run).status == "failed"
 
 
-@pytest.mark.django_db
 def test_a_run_that_succeeds_undoes_nothing() -> None:
     steps = steps_of({"a": ""})
     compensations = as_json({"a": steps_of({"undo a": ""})[0]})
@@ -531,7 +506,6 @@ def test_a_count_that_is_too_low_is_an_event_and_loses_no_settle() -> None:
     assert (reread(run).status, reread(run).ends_left) == ("succeeded", 0)
 
 
-@pytest.mark.django_db
 def test_a_key_is_held_by_a_running_run() -> None:
     first = start_graph({"a": ""}, key="k")
     again = start_graph({"a": "", "b": "a"}, key="k")
@@ -541,7 +515,6 @@ def test_a_key_is_held_by_a_running_run() -> None:
     assert start_graph({"a": ""}, key="k").pk != first.pk
 
 
-@pytest.mark.django_db
 def test_a_start_and_a_settle_have_their_numbers_of_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -595,7 +568,6 @@ def test_ends_of_a_run_that_come_at_once_end_it() -> None:
     assert "running" not in {reread(run).status for run in runs}
 
 
-@pytest.mark.django_db
 def test_dependencies_are_rows() -> None:
     run = start_graph({"a": "", "b": "*a"})
     (row,) = Dependency.objects.all()

@@ -45,6 +45,8 @@ from django_jobs.models.run import by_last_run
 from tests.factories import analyze, explain, register_worker, run_sql
 from tests.workflows import start_graph
 
+pytestmark = pytest.mark.django_db
+
 MANY = 100_000
 
 FILL = """
@@ -163,7 +165,6 @@ def claim_plan(
 CLAIMS = [statement for slots in claiming.Slots for statement in slots.value]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("queue", ["default", "bulk"])
 @pytest.mark.parametrize("resumed", [False, True])
@@ -184,7 +185,6 @@ def test_a_claim_reads_the_ready_index_in_order_and_sorts_nothing(
     assert most_rows(plan) <= 20
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("version", [1, 2])
 def test_versions_and_quarantines_cost_a_claim_a_constant(worker: int, version: int) -> None:
     """Also where all rows are of a newer version, so that statistics say that none is of the
@@ -205,7 +205,6 @@ def test_versions_and_quarantines_cost_a_claim_a_constant(worker: int, version: 
         assert most_rows(plan) <= rows, claim
 
 
-@pytest.mark.django_db
 def test_blocking_reads_one_page_of_the_ready_index() -> None:
     quarantines.quarantine("app.other")
     run_sql(
@@ -220,7 +219,6 @@ def test_blocking_reads_one_page_of_the_ready_index() -> None:
     assert most_rows(plan) <= 2_300
 
 
-@pytest.mark.django_db
 def test_blocked_jobs_of_a_quarantine_are_found_by_their_index() -> None:
     run_sql(
         "UPDATE django_jobs_job SET reason = 'quarantined', job_type = 'app.blocked' || id % 3"
@@ -239,14 +237,12 @@ def test_blocked_jobs_of_a_quarantine_are_found_by_their_index() -> None:
         assert most_rows(plan) <= most, sql
 
 
-@pytest.mark.django_db
 def test_without_blocked_jobs_the_task_reads_no_job() -> None:
     plan = explain(quarantines.TYPES_TO_UNBLOCK, {})
     assert not whole_tables(plan)
     assert most_rows(plan) <= 1
 
 
-@pytest.mark.django_db
 def test_what_maintenance_has_to_do_is_found_in_indexes_and_reads_few_rows() -> None:
     asks = {task.name: task.asks for task in maintenance_tasks() if task.asks}
     plan = explain(f"SELECT {asks.pop('reaping')}", {})
@@ -258,7 +254,6 @@ def test_what_maintenance_has_to_do_is_found_in_indexes_and_reads_few_rows() -> 
     assert most_rows(plan) <= 10  # the rows of the queues
 
 
-@pytest.mark.django_db
 def test_crashes_are_found_by_their_own_index() -> None:
     run_sql(
         "UPDATE django_jobs_run SET outcome = 'lost', error_type = 'Crashed' WHERE id IN"
@@ -270,7 +265,6 @@ def test_crashes_are_found_by_their_own_index() -> None:
     assert most_rows(plan) <= 500  # all crashes of the period, where those of two days are sorted
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("count", [1, 20, settling.FEW, 200])
 @pytest.mark.parametrize("outcome", [Succeeded(), Succeeded(result="1")])
 def test_a_settle_locks_its_jobs_by_primary_key_in_order(
@@ -294,7 +288,6 @@ def test_a_settle_locks_its_jobs_by_primary_key_in_order(
     assert {node["Node Type"] for node in plan} >= {"Nested Loop", "Index Scan"}
 
 
-@pytest.mark.django_db
 def test_the_settle_of_one_job_reads_its_row_only(worker: int) -> None:
     (job, *_) = claiming.claimed_by(worker)
     ending = Ending(job, Succeeded(), started=time.monotonic())
@@ -305,7 +298,6 @@ def test_the_settle_of_one_job_reads_its_row_only(worker: int) -> None:
     assert most_rows(plan) == 1
 
 
-@pytest.mark.django_db
 def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
     held = claiming.claimed_by(worker)[:50]
     parameters = {
@@ -318,7 +310,6 @@ def test_giving_back_finds_its_jobs_by_primary_key(worker: int) -> None:
     assert not whole_tables(plan)
 
 
-@pytest.mark.django_db
 def test_rows_locked_by_others_are_found_by_primary_key(worker: int) -> None:
     ids = [job.id for job in claiming.claimed_by(worker)[:50]]
     plan = explain(settling_rows.LOCKED_BY_OTHERS, {"ids": ids})
@@ -327,7 +318,6 @@ def test_rows_locked_by_others_are_found_by_primary_key(worker: int) -> None:
     assert most_rows(plan) <= 50
 
 
-@pytest.mark.django_db
 def test_promoting_reads_the_due_end_of_the_scheduled_index() -> None:
     run_sql(
         "UPDATE django_jobs_job SET available_at = now() - interval '1 s' WHERE id IN"
@@ -339,7 +329,6 @@ def test_promoting_reads_the_due_end_of_the_scheduled_index() -> None:
     assert most_rows(plan) <= 100
 
 
-@pytest.mark.django_db
 def test_claimed_jobs_are_found_by_the_running_index(worker: int) -> None:
     for sql, parameters in (
         (claiming.CLAIMED_BY, {"worker": worker, "ids": None}),
@@ -354,7 +343,6 @@ def test_claimed_jobs_are_found_by_the_running_index(worker: int) -> None:
         assert most_rows(plan) <= 1_000, sql
 
 
-@pytest.mark.django_db
 def test_a_sweep_reads_only_workers_whose_lease_ran_out(worker: int) -> None:
     run_sql(
         "INSERT INTO django_jobs_worker SELECT (jsonb_populate_record(one, jsonb_build_object("
@@ -375,7 +363,6 @@ def test_a_sweep_reads_only_workers_whose_lease_ran_out(worker: int) -> None:
     assert not any(rows_of(node) for node in alive)
 
 
-@pytest.mark.django_db
 def test_cancel_requests_are_found_by_their_own_index(
     worker: int,
 ) -> None:
@@ -394,7 +381,6 @@ def test_cancel_requests_are_found_by_their_own_index(
         assert most_rows(plan) <= 3
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("limit, most", [(None, 1_000), (500, 1_000)])
 def test_a_backlog_is_read_up_to_its_limit(limit: int | None, most: int) -> None:
     run_sql("UPDATE django_jobs_queue SET max_backlog = %s WHERE name = 'default'", [limit])
@@ -405,7 +391,6 @@ def test_a_backlog_is_read_up_to_its_limit(limit: int | None, most: int) -> None
     assert most_rows(plan) <= most
 
 
-@pytest.mark.django_db
 def test_a_look_at_the_levels_reads_the_jobs_of_queues_with_a_limit_alone() -> None:
     plan = explain(backlog.LIMITED, {"most": 1_000})
     assert "django_jobs_ready" not in indexes([node for node in plan if node["Actual Loops"]])
@@ -416,7 +401,6 @@ def test_a_look_at_the_levels_reads_the_jobs_of_queues_with_a_limit_alone() -> N
     assert most_rows(plan) <= 1_000
 
 
-@pytest.mark.django_db
 def test_room_in_a_queue_is_looked_for_up_to_its_limit() -> None:
     plan = explain(backlog.COUNT, {"queue": "default", "most": 1_000})
     assert "django_jobs_ready" in indexes(plan)
@@ -424,7 +408,6 @@ def test_room_in_a_queue_is_looked_for_up_to_its_limit() -> None:
     assert most_rows(plan) <= 1_000
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("excess", [0, 1, 100])
 def test_dropping_reads_the_ready_index_up_to_the_limit_and_from_its_end(excess: int) -> None:
     ((ready,),) = run_sql(
@@ -442,7 +425,6 @@ def test_dropping_reads_the_ready_index_up_to_the_limit_and_from_its_end(excess:
     assert most_rows(plan) <= 4 * ready
 
 
-@pytest.mark.django_db
 def test_the_keys_of_dropped_jobs_are_found_by_their_index() -> None:
     run_sql(
         "INSERT INTO django_jobs_uniquekey (queue, key, job_type, job_id, expires_at)"
@@ -455,7 +437,6 @@ def test_the_keys_of_dropped_jobs_are_found_by_their_index() -> None:
     assert most_rows(plan) <= 3
 
 
-@pytest.mark.django_db
 def test_the_rates_of_many_runs_are_read_from_a_sample_by_primary_keys() -> None:
     # What other tests have rolled back are ids without a run, behind the last one.
     run_sql("SELECT setval('django_jobs_run_id_seq', (SELECT max(id) FROM django_jobs_run))")
@@ -467,7 +448,6 @@ def test_the_rates_of_many_runs_are_read_from_a_sample_by_primary_keys() -> None
     assert most_rows(plan) <= 500
 
 
-@pytest.mark.django_db
 def test_a_page_of_pruning_reads_only_its_jobs_and_their_runs() -> None:
     run_sql(
         "UPDATE django_jobs_job SET finished_at = now() - interval '8 days' WHERE id IN"
@@ -492,7 +472,6 @@ OF_ALL_QUEUES = {"django_jobs_dead_queue", "django_jobs_dead_failure"}
 """Both have the dead jobs by queue, so that either counts them and steps from queue to queue."""
 
 
-@pytest.mark.django_db
 def test_pauses_that_are_over_are_found_by_indexes_where_there_are_many_rows() -> None:
     run_sql("INSERT INTO django_jobs_tenant (name, weight, paused_reason, created_at) "
             "SELECT 't' || n, 1, '', now() FROM generate_series(1, 5000) AS n")  # fmt: skip
@@ -501,7 +480,6 @@ def test_pauses_that_are_over_are_found_by_indexes_where_there_are_many_rows() -
     assert "django_jobs_tenant_until" in indexes(explain(pausing.ENDED, {}))
 
 
-@pytest.mark.django_db
 def test_a_limit_on_dead_jobs_reads_the_kept_jobs_and_one_page() -> None:
     run_sql(
         "UPDATE django_jobs_job SET finished_at = now() - interval '1 day' WHERE id IN"
@@ -528,7 +506,6 @@ def test_a_limit_on_dead_jobs_reads_the_kept_jobs_and_one_page() -> None:
         assert indexes(plan) <= {"django_jobs_dead", index, *OF_ALL_QUEUES}, case
 
 
-@pytest.mark.django_db
 def test_within_its_limit_only_the_kept_jobs_are_read() -> None:
     run_sql("UPDATE django_jobs_job SET status = 'cancelled' WHERE status = 'dead' AND id % 25 > 0")
     run_sql("ANALYZE django_jobs_job_live")
@@ -543,7 +520,6 @@ BULK_PAGE = bulk._FIND, bulk._COUNT
 RARE = {"job_type": "app.add", "error": "0" * 16, "created_since": "2026-01-01T00:00:00+00:00"}
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("template", BULK_PAGE)
 @pytest.mark.parametrize("action", ["cancel", "replay"])
 @pytest.mark.parametrize("terms", [{"queue": "bulk"}, RARE, {"ids": [1, 2, 3]}])
@@ -560,7 +536,6 @@ def test_a_chunk_of_an_operation_reads_one_page_of_live_jobs(
     assert of_jobs <= {"django_jobs_job_pkey", "django_jobs_dead"}
 
 
-@pytest.mark.django_db
 def test_the_outcomes_of_replayed_jobs_are_found_by_indexes() -> None:
     rows = run_sql("SELECT id FROM django_jobs_job WHERE status = 'succeeded' LIMIT 500")
     dead = run_sql("SELECT id FROM django_jobs_job WHERE status = 'dead' LIMIT 500")
@@ -572,14 +547,12 @@ def test_the_outcomes_of_replayed_jobs_are_found_by_indexes() -> None:
     assert most_rows(plan) <= 1_000
 
 
-@pytest.mark.django_db
 def test_the_queues_of_dead_jobs_are_found_with_a_step_for_each() -> None:
     plan = explain(dead_letters.QUEUES, {})
     assert indexes(plan) <= OF_ALL_QUEUES
     assert most_rows(plan) <= 3
 
 
-@pytest.mark.django_db
 def test_dead_jobs_are_deleted_by_primary_key() -> None:
     rows = run_sql("SELECT id FROM django_jobs_job WHERE status = 'dead' ORDER BY id LIMIT 2000")
     plan = explain(dead_letters.DELETE, {"ids": [id_ for (id_,) in rows], "with_runs": True})
@@ -589,7 +562,6 @@ def test_dead_jobs_are_deleted_by_primary_key() -> None:
     assert most_rows(plan) <= pruning.PAGE
 
 
-@pytest.mark.django_db
 def test_dead_jobs_are_searched_by_their_last_run_with_a_search_of_one_partition_each() -> None:
     """As a join, this would read all runs of the history."""
     sql, parameters = by_last_run(Job.objects.dead(), error_code="503").query.sql_with_params()
@@ -602,7 +574,6 @@ def test_dead_jobs_are_searched_by_their_last_run_with_a_search_of_one_partition
     assert searched[0]["Index Name"] in like("django_jobs_run_attempt")
 
 
-@pytest.mark.django_db
 def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
     for sql in (snapshot.QUEUES, snapshot.OTHER_COUNTS):
         plan = explain(sql, {"most": 1000})
@@ -614,7 +585,6 @@ def test_a_snapshot_reads_partial_indexes_up_to_its_bound() -> None:
     assert most_rows(plan) <= 1000
 
 
-@pytest.mark.django_db
 def test_sizing_and_cost_read_the_newest_runs_and_their_jobs_by_id() -> None:
     run_sql("UPDATE django_jobs_run SET started_at = finished_at - interval '1 s' WHERE id % 2 = 0")
     for sql in (forecast.SIZING, forecast.COST):
@@ -625,7 +595,6 @@ def test_sizing_and_cost_read_the_newest_runs_and_their_jobs_by_id() -> None:
         assert (live["Node Type"], live["Actual Loops"]) == ("Index Scan", 500)
 
 
-@pytest.mark.django_db
 def test_a_peek_reads_one_entry_of_each_queue() -> None:
     plan = explain(promoting.PEEK, {"queues": ["default", "bulk", "emails"], "every": True})
     assert not whole_tables(plan)
@@ -639,7 +608,6 @@ def scrape_plan(**bounds: int) -> list[dict[str, Any]]:
     return explain(gauges.REFRESH, {**parameters, **which})
 
 
-@pytest.mark.django_db
 def test_a_scrape_counts_live_jobs_of_a_sample_and_by_partial_indexes() -> None:
     plan = scrape_plan(pages=20, most=700, head=700)
     assert not whole_tables(plan)
@@ -662,7 +630,6 @@ def test_a_scrape_counts_live_jobs_of_a_sample_and_by_partial_indexes() -> None:
         assert 0 < rows_of(sample) < 60 * rows / pages
 
 
-@pytest.mark.django_db
 def test_a_scrape_reads_the_errors_of_the_last_hour_by_their_key() -> None:
     run_sql(
         "INSERT INTO django_jobs_errortotal (began_at, job_type, error_type, fingerprint, runs)"
@@ -676,7 +643,6 @@ def test_a_scrape_reads_the_errors_of_the_last_hour_by_their_key() -> None:
     assert 500 < rows_of(read) <= 600
 
 
-@pytest.mark.django_db
 def test_a_scrape_reads_the_totals_of_all_time_twice_by_their_key() -> None:
     fill_totals()
     run_sql(
@@ -690,7 +656,6 @@ def test_a_scrape_reads_the_totals_of_all_time_twice_by_their_key() -> None:
     assert not [node for node in read if "Seq" in node["Node Type"]]
 
 
-@pytest.mark.django_db
 def test_a_snapshot_steps_from_queue_to_queue_of_blocked_jobs() -> None:
     run_sql(
         """UPDATE django_jobs_job SET gates = format('["default",[],null,null,%s,"wait"]', id % 400)
@@ -704,7 +669,6 @@ def test_a_snapshot_steps_from_queue_to_queue_of_blocked_jobs() -> None:
     assert 50 < rows <= 50 + 2  # those that are counted, and a step for the queue
 
 
-@pytest.mark.django_db
 def test_a_scrape_steps_from_line_to_line_of_blocked_jobs() -> None:
     Resource.objects.create(name="stripe")
     run_sql(
@@ -768,7 +732,6 @@ def fill_totals() -> None:
     run_sql("ANALYZE django_jobs_runtotal")
 
 
-@pytest.mark.django_db
 def test_a_forecast_reads_the_runtimes_of_a_day_once_for_all_running_types() -> None:
     fill_totals()
     run_sql("UPDATE django_jobs_job SET job_type = 'app.job' || id % 50 WHERE status = 'running'")
@@ -781,7 +744,6 @@ def test_a_forecast_reads_the_runtimes_of_a_day_once_for_all_running_types() -> 
     assert most_rows(others) <= 150
 
 
-@pytest.mark.django_db
 def test_a_forecast_reads_samples_and_totals_however_many_jobs_are_ready() -> None:
     fill_totals()
     run_sql(
@@ -801,7 +763,6 @@ def test_a_forecast_reads_samples_and_totals_however_many_jobs_are_ready() -> No
     assert all(rows_of(node) <= 1 for node in of_queues)
 
 
-@pytest.mark.django_db
 def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
     fill_totals()
     which = {"id": stored.SHOWN, "fresh": stored.FRESH_SECONDS, "seconds": RATE_SECONDS + 30}
@@ -825,7 +786,6 @@ def test_the_overview_reads_an_hour_of_totals_and_live_jobs_by_index() -> None:
     assert not whole_tables(explain(overview.QUEUE, one))
 
 
-@pytest.mark.django_db
 def test_the_overview_looks_for_a_person_among_the_first_waits() -> None:
     run = start_graph({"a": ""}).pk
     run_sql(
@@ -844,7 +804,6 @@ def test_the_overview_looks_for_a_person_among_the_first_waits() -> None:
     assert most_rows(jobs) == 50
 
 
-@pytest.mark.django_db
 def test_the_end_of_the_newest_rows_is_found_in_an_index_alone() -> None:
     for table in (history.JOBS.name, history.RUNS.name, LIVE_TABLE):
         plan = explain(f"SELECT {history.END_OF_NEWEST.format(table=table)}", {"number": 1_000})

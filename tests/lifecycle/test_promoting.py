@@ -11,12 +11,13 @@ from django_jobs.models import Job
 from tests.app.jobs import noop
 from tests.factories import claim_ready, in_threads, register_worker, run_sql
 
+pytestmark = pytest.mark.django_db
+
 
 def let_all_be_due() -> None:
     run_sql("UPDATE django_jobs_job SET available_at = now() - interval '1 s'")
 
 
-@pytest.mark.django_db
 def test_due_jobs_become_ready_and_others_stay() -> None:
     due, later = noop.using(delay=100).enqueue(), noop.using(delay=100).enqueue()
     run_sql("UPDATE django_jobs_job SET available_at = now() WHERE id = %s", [due.pk])
@@ -26,7 +27,6 @@ def test_due_jobs_become_ready_and_others_stay() -> None:
     assert promote() == (0, set())
 
 
-@pytest.mark.django_db
 def test_promoting_returns_the_queues_to_notify() -> None:
     noop.using(delay=100).enqueue()
     noop.using(delay=100, queue="bulk").enqueue()
@@ -34,7 +34,6 @@ def test_promoting_returns_the_queues_to_notify() -> None:
     assert promote() == (2, {"default", "bulk"})
 
 
-@pytest.mark.django_db
 def test_the_longest_due_jobs_are_promoted_first() -> None:
     ids = enqueue_many("app.noop", [{}] * 3, delay=100)
     for age, id_ in enumerate(ids):
@@ -47,7 +46,6 @@ def test_the_longest_due_jobs_are_promoted_first() -> None:
     assert Job.objects.get(status="ready").pk == ids[2]
 
 
-@pytest.mark.django_db
 def test_a_promoted_job_keeps_its_rank_and_can_be_claimed() -> None:
     rank = noop.using(delay=100, priority=3).enqueue().rank
     let_all_be_due()
@@ -56,7 +54,6 @@ def test_a_promoted_job_keeps_its_rank_and_can_be_claimed() -> None:
     assert held.rank == rank
 
 
-@pytest.mark.django_db
 def test_a_job_whose_wait_for_a_signal_is_over_becomes_ready() -> None:
     over, later, step = (noop.using(delay=100).enqueue() for _ in range(3))
     run_sql("UPDATE django_jobs_job SET status = 'waiting'")

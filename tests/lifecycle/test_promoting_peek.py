@@ -10,8 +10,9 @@ from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker, run_sql
 from tests.moments import moment
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 def test_it_returns_which_queues_have_ready_jobs_and_which_a_limit() -> None:
     noop.enqueue()
     noop.using(queue="bulk").enqueue()
@@ -22,7 +23,6 @@ def test_it_returns_which_queues_have_ready_jobs_and_which_a_limit() -> None:
     assert peek(["default"]).ready == frozenset()
 
 
-@pytest.mark.django_db
 def test_it_returns_all_queues_if_requested_and_changed() -> None:
     names = list(Queue.objects.order_by("name").values_list("name", flat=True))
     assert peek(names, every=True).queues is None
@@ -31,7 +31,6 @@ def test_it_returns_all_queues_if_requested_and_changed() -> None:
     assert peek(names, every=True).queues == sorted([*names, "later"])
 
 
-@pytest.mark.django_db
 def test_it_returns_when_the_next_scheduled_job_is_due() -> None:
     assert peek(["default"]).next_due_in is None
     noop.using(delay=200).enqueue()
@@ -41,7 +40,6 @@ def test_it_returns_when_the_next_scheduled_job_is_due() -> None:
     assert next_due_in in now.until(job.available_at)
 
 
-@pytest.mark.django_db
 def test_it_returns_when_the_next_wait_for_a_signal_is_over() -> None:
     job = noop.using(delay=100).enqueue()
     run_sql("UPDATE django_jobs_job SET status = 'waiting'")

@@ -34,6 +34,8 @@ from tests.factories import (
     run_sql,
 )
 
+pytestmark = pytest.mark.django_db
+
 DAY = 86_400.0
 RULES: Rules = {"*": {"succeeded": 7 * DAY, "cancelled": None}}
 
@@ -56,7 +58,6 @@ def age(days: float, ids: list[int] | None = None) -> None:
     )
 
 
-@pytest.mark.django_db
 def test_an_expired_job_goes_with_its_runs_and_a_younger_one_stays() -> None:
     old, young = finish(2)
     age(8, [old])
@@ -65,7 +66,6 @@ def test_an_expired_job_goes_with_its_runs_and_a_younger_one_stays() -> None:
     assert list(Run.objects.values_list("job_id", flat=True)) == [young]
 
 
-@pytest.mark.django_db
 def test_a_status_without_a_retention_is_kept_for_ever() -> None:
     noop.enqueue()
     job_operations.cancel(Job.objects.values_list("pk", flat=True))
@@ -75,7 +75,6 @@ def test_a_status_without_a_retention_is_kept_for_ever() -> None:
     assert prune({"*": {}}) == Page(deleted=0, next_after=None)
 
 
-@pytest.mark.django_db
 def test_no_rule_deletes_a_dead_job() -> None:
     make_dead()
     age(10_000)
@@ -84,7 +83,6 @@ def test_no_rule_deletes_a_dead_job() -> None:
     assert Job.objects.count() == 1
 
 
-@pytest.mark.django_db
 def test_live_jobs_are_never_pruned() -> None:
     noop.enqueue()
     noop.using(delay=100).enqueue()
@@ -96,7 +94,6 @@ def test_live_jobs_are_never_pruned() -> None:
     assert Job.objects.count() == 3
 
 
-@pytest.mark.django_db
 def test_a_queue_may_have_its_own_retention() -> None:
     kept, gone = finish(1), finish(1, "bulk")
     age(2)
@@ -106,21 +103,18 @@ def test_a_queue_may_have_its_own_retention() -> None:
     assert not Job.objects.filter(pk__in=gone).exists()
 
 
-@pytest.mark.django_db
 def test_a_queue_without_retention_ignores_the_rule_of_the_others() -> None:
     finish(1, "bulk")
     age(1000)
     assert prune({**RULES, "bulk": {"succeeded": None}}).deleted == 0
 
 
-@pytest.mark.django_db
 def test_a_retention_of_a_million_years_is_for_ever_and_no_error() -> None:
     finish()
     age(1000)
     assert prune({"*": {"succeeded": 3e13}}).deleted == 0
 
 
-@pytest.mark.django_db
 def test_pruning_continues_after_each_page_until_all_jobs_are_younger() -> None:
     ids = finish(25)
     age(8, ids[:12])
@@ -135,7 +129,6 @@ def test_pruning_continues_after_each_page_until_all_jobs_are_younger() -> None:
     assert Job.objects.count() == 13
 
 
-@pytest.mark.django_db
 def test_a_dry_run_counts_the_same_and_deletes_nothing() -> None:
     ids = finish(6)
     age(8, ids[:4])
@@ -163,7 +156,6 @@ def test_many_that_prune_at_once_delete_each_job_once() -> None:
     assert not Run.objects.exists()
 
 
-@pytest.mark.django_db
 def test_workers_that_ended_long_ago_go_and_the_living_stay() -> None:
     ended, recent, alive = register_worker(), register_worker(), register_worker()
     workers.end(ended)
@@ -188,7 +180,6 @@ def ticks_of(days: list[float]) -> None:
         )
 
 
-@pytest.mark.django_db
 def test_old_ticks_go_a_page_at_a_time_and_the_younger_stay() -> None:
     ticks_of([100, 99, 98, 91, 89, 1])
     assert [prune_old(PRUNE_TICKS, 3, older_than=90 * DAY) for _ in range(3)] == [3, 1, 0]

@@ -20,11 +20,12 @@ from tests.factories import (
     settle_one,
 )
 
+pytestmark = pytest.mark.django_db
+
 DAY = 86_400.0
 RULES: Rules = {"*": {"succeeded": 7 * DAY, "dead": 30 * DAY}}
 
 
-@pytest.mark.django_db
 def test_progress_and_receipts_go_with_their_job_and_those_of_others_stay() -> None:
     worker = register_worker()
     held = [enqueue_and_claim(worker=worker) for _ in range(2)]
@@ -46,7 +47,6 @@ def test_progress_and_receipts_go_with_their_job_and_those_of_others_stay() -> N
     assert list(Receipt.objects.values_list("job_id", flat=True)) == [young, young]
 
 
-@pytest.mark.django_db
 def test_a_replay_keeps_progress_and_receipts() -> None:
     worker = register_worker()
     held = enqueue_and_claim(worker=worker)
@@ -59,7 +59,6 @@ def test_a_replay_keeps_progress_and_receipts() -> None:
     assert look_up(again, "charge") is not None
 
 
-@pytest.mark.django_db
 @pytest.mark.usefixtures("fresh_tables")
 def test_progress_and_receipts_are_found_by_the_job() -> None:
     run_sql(

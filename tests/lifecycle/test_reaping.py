@@ -25,6 +25,8 @@ from tests.factories import (
     settle_one,
 )
 
+pytestmark = pytest.mark.django_db
+
 
 def expire(worker: int) -> None:
     """As if no heartbeat had come for a lease."""
@@ -37,7 +39,6 @@ def expire(worker: int) -> None:
 def fragile() -> None: ...
 
 
-@pytest.mark.django_db
 def test_a_sweep_with_nothing_to_do_is_one_statement(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -46,14 +47,12 @@ def test_a_sweep_with_nothing_to_do_is_one_statement(
         assert reaping.reap() == []
 
 
-@pytest.mark.django_db
 def test_a_worker_in_its_lease_is_left_alone() -> None:
     enqueue_and_claim()
     assert reaping.reap() == []
     assert Job.objects.get().status == "running"
 
 
-@pytest.mark.django_db
 def test_jobs_of_an_expired_worker_are_lost_and_ready_again() -> None:
     held = enqueue_and_claim()
     expire(held.worker)
@@ -67,7 +66,6 @@ def test_jobs_of_an_expired_worker_are_lost_and_ready_again() -> None:
     assert claim_ready(register_worker())[0].attempt == 2
 
 
-@pytest.mark.django_db
 def test_jobs_of_a_worker_with_a_deleted_row_are_found() -> None:
     held = enqueue_and_claim()
     Worker.objects.all().delete()
@@ -76,14 +74,12 @@ def test_jobs_of_a_worker_with_a_deleted_row_are_found() -> None:
     assert Run.objects.get().worker_id == held.worker
 
 
-@pytest.mark.django_db
 def test_jobs_left_by_a_stopped_worker_are_found() -> None:
     held = enqueue_and_claim()
     run_sql("UPDATE django_jobs_worker SET status = 'stopped' WHERE id = %s", [held.worker])
     assert len(reaping.reap()) == 1
 
 
-@pytest.mark.django_db
 def test_a_job_that_loses_its_workers_three_times_is_dead() -> None:
     for _ in range(3):
         held = enqueue_and_claim(idempotency_key="pill")
@@ -95,7 +91,6 @@ def test_a_job_that_loses_its_workers_three_times_is_dead() -> None:
     assert Run.objects.filter(outcome="lost").count() == 3
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(("name", "argument"), [(WAIT, "approval"), (SLEEP, 60.0)])
 def test_a_step_that_waits_outlives_the_loss_of_all_its_workers(
     name: str, argument: object
@@ -109,7 +104,6 @@ def test_a_step_that_waits_outlives_the_loss_of_all_its_workers(
     assert (job.status, job.crashes) == ("ready", 5)
 
 
-@pytest.mark.django_db
 def test_a_job_type_that_may_crash_once_only_is_dead_at_once() -> None:
     with declared(fragile, name="app.fragile", max_crashes=1) as job_type:
         held = enqueue_and_claim(job_type)
@@ -118,7 +112,6 @@ def test_a_job_type_that_may_crash_once_only_is_dead_at_once() -> None:
     assert Job.objects.get().reason.startswith("crashed once")
 
 
-@pytest.mark.django_db
 def test_a_lost_job_with_a_cancel_request_is_cancelled() -> None:
     held = enqueue_and_claim()
     job_operations.cancel([held.id])
@@ -127,7 +120,6 @@ def test_a_lost_job_with_a_cancel_request_is_cancelled() -> None:
     assert Job.objects.get().status == "cancelled"
 
 
-@pytest.mark.django_db
 def test_jobs_of_types_that_this_process_does_not_know_are_settled_too() -> None:
     with declared(fragile, name="app.fragile") as job_type:
         held = enqueue_and_claim(job_type)
@@ -136,7 +128,6 @@ def test_jobs_of_types_that_this_process_does_not_know_are_settled_too() -> None
     assert Job.objects.get().status == "ready"
 
 
-@pytest.mark.django_db
 def test_a_large_claim_is_made_in_batches() -> None:
     enqueue_many("app.noop", [{}] * (reaping.BATCH + 10))
     worker = register_worker()
@@ -189,7 +180,6 @@ def test_a_reaper_does_not_wait_for_a_running_settle() -> None:
     assert Job.objects.get().status == "succeeded"
 
 
-@pytest.mark.django_db
 def test_recovery_settles_started_jobs_and_gives_back_the_rest() -> None:
     enqueue_many("app.noop", [{}] * 3)
     worker = register_worker()
@@ -204,7 +194,6 @@ def test_recovery_settles_started_jobs_and_gives_back_the_rest() -> None:
     assert (row.status, row.stop_reason) == ("lost", "SIGSEGV")
 
 
-@pytest.mark.django_db
 def test_the_end_of_an_earlier_attempt_does_not_settle_a_prefetched_one() -> None:
     """The place of the first on the scoreboard may still name it."""
     noop.enqueue()
@@ -219,7 +208,6 @@ def test_the_end_of_an_earlier_attempt_does_not_settle_a_prefetched_one() -> Non
     assert list(Run.objects.values_list("attempt", "outcome")) == [(1, "released")]
 
 
-@pytest.mark.django_db
 def test_recovering_an_idle_worker_closes_its_row() -> None:
     noop.enqueue()
     worker = register_worker()

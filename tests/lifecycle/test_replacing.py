@@ -45,11 +45,12 @@ from tests.factories import (
 from tests.patience import PATIENCE
 from tests.worker.processes import until
 
+pytestmark = pytest.mark.django_db
+
 last = add.using(idempotency_key="k", on_duplicate="replace")
 hourly = last.using(unique_for=3600)
 
 
-@pytest.mark.django_db
 def test_a_pending_job_is_replaced_by_the_last_request() -> None:
     first = last.using(priority=1, headers={"trace": "a"}).enqueue(1)
     assert not first.deduplicated
@@ -64,7 +65,6 @@ def test_a_pending_job_is_replaced_by_the_last_request() -> None:
         assert getattr(stored, field.attname) == getattr(second, field.attname), field.name
 
 
-@pytest.mark.django_db
 def test_the_first_request_returns_the_row_that_was_written() -> None:
     for request in (last.using(priority=7), hourly.using(idempotency_key="other")):
         enqueued = request.enqueue(1)
@@ -73,7 +73,6 @@ def test_the_first_request_returns_the_row_that_was_written() -> None:
             assert getattr(stored, field.attname) == getattr(enqueued, field.attname), field.name
 
 
-@pytest.mark.django_db
 def test_each_request_of_a_debounce_moves_the_due_time_out() -> None:
     slow = last.using(delay=30)
     first = slow.enqueue(1)
@@ -84,7 +83,6 @@ def test_each_request_of_a_debounce_moves_the_due_time_out() -> None:
     assert Job.objects.get().payload == {"first": 2}
 
 
-@pytest.mark.django_db
 def test_the_status_follows_the_new_due_time() -> None:
     assert last.using(delay=30).enqueue(1).status == "scheduled"
     assert last.enqueue(2).status == "ready"
@@ -92,7 +90,6 @@ def test_the_status_follows_the_new_due_time() -> None:
     assert claim_ready(register_worker()) == []
 
 
-@pytest.mark.django_db
 def test_the_job_takes_all_that_follows_from_its_new_type() -> None:
     def handler(first: int) -> None: ...
 
@@ -111,7 +108,6 @@ def test_the_job_takes_all_that_follows_from_its_new_type() -> None:
     )
 
 
-@pytest.mark.django_db
 def test_gates_are_those_of_the_last_request() -> None:
     keyed = charge_account.using(idempotency_key="k", on_duplicate="replace")
     first = keyed.enqueue(7)
@@ -124,7 +120,6 @@ def test_gates_are_those_of_the_last_request() -> None:
     )
 
 
-@pytest.mark.django_db
 def test_a_job_that_passed_its_gates_stays_ready_unless_they_change() -> None:
     keyed = charge_account.using(idempotency_key="k", on_duplicate="replace")
     keyed.enqueue(7)
@@ -135,7 +130,6 @@ def test_a_job_that_passed_its_gates_stays_ready_unless_they_change() -> None:
     assert keyed.using(delay=30).enqueue(8).status == "scheduled"
 
 
-@pytest.mark.django_db
 def test_a_job_that_waits_for_another_still_does() -> None:
     first = last.enqueue(1)
     run_sql("UPDATE django_jobs_job SET status = 'waiting'")
@@ -143,7 +137,6 @@ def test_a_job_that_waits_for_another_still_does() -> None:
     assert (second.pk, second.status, second.payload) == (first.pk, "waiting", {"first": 2})
 
 
-@pytest.mark.django_db
 def test_a_job_that_waits_for_a_signal_begins_from_the_start() -> None:
     first = last.enqueue(1)
     run_sql(
@@ -155,7 +148,6 @@ def test_a_job_that_waits_for_a_signal_begins_from_the_start() -> None:
     assert (second.awaits, second.signals) == (None, None)
 
 
-@pytest.mark.django_db
 def test_a_quarantined_job_is_blocked_again_like_a_new_one() -> None:
     first = last.enqueue(1)
     quarantines.quarantine("app.add")
@@ -167,7 +159,6 @@ def test_a_quarantined_job_is_blocked_again_like_a_new_one() -> None:
     assert Job.objects.get().reason == "quarantined"
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("outcome", [failure(), Snoozed(seconds=60.0)])
 def test_a_job_that_is_to_be_tried_again_begins_from_the_start(outcome: Any) -> None:
     held = enqueue_and_claim(add, 1, idempotency_key="k", on_duplicate="replace")
@@ -184,7 +175,6 @@ def test_a_job_that_is_to_be_tried_again_begins_from_the_start(outcome: Any) -> 
     assert Run.objects.filter(job=held.id).count() == 1
 
 
-@pytest.mark.django_db
 def test_a_replaced_job_still_says_who_replayed_it() -> None:
     dead = make_dead(add, 1, idempotency_key="k", headers={"trace": "a"})
     assert job_operations.replay([dead.pk], check=lambda _: None, by="olga").done == [dead.pk]
@@ -193,7 +183,6 @@ def test_a_replaced_job_still_says_who_replayed_it() -> None:
     assert [replay["by"] for replay in replaced.headers["replays"]] == ["olga"]
 
 
-@pytest.mark.django_db
 def test_the_key_of_a_running_job_goes_to_a_new_one() -> None:
     worker = register_worker()
     held = enqueue_and_claim(add, 1, idempotency_key="k", worker=worker)
@@ -210,7 +199,6 @@ def test_the_key_of_a_running_job_goes_to_a_new_one() -> None:
     assert [claimed.payload for claimed in claim_ready(worker)] == ['{"first": 3}']
 
 
-@pytest.mark.django_db
 def test_a_running_job_that_lost_its_key_is_retried_without_it() -> None:
     worker = register_worker()
     held = enqueue_and_claim(add, 1, idempotency_key="k", worker=worker)
@@ -224,7 +212,6 @@ def test_a_running_job_that_lost_its_key_is_retried_without_it() -> None:
     assert Job.objects.holding_key("default", "k").get().pk == second.pk
 
 
-@pytest.mark.django_db
 def test_a_job_that_has_ended_is_not_replaced() -> None:
     dead = make_dead(add, 1, idempotency_key="k")
     second = last.enqueue(2)
@@ -234,7 +221,6 @@ def test_a_job_that_has_ended_is_not_replaced() -> None:
     assert refused == {dead.pk: f"job {second.pk} (ready) holds its idempotency key 'k'"}
 
 
-@pytest.mark.django_db
 def test_within_its_time_a_pending_job_is_replaced_and_an_ended_one_returned() -> None:
     first = hourly.enqueue(1)
     until_then = UniqueKey.objects.get().expires_at
@@ -253,7 +239,6 @@ def test_within_its_time_a_pending_job_is_replaced_and_an_ended_one_returned() -
     assert hourly.enqueue(5).pk != first.pk
 
 
-@pytest.mark.django_db
 def test_within_its_time_the_last_request_runs_after_a_running_job() -> None:
     held = enqueue_and_claim(add, 1, idempotency_key="k", unique_for=60)
     second = hourly.enqueue(2)
@@ -263,7 +248,6 @@ def test_within_its_time_the_last_request_runs_after_a_running_job() -> None:
     assert hourly.enqueue(3).pk == second.pk
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("gated", [False, True])
 def test_within_its_time_a_job_in_the_queue_of_its_retry_comes_back(gated: bool) -> None:
     request: Any = hourly
@@ -285,7 +269,6 @@ def test_within_its_time_a_job_in_the_queue_of_its_retry_comes_back(gated: bool)
     assert UniqueKey.objects.get().job_id == first.pk
 
 
-@pytest.mark.django_db
 def test_within_its_time_the_key_of_a_job_that_runs_in_another_queue_goes_to_a_new_one() -> None:
     held = enqueue_and_claim(add, 1, idempotency_key="k", unique_for=60)
     settle_one(held, replace(failure(), queue="bulk"))
@@ -298,7 +281,6 @@ def test_within_its_time_the_key_of_a_job_that_runs_in_another_queue_goes_to_a_n
     assert hourly.enqueue(3).pk == second.pk
 
 
-@pytest.mark.django_db
 def test_within_its_time_a_step_in_the_queue_of_its_retry_is_cancelled() -> None:
     held = enqueue_and_claim(add, 1, idempotency_key="k", unique_for=60)
     then = NewStep(name="then", new=noop.request(), payload="{}", others=1)
@@ -309,7 +291,6 @@ def test_within_its_time_a_step_in_the_queue_of_its_retry_is_cancelled() -> None
     assert Job.objects.get(pk=held.id).status == "cancelled"
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("retried", [False, True])
 def test_within_its_time_a_job_without_its_key_leaves_it_to_a_new_one(retried: bool) -> None:
     """A request without a time has taken it and has ended."""
@@ -324,7 +305,6 @@ def test_within_its_time_a_job_without_its_key_leaves_it_to_a_new_one(retried: b
     assert Job.objects.get(pk=held.id).payload == {"first": 1}
 
 
-@pytest.mark.django_db
 def test_a_live_job_without_a_time_is_replaced_and_gets_none() -> None:
     first = last.enqueue(1)
     assert hourly.enqueue(2).pk == first.pk
@@ -523,7 +503,6 @@ def test_a_project_may_bind_parameters_on_the_server(
         connection.close()
 
 
-@pytest.mark.django_db
 def test_the_numbers_of_statements(django_assert_num_queries: Any) -> None:
     noop.enqueue()
     for request in (last, hourly.using(idempotency_key="other")):
@@ -536,7 +515,6 @@ def test_the_numbers_of_statements(django_assert_num_queries: Any) -> None:
         last.enqueue(3)
 
 
-@pytest.mark.django_db
 def test_replacing_is_for_single_requests_with_a_key() -> None:
     assert enqueue("app.noop", idempotency_key="k", on_duplicate="replace").status == "ready"
     with pytest.raises(EnqueueError, match=r"app.noop: on_duplicate needs an idempotency key"):
@@ -545,7 +523,6 @@ def test_replacing_is_for_single_requests_with_a_key() -> None:
         enqueue_many("app.noop", [{}], idempotency_keys=["k"], on_duplicate="replace")
 
 
-@pytest.mark.django_db
 @pytest.mark.usefixtures("fresh_tables")
 def test_keys_and_jobs_are_found_by_their_indexes() -> None:
     add.enqueue_many({"first": number} for number in range(20_000))

@@ -34,6 +34,8 @@ from tests.factories import (
     settle_one,
 )
 
+pytestmark = pytest.mark.django_db
+
 
 def retry(**options: Any) -> Failed:
     return Failed(error=ErrorReport.plain("Retry", "busy"), retry_after=100, **options)
@@ -48,7 +50,6 @@ def due(job: Job) -> float:
     return job.available_at.timestamp()
 
 
-@pytest.mark.django_db
 def test_a_retry_goes_to_another_queue_with_the_rank_that_it_has_there() -> None:
     job = settled(enqueue_and_claim(priority=2), queue="strict")
     assert (job.queue, job.priority, job.status) == ("strict", 2, "scheduled")
@@ -56,14 +57,12 @@ def test_a_retry_goes_to_another_queue_with_the_rank_that_it_has_there() -> None
     assert Run.objects.get().error_message == "busy"
 
 
-@pytest.mark.django_db
 def test_a_retry_gets_another_priority_in_its_queue() -> None:
     job = settled(enqueue_and_claim(priority=2), priority=-7)
     assert (job.queue, job.priority) == ("default", -7)
     assert job.rank == pytest.approx(due(job) + 7 * 60, abs=1e-3)
 
 
-@pytest.mark.django_db
 def test_a_retry_gets_both() -> None:
     Queue.objects.filter(name="bulk").update(priority_weight=5)
     Queue.objects.forget_recent()
@@ -72,7 +71,6 @@ def test_a_retry_gets_both() -> None:
     assert job.rank == pytest.approx(due(job) - 10 * 5, abs=1e-3)
 
 
-@pytest.mark.django_db
 def test_a_job_runs_again_in_the_queue_of_its_retry() -> None:
     held = enqueue_and_claim(idempotency_key="k")
     assert settled(held, queue="bulk").idempotency_key == "k"
@@ -84,7 +82,6 @@ def test_a_job_runs_again_in_the_queue_of_its_retry() -> None:
     assert noop.using(queue="bulk", idempotency_key="k").enqueue().pk == held.id
 
 
-@pytest.mark.django_db
 def test_a_key_goes_along_and_one_that_is_unique_for_a_time_stays_taken_too() -> None:
     plain = enqueue_and_claim(idempotency_key="plain")
     timed = enqueue_and_claim(idempotency_key="timed", unique_for=3600)
@@ -96,7 +93,6 @@ def test_a_key_goes_along_and_one_that_is_unique_for_a_time_stays_taken_too() ->
         assert again.pk == timed.id
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("name", ["nope", "", "a b", "a\x00b", "\udcff", "x" * 10_000])
 def test_a_retry_for_an_unknown_queue_stays_in_its_own_and_says_so(name: str) -> None:
     job = settled(enqueue_and_claim(), queue=name, priority=3)
@@ -106,7 +102,6 @@ def test_a_retry_for_an_unknown_queue_stays_in_its_own_and_says_so(name: str) ->
     assert message.endswith("': there is no such queue)")
 
 
-@pytest.mark.django_db
 def test_a_retry_stays_in_its_queue_if_its_key_is_held_in_the_other() -> None:
     held = enqueue_and_claim(idempotency_key="k")
     holder = noop.using(queue="bulk", idempotency_key="k").enqueue()
@@ -117,7 +112,6 @@ def test_a_retry_stays_in_its_queue_if_its_key_is_held_in_the_other() -> None:
     )
 
 
-@pytest.mark.django_db
 def test_of_two_retries_with_one_key_the_first_goes_and_the_other_stays() -> None:
     """Neither sees the other before the write, which PostgreSQL refuses."""
     held = [enqueue_and_claim(idempotency_key="k", queue=name) for name in ("default", "strict")]
@@ -132,7 +126,6 @@ def test_of_two_retries_with_one_key_the_first_goes_and_the_other_stays() -> Non
     assert Job.objects.get(pk=plain.id).status == "succeeded"
 
 
-@pytest.mark.django_db
 def test_a_key_taken_after_the_look_leaves_the_retry_in_its_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -152,7 +145,6 @@ def test_a_key_taken_after_the_look_leaves_the_retry_in_its_queue(
     assert done.decision.queue is None
 
 
-@pytest.mark.django_db
 def test_a_settle_whose_answer_was_lost_is_read_back_from_the_other_queue() -> None:
     ending = Ending(enqueue_and_claim(idempotency_key="k"), retry(queue="bulk"))
     for earlier in (False, True):
@@ -163,7 +155,6 @@ def test_a_settle_whose_answer_was_lost_is_read_back_from_the_other_queue() -> N
     assert Run.objects.count() == 1
 
 
-@pytest.mark.django_db
 def test_a_job_that_is_not_retried_keeps_its_queue_and_its_priority() -> None:
     with declared(once, name="app.once", max_attempts=1) as job_type:
         held = enqueue_and_claim(job_type)
@@ -178,7 +169,6 @@ def test_a_job_that_is_not_retried_keeps_its_queue_and_its_priority() -> None:
 def once() -> None: ...
 
 
-@pytest.mark.django_db
 def test_a_queue_without_a_row_has_the_default_weight() -> None:
     held = enqueue_and_claim()
     run_sql("DELETE FROM django_jobs_queue WHERE name = 'default'")
@@ -187,7 +177,6 @@ def test_a_queue_without_a_row_has_the_default_weight() -> None:
     assert job.rank == pytest.approx(due(job) - 60, abs=1e-3)
 
 
-@pytest.mark.django_db
 def test_other_endings_change_neither_queue_nor_priority() -> None:
     for outcome in (Snoozed(seconds=5), Lost(reason="SIGKILL"), failure(), Succeeded()):
         held = enqueue_and_claim(priority=4)
@@ -198,7 +187,6 @@ def test_other_endings_change_neither_queue_nor_priority() -> None:
         run_sql("UPDATE django_jobs_job SET status = 'cancelled', worker_id = NULL")
 
 
-@pytest.mark.django_db
 def test_a_plain_success_and_a_plain_failure_cost_no_look_at_a_queue() -> None:
     """The first still goes by arrays; of the second, the row has no further key."""
     worker = register_worker()
@@ -218,7 +206,6 @@ def test_a_plain_success_and_a_plain_failure_cost_no_look_at_a_queue() -> None:
     assert not {"queue", "priority", "weight"} & row.keys()
 
 
-@pytest.mark.django_db
 def test_a_retry_to_a_queue_costs_no_statement_once_the_queue_is_known() -> None:
     noop.enqueue_many({} for _ in range(20))
     held = claim_ready(register_worker())
@@ -228,7 +215,6 @@ def test_a_retry_to_a_queue_costs_no_statement_once_the_queue_is_known() -> None
     assert Job.objects.filter(queue="bulk").count() == 20
 
 
-@pytest.mark.django_db
 def test_a_retry_in_another_queue_waits_in_a_line_there() -> None:
     job = settled(enqueue_and_claim(queue="default"), queue="bulk")
     assert job.gates is None

@@ -55,11 +55,12 @@ from tests.factories import (
 )
 from tests.moments import moment
 
+pytestmark = pytest.mark.django_db
+
 
 def ten_second_handler() -> None: ...
 
 
-@pytest.mark.django_db
 def test_a_success_ends_the_job_with_its_result_and_leaves_a_run() -> None:
     held = enqueue_and_claim(add, 1)
     now = time.monotonic()
@@ -77,7 +78,6 @@ def test_a_success_ends_the_job_with_its_result_and_leaves_a_run() -> None:
     assert job.started_at == run.started_at
 
 
-@pytest.mark.django_db
 def test_a_failure_schedules_the_next_attempt_after_its_backoff() -> None:
     with declared(ten_second_handler, name="app.ten", backoff=Backoff.fixed(10)) as job_type:
         held = enqueue_and_claim(job_type)
@@ -96,7 +96,6 @@ def test_a_failure_schedules_the_next_attempt_after_its_backoff() -> None:
     )
 
 
-@pytest.mark.django_db
 def test_the_code_of_an_error_is_stored_with_the_run() -> None:
     error = ErrorReport(type="HTTPError", message="Service Unavailable", code="503")
     settle_one(enqueue_and_claim(), Failed(error=error))
@@ -105,14 +104,12 @@ def test_the_code_of_an_error_is_stored_with_the_run() -> None:
     assert list(Run.objects.order_by("pk").values_list("error_code", flat=True)) == ["503", "", ""]
 
 
-@pytest.mark.django_db
 def test_a_postponed_job_keeps_its_priority_in_its_rank() -> None:
     settle_one(enqueue_and_claim(priority=10), failure())
     job = Job.objects.get()
     assert job.rank == pytest.approx(job.available_at.timestamp() - 600, abs=1e-3)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "outcome, status, run",
     [
@@ -136,7 +133,6 @@ def test_every_outcome_leaves_its_status_and_exactly_one_run(
     assert list(Run.objects.values_list("attempt", "outcome")) == [(1, run)]
 
 
-@pytest.mark.django_db
 def test_a_result_of_an_earlier_attempt_is_cleared() -> None:
     held = enqueue_and_claim()
     run_sql("UPDATE django_jobs_job SET result = '1'")
@@ -144,7 +140,6 @@ def test_a_result_of_an_earlier_attempt_is_cleared() -> None:
     assert Job.objects.get().result is None
 
 
-@pytest.mark.django_db
 def test_the_last_error_stays_readable_after_a_later_success() -> None:
     held = enqueue_and_claim()
     settle_one(held, Lost(reason="SIGKILL"))
@@ -153,7 +148,6 @@ def test_the_last_error_stays_readable_after_a_later_success() -> None:
     assert (job.status, job.last_error) == ("succeeded", "WorkerLost: SIGKILL")
 
 
-@pytest.mark.django_db
 def test_a_late_worker_with_an_old_attempt_matches_nothing() -> None:
     late = enqueue_and_claim()
     settle_one(late, Lost(reason="partition"))
@@ -164,7 +158,6 @@ def test_a_late_worker_with_an_old_attempt_matches_nothing() -> None:
     assert list(Run.objects.values_list("outcome", flat=True)) == ["lost"]
 
 
-@pytest.mark.django_db
 def test_a_late_worker_is_refused_although_it_has_a_run() -> None:
     held = enqueue_and_claim()
     run_sql("UPDATE django_jobs_worker SET lease_expires_at = now() - interval '1 s'")
@@ -174,7 +167,6 @@ def test_a_late_worker_is_refused_although_it_has_a_run() -> None:
     assert settle_one(held, failure()).decision is None
 
 
-@pytest.mark.django_db
 def test_a_worker_without_the_job_matches_nothing_and_is_refused() -> None:
     held = enqueue_and_claim()
     stranger = held._replace(worker=register_worker("stranger"))
@@ -184,7 +176,6 @@ def test_a_worker_without_the_job_matches_nothing_and_is_refused() -> None:
     assert not Run.objects.exists()
 
 
-@pytest.mark.django_db
 def test_a_settle_with_an_unknown_commit_is_read_back() -> None:
     held = enqueue_and_claim()
     ending = Ending(held, Succeeded(result="1"))
@@ -194,7 +185,6 @@ def test_a_settle_with_an_unknown_commit_is_read_back() -> None:
     assert Run.objects.count() == 1
 
 
-@pytest.mark.django_db
 def test_a_cancel_meanwhile_ends_a_failed_job_but_not_a_successful_one() -> None:
     failed, succeeded = enqueue_and_claim(), enqueue_and_claim()
     job_operations.cancel([failed.id, succeeded.id])
@@ -207,7 +197,6 @@ def test_a_cancel_meanwhile_ends_a_failed_job_but_not_a_successful_one() -> None
     assert Run.objects.get(job_id=failed.id).outcome == "failed"
 
 
-@pytest.mark.django_db
 def test_one_lost_lease_does_not_affect_the_settle_of_others() -> None:
     enqueue_many("app.noop", [{}] * 3)
     held = claim_ready(register_worker())
@@ -217,7 +206,6 @@ def test_one_lost_lease_does_not_affect_the_settle_of_others() -> None:
     assert Run.objects.count() == 2
 
 
-@pytest.mark.django_db
 def test_texts_that_postgresql_cannot_store_are_stored_escaped() -> None:
     enqueue_many("app.noop", [{}] * 3)
     bad = "a\x00b\udc80"
@@ -233,14 +221,12 @@ def test_texts_that_postgresql_cannot_store_are_stored_escaped() -> None:
     assert "a\\x00b\\xdc80" in Job.objects.get(pk=held[1].id).reason
 
 
-@pytest.mark.django_db
 def test_a_result_with_many_digits_and_odd_letters_is_stored_unchanged() -> None:
     held = enqueue_and_claim()
     settle_one(held, Succeeded(result='{"ü": 12345678901234567890, "\\ud83d\\ude00": 1.50}'))
     assert Job.objects.get().result == {"ü": 12345678901234567890, "😀": 1.5}
 
 
-@pytest.mark.django_db
 def test_a_job_past_its_maximum_age_is_not_tried_again() -> None:
     with declared(ten_second_handler, name="app.ten", max_age=5) as job_type:
         held = enqueue_and_claim(job_type)
@@ -264,7 +250,6 @@ def _fails(held: ClaimedJob, after: float = 0.0, ran: float = 1.0) -> Job:
     return Job.objects.get(pk=held.id)
 
 
-@pytest.mark.django_db
 def test_retries_end_a_time_after_the_first_attempt_began() -> None:
     with declared(ten_second_handler, name="app.window", retry_for=900, max_attempts=9) as window:
         job = _fails(enqueue_and_claim(window), ran=60)
@@ -285,7 +270,6 @@ def test_retries_end_a_time_after_the_first_attempt_began() -> None:
         assert job.retry_until > first
 
 
-@pytest.mark.django_db
 def test_a_first_attempt_longer_than_the_window_is_the_last_and_a_snooze_ends_it() -> None:
     with declared(ten_second_handler, name="app.window", retry_for=900) as window:
         assert _fails(enqueue_and_claim(window), ran=901).reason == WINDOW_OVER
@@ -327,7 +311,6 @@ def test_a_rolled_back_settle_leaves_the_job_running() -> None:
     assert noop.name == held.job_type
 
 
-@pytest.mark.django_db
 def test_a_settle_of_nothing_sends_nothing(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -335,7 +318,6 @@ def test_a_settle_of_nothing_sends_nothing(
         assert settle([]) == []
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("analyzed", [False, True])
 @pytest.mark.parametrize("live", [20, 60, 300, 3_000, 15_000])
 def test_a_batch_is_locked_in_the_order_of_its_ids(live: int, analyzed: bool) -> None:
@@ -363,7 +345,6 @@ def test_a_batch_is_locked_in_the_order_of_its_ids(live: int, analyzed: bool) ->
     assert [id_ for (id_,) in ended] == sorted(job.id for job in held)
 
 
-@pytest.mark.django_db
 def test_successes_with_and_without_listeners_are_written_alike() -> None:
     """The first comes in arrays, the second as JSON."""
     first, second = (noop.enqueue().pk for _ in range(2))

@@ -17,8 +17,9 @@ from tests.factories import (
     settle_one,
 )
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 def test_a_prefetched_job_is_given_back_as_if_it_had_never_been_claimed() -> None:
     held = enqueue_and_claim(priority=3)
     before = Job.objects.get()
@@ -30,7 +31,6 @@ def test_a_prefetched_job_is_given_back_as_if_it_had_never_been_claimed() -> Non
     assert claim_ready(held.worker)[0].attempt == 1
 
 
-@pytest.mark.django_db
 def test_only_jobs_still_claimed_can_be_given_back() -> None:
     held = enqueue_and_claim()
     assert give_back([(held.id, held.attempt, register_worker())]) == []
@@ -41,7 +41,6 @@ def test_only_jobs_still_claimed_can_be_given_back() -> None:
     assert Job.objects.get().status == "succeeded"
 
 
-@pytest.mark.django_db
 def test_a_cancelled_prefetched_job_ends_when_it_is_given_back() -> None:
     held = enqueue_and_claim()
     job_operations.cancel([held.id])

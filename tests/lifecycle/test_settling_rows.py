@@ -24,6 +24,8 @@ from django_jobs.models import Job, Run, Worker
 from tests.factories import claim_ready, in_threads, register_worker, run_sql
 from tests.triggers import refused
 
+pytestmark = pytest.mark.django_db
+
 SPOILT = [
     "UPDATE django_jobs_job SET available_at = 'infinity' WHERE id = %s",
     "UPDATE django_jobs_job SET crashes = 32767 WHERE id = %s",
@@ -49,7 +51,6 @@ def statuses(held: Sequence[ClaimedJob]) -> list[str]:
     return [found[one.id] for one in held]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_reaping_ends_an_unreadable_row_and_settles_the_rest(spoil: str) -> None:
     worker, held = three_held()
@@ -64,7 +65,6 @@ def test_reaping_ends_an_unreadable_row_and_settles_the_rest(spoil: str) -> None
     assert reaping.reap() == []
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_recovery_ends_an_unreadable_row_and_settles_the_rest(spoil: str) -> None:
     worker, held = three_held()
@@ -79,7 +79,6 @@ def test_recovery_ends_an_unreadable_row_and_settles_the_rest(spoil: str) -> Non
     assert Worker.objects.get().status == "lost"
 
 
-@pytest.mark.django_db
 def test_a_job_that_cannot_be_given_back_is_left_for_the_next_sweep() -> None:
     worker, held = three_held()
     run_sql("UPDATE django_jobs_job SET attempt = 0 WHERE id = %s", [held[1].id])
@@ -89,7 +88,6 @@ def test_a_job_that_cannot_be_given_back_is_left_for_the_next_sweep() -> None:
     assert statuses(held) == ["ready", "ready", "ready"]
 
 
-@pytest.mark.django_db
 def test_a_row_that_cannot_even_be_ended_is_left_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -102,7 +100,6 @@ def test_a_row_that_cannot_even_be_ended_is_left_and_logged(
     assert f"event=unsettleable job_id={held[1].id} attempt=1" in caplog.text
 
 
-@pytest.mark.django_db
 def test_an_unreadable_row_of_another_attempt_is_not_touched() -> None:
     worker, held = three_held()
     run_sql(SPOILT[0], [held[0].id])

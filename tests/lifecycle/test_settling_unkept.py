@@ -18,6 +18,8 @@ from django_jobs.lifecycle.settling import Ending, Settled, settle
 from django_jobs.models import Job, Progress, Queue, Receipt, Run
 from tests.factories import claim_ready, enqueue_and_claim, failure, run_sql, settle_one
 
+pytestmark = pytest.mark.django_db
+
 
 def succeed(job: ClaimedJob, result: str | None = None) -> Settled:
     """Settle it as a job that is not kept."""
@@ -25,7 +27,6 @@ def succeed(job: ClaimedJob, result: str | None = None) -> Settled:
     return settled
 
 
-@pytest.mark.django_db
 def test_it_leaves_nothing_and_takes_one_statement(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -40,7 +41,6 @@ def test_it_leaves_nothing_and_takes_one_statement(
         assert not model._default_manager.exists()
 
 
-@pytest.mark.django_db
 def test_its_earlier_runs_go_too() -> None:
     held = enqueue_and_claim()
     settle_one(held, failure())
@@ -50,7 +50,6 @@ def test_its_earlier_runs_go_too() -> None:
     assert not Run.objects.exists()
 
 
-@pytest.mark.django_db
 def test_runs_with_an_age_stay(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"runs": "30d"}}
     held = enqueue_and_claim()
@@ -61,7 +60,6 @@ def test_runs_with_an_age_stay(settings: Settings) -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_run_has_its_span_and_its_log_whether_its_job_is_kept_or_not(
     settings: Settings, kept: bool
@@ -81,7 +79,6 @@ def test_a_run_has_its_span_and_its_log_whether_its_job_is_kept_or_not(
     }
 
 
-@pytest.mark.django_db
 def test_failures_and_kept_jobs_of_the_same_batch_are_written_as_always() -> None:
     gone, failed, kept = (enqueue_and_claim() for _ in range(3))
     settled = settle(
@@ -124,7 +121,6 @@ def refusing(statement: str) -> Callable[..., Any]:
     return refuse
 
 
-@pytest.mark.django_db
 def test_an_attempt_that_lost_its_lease_deletes_nothing() -> None:
     held = enqueue_and_claim()
     run_sql("UPDATE django_jobs_job SET attempt = 2")
@@ -132,7 +128,6 @@ def test_an_attempt_that_lost_its_lease_deletes_nothing() -> None:
     assert Job.objects.get().status == "running"
 
 
-@pytest.mark.django_db
 def test_a_success_that_a_cancel_overtook_is_deleted_as_one() -> None:
     held = enqueue_and_claim()
     job_operations.cancel([held.id])
@@ -140,7 +135,6 @@ def test_a_success_that_a_cancel_overtook_is_deleted_as_one() -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "default, own, unkept",
     [

@@ -30,11 +30,12 @@ from tests.factories import (
 from tests.moments import moment
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.django_db
+
 expiring = replace(noop, max_age=500.0)
 WAITS = Snoozed(seconds=3600.0, awaits="approval")
 
 
-@pytest.mark.django_db
 def test_a_job_waits_for_its_signal_until_the_time_out() -> None:
     held = enqueue_and_claim()
     with moment() as now:
@@ -48,7 +49,6 @@ def test_a_job_waits_for_its_signal_until_the_time_out() -> None:
     assert (again.id, again.attempt) == (held.id, 2)
 
 
-@pytest.mark.django_db
 def test_a_signal_that_came_before_the_settle_makes_the_job_ready() -> None:
     held = enqueue_and_claim()
     assert Job.objects.get(pk=held.id).signal("approval", 7)
@@ -85,7 +85,6 @@ def test_a_settle_for_another_process_notifies_of_it() -> None:
         assert notified() == ["default"]
 
 
-@pytest.mark.django_db
 def test_another_signal_does_not_end_the_wait() -> None:
     held = enqueue_and_claim()
     assert Job.objects.get(pk=held.id).signal("payment")
@@ -93,7 +92,6 @@ def test_another_signal_does_not_end_the_wait() -> None:
     assert Job.objects.get(pk=held.id).status == "waiting"
 
 
-@pytest.mark.django_db
 def test_a_job_with_gates_frees_its_slot_and_waits_at_them_after_its_signal() -> None:
     Resource.objects.create(name="stripe", max_concurrency=1)
     ids = [refund_payment.enqueue(number).pk for number in range(2)]
@@ -106,7 +104,6 @@ def test_a_job_with_gates_frees_its_slot_and_waits_at_them_after_its_signal() ->
     assert Job.objects.get(pk=ids[0]).status == "blocked"
 
 
-@pytest.mark.django_db
 def test_a_cancel_ends_the_wait() -> None:
     held = enqueue_and_claim()
     settle_one(held, WAITS)
@@ -115,7 +112,6 @@ def test_a_cancel_ends_the_wait() -> None:
     assert (job.status, job.awaits) == ("cancelled", None)
 
 
-@pytest.mark.django_db
 def test_a_cancel_that_was_asked_for_wins_over_the_wait() -> None:
     held = enqueue_and_claim()
     job_operations.cancel([held.id])
@@ -123,7 +119,6 @@ def test_a_cancel_that_was_asked_for_wins_over_the_wait() -> None:
     assert Job.objects.get(pk=held.id).status == "cancelled"
 
 
-@pytest.mark.django_db
 def test_a_wait_without_a_time_out_ends_with_the_max_age_of_its_job() -> None:
     held = enqueue_and_claim(expiring)
     settle_one(held, Snoozed(seconds=float("inf"), awaits="approval"))
@@ -133,7 +128,6 @@ def test_a_wait_without_a_time_out_ends_with_the_max_age_of_its_job() -> None:
     assert 0 <= (job.available_at - job.expires_at).total_seconds() < 60
 
 
-@pytest.mark.django_db
 def test_the_time_out_makes_the_job_ready() -> None:
     held = enqueue_and_claim()
     settle_one(held, Snoozed(seconds=0.0, awaits="approval"))

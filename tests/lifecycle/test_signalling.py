@@ -15,8 +15,9 @@ from django_jobs.worker.events import emit
 from tests.app.jobs import add, noop
 from tests.factories import enqueue_and_claim, failure, heard, settle_one
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 def test_a_success_sends_only_job_finished() -> None:
     held = enqueue_and_claim()
     now = time.monotonic()
@@ -44,7 +45,6 @@ def test_a_success_sends_only_job_finished() -> None:
     assert failed == dead == []
 
 
-@pytest.mark.django_db
 def test_attempt_failed_has_the_error_on_one_line() -> None:
     settled = settle_one(enqueue_and_claim(), failure("no\nway"))
     with heard(job_finished) as finished, heard(attempt_failed) as failed, heard(job_dead) as dead:
@@ -55,7 +55,6 @@ def test_attempt_failed_has_the_error_on_one_line() -> None:
     assert dead == []
 
 
-@pytest.mark.django_db
 def test_a_dead_letter_is_shown_with_its_reason() -> None:
     settled = settle_one(enqueue_and_claim(), failure(final=True))
     with heard(job_dead) as dead:
@@ -63,7 +62,6 @@ def test_a_dead_letter_is_shown_with_its_reason() -> None:
     assert dead[0]["reason"].startswith("not retried")
 
 
-@pytest.mark.django_db
 def test_a_lost_lease_is_not_reported() -> None:
     held = enqueue_and_claim()
     settle_one(held, failure(final=True))
@@ -73,7 +71,6 @@ def test_a_lost_lease_is_not_reported() -> None:
     assert finished == []
 
 
-@pytest.mark.django_db
 def test_a_receiver_that_raises_does_not_affect_others() -> None:
     def broken(**keywords: object) -> None:
         raise RuntimeError("receiver")
@@ -88,7 +85,6 @@ def test_a_receiver_that_raises_does_not_affect_others() -> None:
     assert len(failed) == 1
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("leave", [SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("signal", [job_finished, attempt_failed, job_dead, worker_event])
 def test_a_receiver_that_exits_does_not_end_the_thread_that_sends(
@@ -109,7 +105,6 @@ def test_a_receiver_that_exits_does_not_end_the_thread_that_sends(
     assert f"{leave.__name__}: a receiver" in caplog.text
 
 
-@pytest.mark.django_db
 def test_a_receiver_of_one_job_type_hears_of_its_ends_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -35,6 +35,8 @@ from tests.factories import (
 from tests.patience import PATIENCE
 from tests.worker.processes import until
 
+pytestmark = pytest.mark.django_db
+
 hourly = noop.using(idempotency_key="k", unique_for=3600)
 
 
@@ -50,7 +52,6 @@ def let_time_pass() -> None:
     run_sql("UPDATE django_jobs_uniquekey SET expires_at = statement_timestamp()")
 
 
-@pytest.mark.django_db
 def test_a_key_is_unique_after_its_job_succeeded() -> None:
     first = hourly.enqueue()
     assert not first.deduplicated
@@ -60,7 +61,6 @@ def test_a_key_is_unique_after_its_job_succeeded() -> None:
     assert Job.objects.count() == 1
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("end", ["succeeded", "dead", "cancelled"])
 def test_the_answer_is_the_job_however_it_ended(end: str) -> None:
     held = enqueue_and_claim(idempotency_key="k", unique_for=timedelta(hours=1))
@@ -73,7 +73,6 @@ def test_the_answer_is_the_job_however_it_ended(end: str) -> None:
     assert (answer.pk, answer.status, answer.deduplicated) == (held.id, end, True)
 
 
-@pytest.mark.django_db
 def test_a_key_is_free_when_its_time_is_over() -> None:
     first = hourly.enqueue()
     run_one()
@@ -85,7 +84,6 @@ def test_a_key_is_free_when_its_time_is_over() -> None:
     assert hourly.enqueue().pk == second.pk
 
 
-@pytest.mark.django_db
 def test_the_time_counts_from_the_enqueue_on_the_databases_clock() -> None:
     first = noop.using(idempotency_key="k", unique_for=90.5, delay=600).enqueue()
     kept = UniqueKey.objects.get()
@@ -93,7 +91,6 @@ def test_the_time_counts_from_the_enqueue_on_the_databases_clock() -> None:
     assert kept.expires_at - first.created_at == timedelta(seconds=90.5)
 
 
-@pytest.mark.django_db
 def test_a_job_that_lives_longer_than_its_time_still_holds_its_key() -> None:
     first = hourly.enqueue()
     let_time_pass()
@@ -102,7 +99,6 @@ def test_a_job_that_lives_longer_than_its_time_still_holds_its_key() -> None:
     assert hourly.enqueue().pk != first.pk
 
 
-@pytest.mark.django_db
 def test_a_live_job_without_a_time_holds_its_key_as_long_as_it_lives() -> None:
     plain = noop.using(idempotency_key="k").enqueue()
     answer = hourly.enqueue()
@@ -112,7 +108,6 @@ def test_a_live_job_without_a_time_holds_its_key_as_long_as_it_lives() -> None:
     assert hourly.enqueue().pk != plain.pk
 
 
-@pytest.mark.django_db
 def test_a_request_without_a_time_looks_at_live_jobs_only() -> None:
     first = hourly.enqueue()
     assert noop.using(idempotency_key="k").enqueue().pk == first.pk
@@ -124,14 +119,12 @@ def test_a_request_without_a_time_looks_at_live_jobs_only() -> None:
     assert hourly.enqueue().pk == first.pk
 
 
-@pytest.mark.django_db
 def test_the_same_key_in_another_queue_is_unique_there() -> None:
     first = hourly.enqueue()
     run_one()
     assert hourly.using(queue="bulk").enqueue().pk != first.pk
 
 
-@pytest.mark.django_db
 def test_the_returned_job_is_the_row_that_was_written() -> None:
     enqueued = add.using(
         idempotency_key="k", unique_for=60, priority=7, headers={"trace": "abc"}, delay=5
@@ -141,7 +134,6 @@ def test_the_returned_job_is_the_row_that_was_written() -> None:
         assert getattr(stored, field.attname) == getattr(enqueued, field.attname), field.name
 
 
-@pytest.mark.django_db
 def test_a_deleted_job_still_answers_for_its_key() -> None:
     """Retention may delete it before the time of its key is over."""
     first = hourly.enqueue()
@@ -163,7 +155,6 @@ def test_a_deleted_job_still_answers_for_its_key() -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.django_db
 def test_a_replay_and_its_key_do_not_see_the_time() -> None:
     dead = make_dead(idempotency_key="k", unique_for=3600)
     assert hourly.enqueue().pk == dead.pk
@@ -171,7 +162,6 @@ def test_a_replay_and_its_key_do_not_see_the_time() -> None:
     assert hourly.enqueue().status == "ready"
 
 
-@pytest.mark.django_db
 def test_a_replay_is_refused_while_another_job_holds_the_key() -> None:
     dead = make_dead(idempotency_key="k", unique_for=3600)
     let_time_pass()
@@ -263,7 +253,6 @@ def test_a_key_taken_meanwhile_by_a_request_without_a_time_is_not_reserved(many:
     assert list(UniqueKey.objects.values_list("key", flat=True)) == ["other"] * many
 
 
-@pytest.mark.django_db
 def test_the_numbers_of_statements(django_assert_num_queries: Any) -> None:
     noop.enqueue()
     plain = noop.using(idempotency_key="plain")
@@ -277,7 +266,6 @@ def test_the_numbers_of_statements(django_assert_num_queries: Any) -> None:
         hourly.enqueue()
 
 
-@pytest.mark.django_db
 def test_many_keys_are_unique_for_their_time() -> None:
     yearly = add.using(unique_for=timedelta(days=365))
     payloads = [{"first": number} for number in range(6)]
@@ -298,7 +286,6 @@ def test_many_keys_are_unique_for_their_time() -> None:
     assert not {again[1], again[3]} & set(ids)
 
 
-@pytest.mark.django_db
 def test_many_keys_of_live_and_of_deleted_jobs_are_answered_with_their_ids() -> None:
     live = add.using(idempotency_key="live").enqueue(1)
     (gone,) = enqueue_many("app.add", [{"first": 1}], idempotency_keys=["gone"], unique_for=60)
@@ -343,7 +330,6 @@ def test_batches_with_and_without_a_time_agree_on_the_holders() -> None:
     assert set(UniqueKey.objects.values_list("job_id", flat=True)) <= jobs
 
 
-@pytest.mark.django_db
 def test_expired_keys_are_deleted_in_batches() -> None:
     enqueue_many("app.noop", [{}] * 5, idempotency_keys=list("abcde"), unique_for=60)
     kept = hourly.enqueue()
@@ -353,7 +339,6 @@ def test_expired_keys_are_deleted_in_batches() -> None:
     assert UniqueKey.objects.get().job_id == kept.pk
 
 
-@pytest.mark.django_db
 def test_retention_of_nothing_keeps_the_key(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"succeeded": 0}}
     held = enqueue_and_claim(idempotency_key="k", unique_for=3600)
@@ -362,7 +347,6 @@ def test_retention_of_nothing_keeps_the_key(settings: Settings) -> None:
     assert hourly.enqueue().pk == held.id
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "request_without_key",
     [
@@ -377,7 +361,6 @@ def test_a_time_without_a_key_is_refused(request_without_key: Callable[[], objec
     assert not Job.objects.exists()
 
 
-@pytest.mark.django_db
 @pytest.mark.usefixtures("fresh_tables")
 def test_keys_are_found_by_their_indexes() -> None:
     add.enqueue_many({"first": number} for number in range(20_000))
@@ -404,7 +387,6 @@ def test_keys_are_found_by_their_indexes() -> None:
         assert read == [], statement
 
 
-@pytest.mark.django_db
 @pytest.mark.usefixtures("fresh_tables")
 def test_expired_keys_are_found_by_an_index() -> None:
     keys = [f"key-{number}" for number in range(5_000)]

@@ -13,6 +13,8 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Worker
 from tests.factories import enqueue_and_claim, in_threads, make_user, register_worker, run_sql
 
+pytestmark = pytest.mark.django_db
+
 
 def lease_of(worker: int) -> float:
     """Seconds that are left of it, on the database's clock."""
@@ -30,7 +32,6 @@ def drains(workers: list[int], lease: float) -> dict[int, bool]:
     return {worker: renewal.drain_requested for worker, renewal in renewed.items()}
 
 
-@pytest.mark.django_db
 def test_a_worker_is_registered_with_a_lease_from_now() -> None:
     worker = Worker.objects.get(pk=register_worker("web-1", lease=30))
     assert (worker.name, worker.host, worker.pid, worker.status) == (
@@ -48,12 +49,10 @@ def test_a_worker_is_registered_with_a_lease_from_now() -> None:
     assert 10 < lease_of(worker.pk) <= 30  # less by what the machine stood still
 
 
-@pytest.mark.django_db
 def test_every_start_of_a_worker_makes_a_new_row() -> None:
     assert register_worker("same") != register_worker("same")
 
 
-@pytest.mark.django_db
 def test_a_worker_id_is_random_and_exact_in_javascript() -> None:
     workers = {register_worker() for _ in range(5)}
     assert len(workers) == 5
@@ -62,7 +61,6 @@ def test_a_worker_id_is_random_and_exact_in_javascript() -> None:
         assert int(float(worker)) == worker
 
 
-@pytest.mark.django_db
 def test_a_worker_gets_no_id_of_another_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = iter([7, 7, 8])
     monkeypatch.setattr("secrets.randbelow", lambda _: next(numbers))
@@ -71,7 +69,6 @@ def test_a_worker_gets_no_id_of_another_worker(monkeypatch: pytest.MonkeyPatch) 
     assert Worker.objects.count() == 2
 
 
-@pytest.mark.django_db
 def test_names_of_any_length_are_registered() -> None:
     boot = lifecycle_workers.WorkerInfo(
         name="n" * 500,
@@ -87,7 +84,6 @@ def test_names_of_any_length_are_registered() -> None:
     assert (len(worker.name), len(worker.host), len(worker.code_version)) == (200, 200, 100)
 
 
-@pytest.mark.django_db
 def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
     one, other, silent = (
         register_worker(lease=5),
@@ -99,14 +95,12 @@ def test_a_heartbeat_extends_the_lease_of_all_workers_it_speaks_for() -> None:
     assert lease_of(silent) < 6
 
 
-@pytest.mark.django_db
 def test_a_drain_request_arrives_with_the_heartbeat() -> None:
     worker = register_worker()
     job_operations.stop_workers([worker])
     assert drains([worker], 30) == {worker: True}
 
 
-@pytest.mark.django_db
 def test_a_renewal_writes_what_the_workers_use_and_run() -> None:
     known, unknown = register_worker(), register_worker()
     load = lifecycle_workers.Load(rss_mb=120, started=[(7, 1.5, None), (8, 0.2, 40)])
@@ -117,7 +111,6 @@ def test_a_renewal_writes_what_the_workers_use_and_run() -> None:
     assert (worker.rss_mb, worker.started_jobs, worker.listens) == (None, None, None)
 
 
-@pytest.mark.django_db
 def test_a_renewal_writes_what_the_workers_have_ended_and_whether_they_listen() -> None:
     worker = register_worker()
     load = lifecycle_workers.Load(9, runs=7, failed=2, listens=False)
@@ -128,7 +121,6 @@ def test_a_renewal_writes_what_the_workers_have_ended_and_whether_they_listen() 
     assert row.listens is None
 
 
-@pytest.mark.django_db
 def test_a_worker_drains_since_it_was_marked() -> None:
     worker = register_worker()
     lifecycle_workers.mark_draining([worker])
@@ -138,7 +130,6 @@ def test_a_worker_drains_since_it_was_marked() -> None:
     assert Worker.objects.get().draining_at == at
 
 
-@pytest.mark.django_db
 def test_a_renewal_writes_how_far_the_clock_of_the_host_is_off_once_it_is_known() -> None:
     worker = register_worker()
     written = []
@@ -148,7 +139,6 @@ def test_a_renewal_writes_how_far_the_clock_of_the_host_is_off_once_it_is_known(
     assert written == [None, -90.5, -90.5, 0.0]
 
 
-@pytest.mark.django_db
 def test_a_renewal_writes_the_failed_claims_that_it_knows() -> None:
     known, unknown = register_worker(), register_worker()
     lifecycle_workers.renew([known, unknown], 30, claim_failures={known: 3, unknown: 4})
@@ -157,7 +147,6 @@ def test_a_renewal_writes_the_failed_claims_that_it_knows() -> None:
     assert written == {known: 5, unknown: 4}
 
 
-@pytest.mark.django_db
 def test_an_expired_worker_that_nobody_declared_lost_may_still_renew() -> None:
     worker = register_worker(lease=-5)
     assert drains([worker], 30) == {worker: False}
@@ -165,7 +154,6 @@ def test_an_expired_worker_that_nobody_declared_lost_may_still_renew() -> None:
     assert Worker.objects.get().status == "running"
 
 
-@pytest.mark.django_db
 def test_a_worker_that_was_declared_lost_is_not_renewed() -> None:
     worker = register_worker(lease=-1)
     reaping.reap()
@@ -184,7 +172,6 @@ def shift_heartbeat(interval: str) -> None:
     run_sql("UPDATE django_jobs_worker SET heartbeat_at = heartbeat_at + %s::interval", [interval])
 
 
-@pytest.mark.django_db
 def test_a_worker_row_from_a_backup_is_not_renewed() -> None:
     """As after a backup was restored: what the worker did since is not in the tables."""
     worker = register_worker()
@@ -194,7 +181,6 @@ def test_a_worker_row_from_a_backup_is_not_renewed() -> None:
     assert beat(worker, {}) != {}  # a heartbeat process that has just started knows no better
 
 
-@pytest.mark.django_db
 def test_a_renewal_whose_answer_was_lost_costs_no_lease() -> None:
     worker = register_worker()
     known = beat(worker, {})
@@ -202,7 +188,6 @@ def test_a_renewal_whose_answer_was_lost_costs_no_lease() -> None:
     assert beat(worker, known) != {}
 
 
-@pytest.mark.django_db
 def test_a_clock_of_the_database_that_goes_back_costs_no_lease() -> None:
     worker = register_worker()
     shift_heartbeat("1 hour")
@@ -230,7 +215,6 @@ def test_a_locked_worker_row_delays_no_other_renewal() -> None:
     }
 
 
-@pytest.mark.django_db
 def test_cancels_are_found_only_for_running_jobs_of_these_workers() -> None:
     one, other = enqueue_and_claim(), enqueue_and_claim()
     job_operations.cancel([one.id, other.id])
@@ -238,7 +222,6 @@ def test_cancels_are_found_only_for_running_jobs_of_these_workers() -> None:
     assert lifecycle_workers.cancels_asked([]) == []
 
 
-@pytest.mark.django_db
 def test_a_renewal_says_which_workers_are_asked_something() -> None:
     cancelled, inspected, left = (enqueue_and_claim() for _ in range(3))
     job_operations.cancel([cancelled.id])
@@ -254,7 +237,6 @@ def test_a_renewal_says_which_workers_are_asked_something() -> None:
     assert not lifecycle_workers.renew([idle], 30)[idle].holds_jobs
 
 
-@pytest.mark.django_db
 def test_a_draining_worker_keeps_its_jobs_and_its_lease() -> None:
     held = enqueue_and_claim()
     lifecycle_workers.mark_draining([held.worker])
@@ -263,7 +245,6 @@ def test_a_draining_worker_keeps_its_jobs_and_its_lease() -> None:
     assert reaping.reap() == []
 
 
-@pytest.mark.django_db
 def test_a_worker_row_is_closed_once() -> None:
     worker = register_worker()
     assert lifecycle_workers.end(worker, reason="SIGTERM" + "!" * 400)
@@ -274,7 +255,6 @@ def test_a_worker_row_is_closed_once() -> None:
     assert row.has_ended
 
 
-@pytest.mark.django_db
 def test_a_worker_that_drains_keeps_who_asked_unless_its_end_has_another_reason() -> None:
     drained, killed = register_worker(), register_worker()
     job_operations.stop_workers([drained, killed], actor=make_user("stop_worker", name="ada"))

@@ -19,6 +19,8 @@ from tests.factories import declared, heard, make_dead
 from tests.lifecycle.test_dead_letters import dead, receiving, there
 from tests.lifecycle.test_pruning import age
 
+pytestmark = pytest.mark.django_db
+
 DAY = 86_400.0
 
 
@@ -35,7 +37,6 @@ def number(settings: Settings) -> None:
 # Whose limit holds
 
 
-@pytest.mark.django_db
 def test_by_default_all_dead_jobs_are_kept_and_none_is_looked_for(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -46,7 +47,6 @@ def test_by_default_all_dead_jobs_are_kept_and_none_is_looked_for(
     assert limits_in_force() == []
 
 
-@pytest.mark.django_db
 def test_the_setting_limits_each_queue_without_its_own(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"dead": {"age": "180d", "number": 100}}}
     Queue.objects.filter(name="bulk").update(retention={"dead": {"number": 7}})
@@ -62,7 +62,6 @@ def test_the_setting_limits_each_queue_without_its_own(settings: Settings) -> No
     ]
 
 
-@pytest.mark.django_db
 def test_a_plain_age_is_a_limit_of_dead_jobs(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"dead": "30d"}}
     old, young = dead(2)
@@ -71,7 +70,6 @@ def test_a_plain_age_is_a_limit_of_dead_jobs(settings: Settings) -> None:
     assert there() == [young]
 
 
-@pytest.mark.django_db
 def test_a_job_types_own_limit_wins_over_its_queues(number: None) -> None:
     with declared(of_shop, name="shop.one", retention={"dead": {"number": 1}}) as one:
         of_type, others = dead(4, one), dead(3)
@@ -80,7 +78,6 @@ def test_a_job_types_own_limit_wins_over_its_queues(number: None) -> None:
         assert there() == sorted([of_type[3], *others[1:]])
 
 
-@pytest.mark.django_db
 def test_a_job_type_may_keep_all(number: None) -> None:
     with declared(of_shop, name="shop.all", retention={"dead": None}) as kept:
         of_type, others = dead(4, kept), dead(3)
@@ -88,7 +85,6 @@ def test_a_job_type_may_keep_all(number: None) -> None:
         assert there() == sorted([*of_type, *others[1:]])
 
 
-@pytest.mark.django_db
 def test_a_limit_of_a_job_type_applies_without_other_limits() -> None:
     with declared(of_shop, name="shop.old", retention={"dead": "1d"}) as old:
         of_type, others = dead(3, old), dead(3)
@@ -96,7 +92,6 @@ def test_a_limit_of_a_job_type_applies_without_other_limits() -> None:
         assert there() == sorted([of_type[2], *others])
 
 
-@pytest.mark.django_db
 def test_a_limit_applies_to_each_former_name_too() -> None:
     with declared(
         of_shop, name="shop.new", aliases=["shop.old"], retention={"dead": {"number": 1}}
@@ -107,7 +102,6 @@ def test_a_limit_applies_to_each_former_name_too() -> None:
         assert there() == [former[1]]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("own", ["soon", 7, {"dead": {"number": "3"}}, {"dead": {"numbers": 1}}])
 def test_a_limit_of_a_queue_that_cannot_be_read_keeps_its_jobs(number: None, own: Any) -> None:
     Queue.objects.filter(name="bulk").update(retention=own)
@@ -119,7 +113,6 @@ def test_a_limit_of_a_queue_that_cannot_be_read_keeps_its_jobs(number: None, own
 # The task
 
 
-@pytest.mark.django_db
 def test_one_run_of_the_task_applies_the_number(number: None) -> None:
     ids = [*dead(6), *dead(5, queue="bulk")]
     task = next(task for task in maintenance_tasks() if task.name == "dead_letters")
@@ -127,7 +120,6 @@ def test_one_run_of_the_task_applies_the_number(number: None) -> None:
     assert there() == [*ids[4:6], *ids[9:]]
 
 
-@pytest.mark.django_db
 def test_the_retention_task_deletes_no_dead_job(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"dead": "1d", "succeeded": "1d"}}
     ids = dead(3)
@@ -138,14 +130,12 @@ def test_the_retention_task_deletes_no_dead_job(settings: Settings) -> None:
     assert sent == []
 
 
-@pytest.mark.django_db
 def test_a_page_of_each_limit_is_deleted_even_without_budget(number: None) -> None:
     dead(6)
     dead(6, queue="bulk")
     assert [prune_dead_letters(page=2, budget=0) for _ in range(3)] == [4, 4, 0]
 
 
-@pytest.mark.django_db
 def test_all_pages_go_within_the_budget(number: None) -> None:
     dead(9)
     assert prune_dead_letters(page=2, budget=60) == 7

@@ -25,6 +25,8 @@ from tests.lifecycle.test_history import forget_all
 from tests.lifecycle.test_pruning import age, finish
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.django_db
+
 DAY = timedelta(days=1)
 real = time.monotonic
 
@@ -65,7 +67,6 @@ def old() -> tuple[int, int]:
     return jobs, runs
 
 
-@pytest.mark.django_db
 def test_whole_days_past_the_retention_are_dropped_one_by_one() -> None:
     make_days(10, 9, 8, 7)
     for days in 10, 9, 8, 7:
@@ -101,7 +102,6 @@ def test_a_partition_that_cannot_be_dropped_keeps_no_other_and_is_tried_in_an_ho
     assert old() == (0, 0)
 
 
-@pytest.mark.django_db
 def test_runs_that_outlived_their_day_go_with_their_job() -> None:
     make_days(10, 9)
     (id_, dead) = finished(9), enqueue_and_claim()
@@ -149,7 +149,6 @@ def test_runs_stay_while_the_partition_of_their_jobs_is_in_use() -> None:
     assert Partitions(budget=60).run_once() == 2
 
 
-@pytest.mark.django_db
 def test_rows_are_not_deleted_where_their_partition_will_be_dropped() -> None:
     make_days(8)
     finished(8)
@@ -158,7 +157,6 @@ def test_rows_are_not_deleted_where_their_partition_will_be_dropped() -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.django_db
 def test_a_queue_that_keeps_its_jobs_for_less_time_deletes_rows_and_the_day_stays() -> None:
     Queue.objects.filter(name="bulk").update(retention={"succeeded": "1d"})
     make_days(3)
@@ -169,7 +167,6 @@ def test_a_queue_that_keeps_its_jobs_for_less_time_deletes_rows_and_the_day_stay
     assert Job.objects.get().pk == other
 
 
-@pytest.mark.django_db
 def test_a_queue_that_keeps_its_jobs_for_ever_keeps_all_days() -> None:
     Queue.objects.filter(name="bulk").update(retention={"succeeded": None})
     make_days(100)
@@ -180,7 +177,6 @@ def test_a_queue_that_keeps_its_jobs_for_ever_keeps_all_days() -> None:
     assert Job.objects.get().pk == kept
 
 
-@pytest.mark.django_db
 def test_jobs_kept_for_less_than_a_partition_lasts_are_deleted_in_time(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"succeeded": "1h", "cancelled": "1h"}}
     finish(2)
@@ -188,7 +184,6 @@ def test_jobs_kept_for_less_than_a_partition_lasts_are_deleted_in_time(settings:
     assert Retention(budget=60).run_once() == 2
 
 
-@pytest.mark.django_db
 def test_a_role_that_does_not_own_the_tables_deletes_rows_instead() -> None:
     make_days(8)
     finished(8)
@@ -201,7 +196,6 @@ def test_a_role_that_does_not_own_the_tables_deletes_rows_instead() -> None:
     assert old() == (1, 1)
 
 
-@pytest.mark.django_db
 def test_runs_with_an_age_go_by_it_and_those_of_dead_jobs_stay(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"succeeded": "30d", "cancelled": "30d", "runs": "2d"}}
     make_days(3)
@@ -214,7 +208,6 @@ def test_runs_with_an_age_go_by_it_and_those_of_dead_jobs_stay(settings: Setting
     assert Job.objects.count() == 2
 
 
-@pytest.mark.django_db
 def test_runs_may_outlive_their_jobs(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"succeeded": "1d", "cancelled": "1d", "runs": "30d"}}
     make_days(3)
@@ -230,7 +223,6 @@ def test_runs_may_outlive_their_jobs(settings: Settings) -> None:
     assert Run.objects.count() == 2
 
 
-@pytest.mark.django_db
 def test_runs_without_a_partition_are_deleted_by_their_age(settings: Settings) -> None:
     settings.DJANGO_JOBS = {"RETENTION": {"runs": "30d"}}
     finish(3)
@@ -239,7 +231,6 @@ def test_runs_without_a_partition_are_deleted_by_their_age(settings: Settings) -
     assert Job.objects.count() == 3
 
 
-@pytest.mark.django_db
 def test_runs_kept_for_a_job_that_ended_later_go_once_it_is_gone() -> None:
     make_days(12, 9)
     failed = enqueue_and_claim()
@@ -272,7 +263,6 @@ def jobs_with_runs() -> set[int]:
     return set(Run.objects.values_list("job_id", flat=True))
 
 
-@pytest.mark.django_db
 def test_a_day_with_many_kept_runs_is_emptied_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dropping, "MOST_KEPT", 2)
     monkeypatch.setattr(dropping, "PAGE", 2)
@@ -291,7 +281,6 @@ def test_a_day_with_many_kept_runs_is_emptied_by_rows(monkeypatch: pytest.Monkey
     assert [RUNS.name in statement for statement in detached] == [False]
 
 
-@pytest.mark.django_db
 def test_a_day_that_had_to_stay_is_dropped_once_it_keeps_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -308,7 +297,6 @@ def test_a_day_that_had_to_stay_is_dropped_once_it_keeps_little(
     assert old() == (0, 0)
 
 
-@pytest.mark.django_db
 def test_rows_that_take_long_to_copy_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be few, and have large tracebacks."""
     make_days(9)
@@ -323,7 +311,6 @@ def test_rows_that_take_long_to_copy_are_not_waited_for(monkeypatch: pytest.Monk
     assert run_sql("SHOW statement_timeout") == [("0",)]
 
 
-@pytest.mark.django_db
 def test_a_partition_that_another_session_dropped_is_gone() -> None:
     make_days(9)
     for table in JOBS, RUNS:
@@ -334,7 +321,6 @@ def test_a_partition_that_another_session_dropped_is_gone() -> None:
             transaction.set_rollback(True)
 
 
-@pytest.mark.django_db
 def test_partitions_of_weeks_and_months_are_made_and_dropped(settings: Settings) -> None:
     forget_all()
     now = datetime.now(UTC)
@@ -374,7 +360,6 @@ def test_partitions_of_weeks_and_months_are_made_and_dropped(settings: Settings)
     assert Job.objects.count() == Run.objects.count() == len(left)
 
 
-@pytest.mark.django_db
 def test_a_partition_that_cannot_be_made_keeps_none_from_being_dropped() -> None:
     forget_all()
     make_days(10, 9)

@@ -17,6 +17,8 @@ from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import noop
 from tests.factories import heard, in_threads, run_sql
 
+pytestmark = pytest.mark.django_db
+
 
 @pytest.fixture
 def limit() -> int:
@@ -29,7 +31,6 @@ def fill(count: int) -> None:
     noop.using(queue="bulk").enqueue_many([{}] * count)
 
 
-@pytest.mark.django_db
 def test_each_change_of_the_level_is_sent_once(limit: int) -> None:
     with heard(queue_pressure_changed) as sent:
         assert watch_pressure() == 0
@@ -49,7 +50,6 @@ def test_each_change_of_the_level_is_sent_once(limit: int) -> None:
     assert Queue.objects.get(name="bulk").pressure == "ok"
 
 
-@pytest.mark.django_db
 def test_a_change_is_an_event_of_the_log(limit: int) -> None:
     fill(5)
     with heard(worker_event) as events:
@@ -63,7 +63,6 @@ def test_a_change_is_an_event_of_the_log(limit: int) -> None:
     assert events[0]["level"] == logging.INFO
 
 
-@pytest.mark.django_db
 def test_a_queue_without_a_limit_is_not_looked_at(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -73,7 +72,6 @@ def test_a_queue_without_a_limit_is_not_looked_at(
     assert limited_queues() == []
 
 
-@pytest.mark.django_db
 def test_a_queue_whose_limit_was_removed_is_ok_again(limit: int) -> None:
     fill(5)
     watch_pressure()
@@ -83,7 +81,6 @@ def test_a_queue_whose_limit_was_removed_is_ok_again(limit: int) -> None:
     assert [(one["previous"], one["level"]) for one in sent] == [("full", "ok")]
 
 
-@pytest.mark.django_db
 def test_a_receiver_that_raises_stops_no_other_and_no_later_look(limit: int) -> None:
     def fail(**keywords: object) -> None:
         raise RuntimeError("no pager")
@@ -98,7 +95,6 @@ def test_a_receiver_that_raises_stops_no_other_and_no_later_look(limit: int) -> 
     assert len(sent) == 1
 
 
-@pytest.mark.django_db
 def test_each_change_of_the_level_of_a_resource_is_sent_once() -> None:
     resource = Resource.objects.create(name="stripe", max_waiting=5)
     with heard(resource_pressure_changed) as sent, heard(worker_event) as events:
@@ -139,7 +135,6 @@ def test_a_locked_queue_is_left_to_the_next_look(limit: int) -> None:
     assert watch_pressure() == 1
 
 
-@pytest.mark.django_db
 def test_a_level_that_another_worker_has_changed_is_not_overwritten(limit: int) -> None:
     assert set_level("queue", "bulk", "ok", "full")
     assert not set_level("queue", "bulk", "ok", "high")

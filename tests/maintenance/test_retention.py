@@ -14,10 +14,11 @@ from django_jobs.models import Job, Queue, Tick, Worker
 from tests.factories import register_worker, run_sql
 from tests.lifecycle.test_pruning import age, finish, ticks_of
 
+pytestmark = pytest.mark.django_db
+
 DAY = 86_400.0
 
 
-@pytest.mark.django_db
 def test_the_settings_apply_unless_a_queue_has_its_own_retention(
     settings: Settings,
 ) -> None:
@@ -27,7 +28,6 @@ def test_the_settings_apply_unless_a_queue_has_its_own_retention(
     assert rules_in_force() == {"*": default, "bulk": {**default, "succeeded": 3600.0}}
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("own", ["soon", 7, [1], {"succeeded": "soon"}, {"succeeded": [1]}])
 def test_a_retention_of_a_queue_that_cannot_be_read_deletes_nothing_there(own: Any) -> None:
     Queue.objects.filter(name="bulk").update(retention=own)
@@ -38,7 +38,6 @@ def test_a_retention_of_a_queue_that_cannot_be_read_deletes_nothing_there(own: A
     assert Job.objects.get().queue == "bulk"
 
 
-@pytest.mark.django_db
 def test_one_run_prunes_all_pages_within_its_budget() -> None:
     finish(30)
     age(8)
@@ -46,7 +45,6 @@ def test_one_run_prunes_all_pages_within_its_budget() -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.django_db
 def test_a_run_out_of_budget_continues_next_time() -> None:
     ids = finish(30)
     age(8)
@@ -57,7 +55,6 @@ def test_a_run_out_of_budget_continues_next_time() -> None:
     assert not any(walk.after.values())
 
 
-@pytest.mark.django_db
 def test_after_a_complete_pass_pruning_starts_at_the_lowest_id() -> None:
     ids = finish(3)
     walk = Retention(page=2, budget=60)
@@ -66,7 +63,6 @@ def test_after_a_complete_pass_pruning_starts_at_the_lowest_id() -> None:
     assert walk.run_once() == 1
 
 
-@pytest.mark.django_db
 def test_long_ended_workers_are_deleted_at_the_end_of_a_pass() -> None:
     workers.end(register_worker())
     run_sql("UPDATE django_jobs_worker SET stopped_at = now() - interval '8 days'")
@@ -74,14 +70,12 @@ def test_long_ended_workers_are_deleted_at_the_end_of_a_pass() -> None:
     assert not Worker.objects.exists()
 
 
-@pytest.mark.django_db
 def test_ticks_older_than_ninety_days_are_deleted_at_the_end_of_a_pass() -> None:
     ticks_of([100] * 25 + [89])
     assert Retention(page=10, budget=60).run_once() == 25
     assert Tick.objects.count() == 1
 
 
-@pytest.mark.django_db
 def test_ticks_wait_for_the_next_run_if_the_budget_is_spent() -> None:
     ticks_of([100] * 25)
     walk = Retention(page=10, budget=0)

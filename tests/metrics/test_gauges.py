@@ -18,6 +18,8 @@ from tests.app.jobs import noop
 from tests.factories import in_threads, run_sql
 from tests.moments import moment
 
+pytestmark = pytest.mark.django_db
+
 
 def ready(gauges: Gauges) -> int:
     (jobs,) = (
@@ -38,7 +40,6 @@ def make_old(seconds: float = 5.0) -> None:
     )
 
 
-@pytest.mark.django_db
 def test_the_numbers_of_the_last_five_seconds_are_served_again(
     django_assert_num_queries: DjangoAssertNumQueries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +54,6 @@ def test_the_numbers_of_the_last_five_seconds_are_served_again(
     assert age(gauges) in now.since(StoredMetrics.objects.get().taken_at)
 
 
-@pytest.mark.django_db
 def test_older_numbers_are_taken_anew_by_one_statement(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -66,7 +66,6 @@ def test_older_numbers_are_taken_anew_by_one_statement(
     assert age(gauges) < 3_600
 
 
-@pytest.mark.django_db
 def test_numbers_from_before_the_clock_was_set_back_are_taken_again() -> None:
     read_gauges()
     noop.enqueue()
@@ -76,7 +75,6 @@ def test_numbers_from_before_the_clock_was_set_back_are_taken_again() -> None:
     assert 0 <= age(gauges) < 3_600
 
 
-@pytest.mark.django_db
 def test_numbers_that_other_code_stored_without_a_part_are_taken_again() -> None:
     """As in a deploy, while old and new code serve."""
     read_gauges()
@@ -134,7 +132,6 @@ def test_before_the_first_numbers_are_there_a_scrape_is_refused() -> None:
         assert in_threads(1, scrape) == ["The first metrics are being taken. Try again."]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "budget, starts, retries, used",
     [
@@ -161,7 +158,6 @@ def test_a_retry_budget_is_used_up_when_no_retry_may_start(
         assert (used == 1) == (retries_allowed(budget, starts or 0, retries or 0) == 0)
 
 
-@pytest.mark.django_db
 def test_quarantined_jobs_that_wait_at_their_gates_are_counted() -> None:
     noop.using(concurrency_key="one").enqueue_many({} for _ in range(3))
     quarantines.quarantine("app.noop")

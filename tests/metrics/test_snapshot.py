@@ -19,12 +19,13 @@ from tests.app.jobs import noop
 from tests.factories import claim_ready, make_dead, register_worker, run_sql
 from tests.moments import moment
 
+pytestmark = pytest.mark.django_db
+
 
 def queue_named(name: str) -> QueueSnapshot:
     return next(queue for queue in take_snapshot().queues if queue.name == name)
 
 
-@pytest.mark.django_db
 def test_a_queue_snapshot_counts_its_live_and_dead_jobs() -> None:
     make_dead()
     enqueue_many("app.noop", [{}] * 2, delay=100)
@@ -36,7 +37,6 @@ def test_a_queue_snapshot_counts_its_live_and_dead_jobs() -> None:
     assert queue_named("bulk") == QueueSnapshot(name="bulk")
 
 
-@pytest.mark.django_db
 def test_the_age_is_that_of_the_oldest_waiting_job_of_any_priority() -> None:
     old = noop.enqueue()
     noop.using(priority=50).enqueue()
@@ -54,7 +54,6 @@ def earliest() -> datetime:
     return Job.objects.earliest("available_at").available_at
 
 
-@pytest.mark.django_db
 def test_a_due_job_that_nothing_makes_ready_has_an_age() -> None:
     noop.using(delay=60).enqueue_many([{}] * 2)
     assert queue_named("default").overdue_scheduled_seconds is None
@@ -72,7 +71,6 @@ def test_a_due_job_that_nothing_makes_ready_has_an_age() -> None:
     assert queue.oldest_due_seconds in now.since(earliest())
 
 
-@pytest.mark.django_db
 def test_a_paused_queue_and_a_limited_one_say_so() -> None:
     job_operations.pause(["bulk"], reason="the provider is down")
     assert queue_named("bulk").paused
@@ -80,7 +78,6 @@ def test_a_paused_queue_and_a_limited_one_say_so() -> None:
     assert queue_named("emails").max_concurrency == 2
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("limit, shown", [(2, (3, "full")), (30, (3, "ok")), (None, (3, None))])
 def test_a_limit_below_or_above_the_highest_count_is_judged_by_all_ready_jobs(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, shown: tuple[int, str | None]
@@ -94,14 +91,12 @@ def test_a_limit_below_or_above_the_highest_count_is_judged_by_all_ready_jobs(
     assert queue_named("bulk").pressure == "full"
 
 
-@pytest.mark.django_db
 def test_a_deleted_queue_is_listed_while_it_has_jobs() -> None:
     noop.using(queue="bulk", delay=100).enqueue()
     Queue.objects.filter(name="bulk").delete()
     assert queue_named("bulk").scheduled == 1
 
 
-@pytest.mark.django_db
 def test_ready_jobs_of_a_deleted_queue_are_counted_and_cannot_be_claimed() -> None:
     register_worker()
     noop.using(queue="bulk").enqueue_many([{}] * 3)
@@ -111,7 +106,6 @@ def test_ready_jobs_of_a_deleted_queue_are_counted_and_cannot_be_claimed() -> No
     assert problem(seen) == "3 jobs in a queue without a row, which no worker claims: bulk"
 
 
-@pytest.mark.django_db
 def test_ages_of_infinite_times_are_numbers() -> None:
     noop.enqueue()
     run_sql("UPDATE django_jobs_job SET available_at = '-infinity'")
@@ -122,7 +116,6 @@ def test_ages_of_infinite_times_are_numbers() -> None:
     assert next(of_default)["overdue_scheduled_seconds"] == 1e9
 
 
-@pytest.mark.django_db
 def test_live_workers_are_listed_with_heartbeat_and_claimed_jobs() -> None:
     enqueue_many("app.noop", [{}] * 3)
     busy, expired, ended = (
@@ -143,7 +136,6 @@ def test_live_workers_are_listed_with_heartbeat_and_claimed_jobs() -> None:
     assert second.lease_seconds < 0
 
 
-@pytest.mark.django_db
 def test_a_snapshot_is_fifteen_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -151,7 +143,6 @@ def test_a_snapshot_is_fifteen_statements(
         take_snapshot()
 
 
-@pytest.mark.django_db
 def test_prefetched_jobs_are_told_from_those_that_run() -> None:
     enqueue_many("app.noop", [{}] * 9)
     enqueue_many("app.noop", [{}], queue="bulk")

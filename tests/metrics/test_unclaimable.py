@@ -9,8 +9,9 @@ from django_jobs.lifecycle import workers
 from django_jobs.metrics.snapshot import problem, stuck_jobs, take_snapshot, unserved_queues
 from tests.factories import claim_ready, register_worker, run_sql
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
     enqueue_many("app.noop", [{}] * 3)
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.from_view'")
@@ -23,7 +24,6 @@ def test_ready_jobs_of_a_type_that_no_living_worker_knows_are_counted() -> None:
     assert (unknown.job_type, unknown.ready) == ("shop.from_view", 3)
 
 
-@pytest.mark.django_db
 def test_jobs_that_are_blocked_at_their_gates_are_counted_too() -> None:
     """Their slots went to others."""
     register_worker()
@@ -34,7 +34,6 @@ def test_jobs_that_are_blocked_at_their_gates_are_counted_too() -> None:
     assert (unknown.job_type, unknown.ready) == ("shop.gone", 2)
 
 
-@pytest.mark.django_db
 def test_ready_jobs_of_a_version_that_no_living_worker_reads_are_counted() -> None:
     enqueue_many("app.noop", [{}] * 3)
     run_sql("UPDATE django_jobs_job SET payload_version = 3")
@@ -52,7 +51,6 @@ def test_ready_jobs_of_a_version_that_no_living_worker_reads_are_counted() -> No
     assert len(take_snapshot().unread_versions) == 1
 
 
-@pytest.mark.django_db
 def test_a_worker_of_an_older_release_counts_as_reading_all_versions() -> None:
     enqueue_many("app.noop", [{}])
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
@@ -61,7 +59,6 @@ def test_a_worker_of_an_older_release_counts_as_reading_all_versions() -> None:
     assert take_snapshot().unread_versions == ()
 
 
-@pytest.mark.django_db
 def test_workers_that_differ_in_one_type_or_version_are_told_apart() -> None:
     names = [f"app.type_{number}" for number in range(80)]
     for number in range(3):
@@ -81,7 +78,6 @@ def test_workers_that_differ_in_one_type_or_version_are_told_apart() -> None:
     assert take_snapshot().unread_versions == ()
 
 
-@pytest.mark.django_db
 def test_an_unknown_type_is_reported_once_for_all_versions() -> None:
     enqueue_many("app.noop", [{}] * 2)
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone', payload_version = id % 2 + 1")
@@ -91,7 +87,6 @@ def test_an_unknown_type_is_reported_once_for_all_versions() -> None:
     assert take_snapshot().unread_versions == ()
 
 
-@pytest.mark.django_db
 def test_only_the_workers_of_a_jobs_own_queue_count() -> None:
     enqueue_many("app.noop", [{}], queue="bulk")
     run_sql("UPDATE django_jobs_job SET payload_version = 2")
@@ -105,7 +100,6 @@ def test_only_the_workers_of_a_jobs_own_queue_count() -> None:
     assert [one.job_type for one in take_snapshot().unknown_job_types] == ["shop.gone"]
 
 
-@pytest.mark.django_db
 def test_a_version_below_1_is_not_reported_as_unread() -> None:
     enqueue_many("app.noop", [{}])
     run_sql("UPDATE django_jobs_job SET payload_version = 0")
@@ -115,7 +109,6 @@ def test_a_version_below_1_is_not_reported_as_unread() -> None:
     assert held.payload_version == 0
 
 
-@pytest.mark.django_db
 def test_old_names_of_a_type_are_read_in_its_version() -> None:
     enqueue_many("app.noop", [{}] * 2)
     run_sql("UPDATE django_jobs_job SET job_type = 'app.old_name', payload_version = id % 2 + 1")
@@ -126,7 +119,6 @@ def test_old_names_of_a_type_are_read_in_its_version() -> None:
     assert take_snapshot().unknown_job_types == ()
 
 
-@pytest.mark.django_db
 def test_versions_are_listed_before_any_number_of_unknown_types() -> None:
     enqueue_many("app.noop", [{}] * 402)
     run_sql("UPDATE django_jobs_job SET job_type = 'shop.gone_' || id % 201")
@@ -138,7 +130,6 @@ def test_versions_are_listed_before_any_number_of_unknown_types() -> None:
     assert [one.ready for one in counted.unknown_job_types] == [2] * 199
 
 
-@pytest.mark.django_db
 def test_a_worker_whose_lease_is_over_can_run_nothing() -> None:
     enqueue_many("app.noop", [{}] * 2)
     register_worker("lapsed", lease=-1.0)

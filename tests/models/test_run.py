@@ -11,8 +11,9 @@ from django_jobs.domain.outcomes import Lost, Succeeded
 from django_jobs.models import Run
 from tests.factories import enqueue_and_claim, run_sql, settle_one
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 def test_an_attempt_has_one_run_only() -> None:
     """In one partition, which is what the database can refuse. The rest is the fence's."""
     settle_one(enqueue_and_claim(), Succeeded())
@@ -22,14 +23,12 @@ def test_an_attempt_has_one_run_only() -> None:
         run.save(force_insert=True)
 
 
-@pytest.mark.django_db
 def test_an_unknown_outcome_is_refused() -> None:
     settle_one(enqueue_and_claim(), Succeeded())
     with pytest.raises(IntegrityError, match="django_jobs_run_outcome"), transaction.atomic():
         run_sql("UPDATE django_jobs_run SET outcome = 'running'")
 
 
-@pytest.mark.django_db
 def test_a_run_has_a_duration_or_none() -> None:
     settle_one(enqueue_and_claim(), Succeeded(), started=5.0, finished=7.5)
     settle_one(enqueue_and_claim(), Lost(reason="SIGKILL"))
@@ -39,7 +38,6 @@ def test_a_run_has_a_duration_or_none() -> None:
     assert str(done) == f"#{done.job_id} attempt 1: succeeded"
 
 
-@pytest.mark.django_db
 def test_the_runs_of_a_job_go_when_it_is_deleted_through_the_orm() -> None:
     settle_one(enqueue_and_claim(), Succeeded())
     Run.objects.get().job.delete()

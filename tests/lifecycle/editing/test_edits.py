@@ -45,6 +45,8 @@ from tests.factories import (
 from tests.lifecycle.operations.test_workflows import with_approval
 from tests.workflows import start_graph, step
 
+pytestmark = pytest.mark.django_db
+
 LATER = datetime(2999, 1, 1, tzinfo=UTC) - timedelta(days=365 * 970)
 
 
@@ -52,7 +54,6 @@ def soon(hours: float) -> datetime:
     return datetime.now(UTC) + timedelta(hours=hours)
 
 
-@pytest.mark.django_db
 def test_the_payload_of_a_ready_job_is_changed_in_place() -> None:
     job = add.using(idempotency_key="k", headers={"trace": "t"}).enqueue(1)
     report = edit_job(
@@ -77,7 +78,6 @@ def test_the_payload_of_a_ready_job_is_changed_in_place() -> None:
     assert held.payload == '{"first": 7, "second": 8}'
 
 
-@pytest.mark.django_db
 def test_queue_priority_and_due_time_are_changed_and_the_rank_follows() -> None:
     Queue.objects.filter(name="bulk").update(priority_weight=10)
     job = add.using(delay=60).enqueue(1)
@@ -94,7 +94,6 @@ def test_queue_priority_and_due_time_are_changed_and_the_rank_follows() -> None:
     assert entry["after"] == {"queue": "bulk", "priority": 7, "due": at.isoformat()}
 
 
-@pytest.mark.django_db
 def test_a_scheduled_job_that_becomes_due_is_ready_and_a_ready_one_can_be_put_off() -> None:
     job = add.using(delay=3600).enqueue(1)
     edit_job(job.pk, run_at=soon(-1))
@@ -105,7 +104,6 @@ def test_a_scheduled_job_that_becomes_due_is_ready_and_a_ready_one_can_be_put_of
     assert promote()[0] == 0
 
 
-@pytest.mark.django_db
 def test_a_dead_job_is_changed_and_replayed_and_keeps_its_runs() -> None:
     dead = make_dead(add, 1, priority=4)
     actor = make_user("edit_job", "replay_job", "view_job_payload")
@@ -119,7 +117,6 @@ def test_a_dead_job_is_changed_and_replayed_and_keeps_its_runs() -> None:
     assert claim_ready(register_worker())[0].attempt == 2
 
 
-@pytest.mark.django_db
 def test_a_dead_job_can_be_replayed_later_in_another_queue() -> None:
     dead, at = make_dead(add, 1), soon(3)
     edit_job(dead.pk, queue="bulk", run_at=at)
@@ -128,7 +125,6 @@ def test_a_dead_job_can_be_replayed_later_in_another_queue() -> None:
     assert job.rank == pytest.approx(at.timestamp(), abs=1e-3)
 
 
-@pytest.mark.django_db
 def test_a_job_that_runs_or_has_ended_or_is_gone_is_refused_and_stays() -> None:
     running = enqueue_and_claim(add, 1)
     assert edit_job(running.id, payload={"first": 2}).refused == {running.id: "it is running"}
@@ -146,7 +142,6 @@ def test_a_job_that_runs_or_has_ended_or_is_gone_is_refused_and_stays() -> None:
     assert set(Job.objects.values_list("payload__first", flat=True)) == {1}
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "changes, error",
     [
@@ -171,7 +166,6 @@ def test_what_an_enqueue_refuses_an_edit_refuses_too(
     assert Job.objects.values().get() == before
 
 
-@pytest.mark.django_db
 def test_an_edit_that_changes_nothing_is_refused_but_1_is_not_true() -> None:
     job = add.enqueue(1)
     same = edit_job(job.pk, payload={"first": 1}, queue="default", priority=0)
@@ -179,7 +173,6 @@ def test_an_edit_that_changes_nothing_is_refused_but_1_is_not_true() -> None:
     assert edit_job(job.pk, payload={"first": True}).done == [job.pk]
 
 
-@pytest.mark.django_db
 def test_a_job_without_a_handler_is_refused() -> None:
     job = add.enqueue(1)
     run_sql("UPDATE django_jobs_job SET job_type = 'app.gone'")
@@ -187,7 +180,6 @@ def test_a_job_without_a_handler_is_refused() -> None:
         edit_job(job.pk, priority=1)
 
 
-@pytest.mark.django_db
 def test_each_permission_is_demanded() -> None:
     dead, ready = make_dead(add, 1), add.enqueue(1)
     everything = ("edit_job", "replay_job", "view_job_payload")
@@ -208,7 +200,6 @@ def test_each_permission_is_demanded() -> None:
         assert edit_job(id_, actor=make_user(*needed, name=str(needed)), **changes).done
 
 
-@pytest.mark.django_db
 def test_an_edit_of_a_wait_needs_the_permission_of_the_step_besides() -> None:
     demanded = "django_jobs.replay_job"
     job = step(with_approval(demanded), "approval")
@@ -221,7 +212,6 @@ def test_an_edit_of_a_wait_needs_the_permission_of_the_step_besides() -> None:
     assert edit_job(job.pk, payload=at_once, actor=make_user(*may, "replay_job", name="eve")).done
 
 
-@pytest.mark.django_db
 def test_a_key_that_is_held_in_the_other_queue_refuses_the_move() -> None:
     job = add.using(idempotency_key="k").enqueue(1)
     holder = add.using(idempotency_key="k", queue="bulk").enqueue(1)
@@ -236,7 +226,6 @@ def test_a_key_that_is_held_in_the_other_queue_refuses_the_move() -> None:
     assert (stored.status, stored.payload, stored.headers) == ("dead", {"first": 1}, {})
 
 
-@pytest.mark.django_db
 def test_the_state_is_no_hash_that_others_can_compute(settings: Settings) -> None:
     job = add.enqueue(1)
     ((plain,),) = run_sql(f"SELECT {edits.STATE} FROM django_jobs_job AS job")
@@ -248,7 +237,6 @@ def test_the_state_is_no_hash_that_others_can_compute(settings: Settings) -> Non
     assert len({plain, seen.state, other.state}) == 3
 
 
-@pytest.mark.django_db
 def test_a_key_that_is_unique_for_a_time_goes_with_its_job() -> None:
     unique = add.using(idempotency_key="k", unique_for=3_600)
     job = unique.enqueue(1)
@@ -262,7 +250,6 @@ def test_a_key_that_is_unique_for_a_time_goes_with_its_job() -> None:
     assert unique.enqueue(3).pk != job.pk
 
 
-@pytest.mark.django_db
 def test_a_key_that_is_still_unique_in_the_other_queue_refuses_the_move() -> None:
     ended = add.using(idempotency_key="k", unique_for=3_600, queue="bulk").enqueue(1)
     settle_one(claim_ready(register_worker(), queue="bulk")[0], Succeeded())
@@ -273,7 +260,6 @@ def test_a_key_that_is_still_unique_in_the_other_queue_refuses_the_move() -> Non
     assert UniqueKey.objects.get(queue="bulk").job_id == ended.pk
 
 
-@pytest.mark.django_db
 def test_a_job_that_changed_since_it_was_looked_at_is_refused() -> None:
     job = add.enqueue(1)
     stored = edits.stored_job(job.pk)
@@ -286,7 +272,6 @@ def test_a_job_that_changed_since_it_was_looked_at_is_refused() -> None:
     assert edit_job(job.pk, payload={"first": 2}, state=stored.state).done
 
 
-@pytest.mark.django_db
 def test_a_due_time_after_the_maximum_age_is_refused() -> None:
     with declared(lambda_of(), name="app.aged", max_age=60) as aged:
         job = aged.enqueue(1)
@@ -299,7 +284,6 @@ def lambda_of() -> Any:
     return aged
 
 
-@pytest.mark.django_db
 def test_gates_that_follow_from_the_payload_follow_from_the_new_one() -> None:
     job = charge_account.enqueue(7)
     admit({"default": 10}, FairShares())
@@ -313,7 +297,6 @@ def test_gates_that_follow_from_the_payload_follow_from_the_new_one() -> None:
     assert claim_ready(register_worker())[0].id == job.pk
 
 
-@pytest.mark.django_db
 def test_gates_that_the_request_named_stay() -> None:
     Resource.objects.create(name="stripe")
     named = add.using(concurrency_key="mine").enqueue(1)
@@ -324,7 +307,6 @@ def test_gates_that_the_request_named_stay() -> None:
     assert Job.objects.get(pk=used.pk).resources == ["stripe"]
 
 
-@pytest.mark.django_db
 def test_a_job_whose_key_is_unique_within_its_tenant_stays_with_it() -> None:
     job = bill_tenant.using(idempotency_key="k", key_scope="tenant").enqueue("globex")
     report = edit_job(job.pk, payload={"tenant_id": "acme"})
@@ -333,7 +315,6 @@ def test_a_job_whose_key_is_unique_within_its_tenant_stays_with_it() -> None:
     assert (Job.objects.get().priority, Job.objects.get().tenant) == (5, "globex")
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("tenant", [None, "acme"])
 def test_a_tenant_takes_its_turns_in_the_new_queue(tenant: str | None) -> None:
     job = (bill_tenant if tenant is None else bill_tenant.using(tenant=tenant)).enqueue("globex")
@@ -345,7 +326,6 @@ def test_a_tenant_takes_its_turns_in_the_new_queue(tenant: str | None) -> None:
     assert claim_ready(register_worker(queues=["bulk"]), "bulk")[0].id == job.pk
 
 
-@pytest.mark.django_db
 def test_a_quarantined_job_stays_blocked() -> None:
     job = add.enqueue(1)
     quarantines.quarantine("app.add", reason="eats")
@@ -356,7 +336,6 @@ def test_a_quarantined_job_stays_blocked() -> None:
     assert (Job.objects.get().status, Job.objects.get().reason) == ("scheduled", "")
 
 
-@pytest.mark.django_db
 def test_the_headers_remember_the_latest_edits() -> None:
     job = add.enqueue(1)
     for number in range(edits.MOST_EDITS + 5):
@@ -366,7 +345,6 @@ def test_the_headers_remember_the_latest_edits() -> None:
     assert remembered[0]["by"] == "ada@host"
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("headers", ["[1]", "7", '{"edits": 7}'])
 def test_odd_headers_of_a_row_break_nothing(headers: str) -> None:
     job = add.enqueue(1)
@@ -375,7 +353,6 @@ def test_odd_headers_of_a_row_break_nothing(headers: str) -> None:
     assert bool(report.done) is headers.startswith("{")
 
 
-@pytest.mark.django_db
 def test_a_payload_that_python_cannot_read_can_be_replaced() -> None:
     job = add.enqueue(1)
     run_sql("UPDATE django_jobs_job SET payload = %s", ['{"first": ' + "9" * 5001 + "}"])
@@ -383,7 +360,6 @@ def test_a_payload_that_python_cannot_read_can_be_replaced() -> None:
     assert Job.objects.get().payload == {"first": 2}
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "payload",
     [
@@ -410,7 +386,6 @@ def test_workers_of_the_queue_are_woken() -> None:
         assert received() == ["bulk"]
 
 
-@pytest.mark.django_db
 def test_job_edit_changes_the_instance_and_raises_what_an_operation_reports() -> None:
     job = add.using(delay=60).enqueue(1)
     job.edit(payload={"first": 2}, priority=3, reason="by hand")
@@ -460,7 +435,6 @@ def test_of_several_edits_of_what_one_has_seen_one_is_done() -> None:
     assert (job.status, job.replays, len(job.headers["edits"])) == ("ready", 1, 1)
 
 
-@pytest.mark.django_db
 def test_a_retried_job_keeps_its_counters() -> None:
     held = enqueue_and_claim(add, 1)
     settle_one(held, failure())
@@ -469,7 +443,6 @@ def test_a_retried_job_keeps_its_counters() -> None:
     assert (job.status, job.failures, job.attempt) == ("scheduled", 1, 1)
 
 
-@pytest.mark.django_db
 def test_a_dead_step_is_edited_and_its_run_goes_on() -> None:
     run = start_graph({"a": "", "b": "a"})
     (held,) = claim_ready(register_worker())
@@ -485,7 +458,6 @@ def test_a_dead_step_is_edited_and_its_run_goes_on() -> None:
     assert Job.objects.get(step="b").status == "waiting"
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("statement", [edits.LOCK, edits.EDIT, edits.POSTPONE])
 @pytest.mark.usefixtures("fresh_tables")
 def test_the_statements_find_the_job_by_primary_key(statement: str) -> None:

@@ -25,6 +25,8 @@ from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from django_jobs.models import Resource
 from tests.factories import analyze, explain, register_worker, run_sql
 
+pytestmark = pytest.mark.django_db
+
 LINES, DEEP = 500, 20_000
 KNOWN = known_types.parameters({"app.noop": 1})
 FILL = """
@@ -91,7 +93,6 @@ def indexes(plan: list[dict[str, Any]]) -> set[str]:
     return {node["Index Name"] for node in plan if "Index Name" in node}
 
 
-@pytest.mark.django_db
 def test_lines_are_found_by_steps_in_their_index() -> None:
     parameters = {"after": "", "lines": 400, "alone": False, "own": ["default"]}
     run_sql("SELECT set_config('django_jobs.turn', 'true', true)")
@@ -101,7 +102,6 @@ def test_lines_are_found_by_steps_in_their_index() -> None:
     assert read(plan) <= 1  # at each step
 
 
-@pytest.mark.django_db
 def test_what_waits_is_counted_in_the_index_of_the_lines_up_to_the_limit() -> None:
     asked = {
         "resources": ['"stripe"', "", "", ""],
@@ -118,7 +118,6 @@ def test_what_waits_is_counted_in_the_index_of_the_lines_up_to_the_limit() -> No
     assert heads + counted <= sum(rows) <= heads + counted + 4
 
 
-@pytest.mark.django_db
 def test_what_has_a_slot_of_a_resource_is_found_among_those_that_have_any() -> None:
     Resource.objects.create(name="stripe")
     plan = explain(supply.HELD, {"name": "stripe", "most": 100})
@@ -126,7 +125,6 @@ def test_what_has_a_slot_of_a_resource_is_found_among_those_that_have_any() -> N
     assert read(plan) <= 100
 
 
-@pytest.mark.django_db
 def test_what_waits_at_the_gates_of_a_queue_is_counted_up_to_its_limit() -> None:
     """Without a sort of what is counted; the few limited queues may be sorted by their names."""
     run_sql("UPDATE django_jobs_queue SET max_backlog = 300 WHERE name = 'default'")
@@ -137,7 +135,6 @@ def test_what_waits_at_the_gates_of_a_queue_is_counted_up_to_its_limit() -> None
         assert scans[0]["Plan Rows"] > 300  # or it would rather sort them
 
 
-@pytest.mark.django_db
 def test_the_lowest_job_is_looked_for_at_the_end_of_each_line() -> None:
     """Of 502 lines, one of them of 20,000 jobs."""
     excess, held = 3, 5_000 + DEEP + 2_000 + 20_001
@@ -156,7 +153,6 @@ def test_the_lowest_job_is_looked_for_at_the_end_of_each_line() -> None:
         assert each["Actual Rows"] <= excess
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("why", ["beyond the budget", "unknown", "startable"])
 def test_lines_that_cannot_start_are_sifted_by_a_look_at_each(why: str) -> None:
     """However many other jobs are blocked."""
@@ -172,14 +168,12 @@ def test_lines_that_cannot_start_are_sifted_by_a_look_at_each(why: str) -> None:
     assert read(plan) <= 5_000 / LINES * (1 if why == "startable" else 2)
 
 
-@pytest.mark.django_db
 def test_a_poll_looks_at_one_blocked_job() -> None:
     plan = explain(promoting.PEEK, {"queues": ["default"], "every": False})
     assert "django_jobs_gates" in indexes(plan)
     assert read(plan) <= 1
 
 
-@pytest.mark.django_db
 def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
     keys = [f"key:{number}" for number in range(400)]
     parameters = {
@@ -202,7 +196,6 @@ def test_what_is_taken_is_counted_in_the_indexes_of_the_gates() -> None:
     assert read(plan) <= 100
 
 
-@pytest.mark.django_db
 def test_an_admission_reads_as_many_jobs_as_it_admits() -> None:
     lines = [Gates(queue="default", key=f"key:{number}", limit=2).text for number in range(100)]
     parameters = {"lines": [*lines, DEEP_KEY.text], "counts": [1] * 100 + [3], **KNOWN}
@@ -211,7 +204,6 @@ def test_an_admission_reads_as_many_jobs_as_it_admits() -> None:
     assert read(plan) <= 103
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("gate", LoneGate)
 def test_a_look_at_arrivals_reads_a_few_lines_and_what_it_admits(gate: LoneGate) -> None:
     run_sql("SELECT set_config('django_jobs.turn', 'true', true)")
@@ -225,7 +217,6 @@ def test_a_look_at_arrivals_reads_a_few_lines_and_what_it_admits(gate: LoneGate)
     assert read(plan) <= arrivals.FEW + 1
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("count", [1, 20, 200])
 def test_a_hand_over_reads_as_many_jobs_as_it_opens(worker: int, count: int) -> None:
     held = claiming.claimed_by(worker)[:count]
@@ -239,7 +230,6 @@ def test_a_hand_over_reads_as_many_jobs_as_it_opens(worker: int, count: int) -> 
         assert read(plan) <= count
 
 
-@pytest.mark.django_db
 def test_a_sweep_reads_the_jobs_that_hold_slots_alone() -> None:
     parameters = {"queues": ["other"], "most": pausing.BATCH, **KNOWN}
     plan = explain(pausing.GIVE_UP_SLOTS_OF_CLOSED, parameters)
@@ -249,7 +239,6 @@ def test_a_sweep_reads_the_jobs_that_hold_slots_alone() -> None:
     assert read(plan) <= LINES + 1
 
 
-@pytest.mark.django_db
 def test_a_conflict_reads_its_line_and_its_key_alone() -> None:
     parameters = {
         "gates": [Gates(queue="default", key="key:1", limit=2).text],

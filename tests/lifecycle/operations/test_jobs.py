@@ -42,6 +42,8 @@ from tests.moments import moment
 from tests.patience import PATIENCE
 from tests.worker.processes import until
 
+pytestmark = pytest.mark.django_db
+
 
 def replay(*ids: int, **options: Any) -> job_operations.OperationResult:
     return job_operations.replay(ids, check=replay_problem, **options)
@@ -85,7 +87,6 @@ VERBS: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("permission, verb", VERBS)
 def test_each_action_requires_exactly_its_permission(
     permission: str, verb: Callable[[Any], Any]
@@ -97,7 +98,6 @@ def test_each_action_requires_exactly_its_permission(
     verb(None)
 
 
-@pytest.mark.django_db
 def test_a_refused_action_changes_nothing() -> None:
     job = noop.enqueue()
     with pytest.raises(PermissionDenied):
@@ -108,7 +108,6 @@ def test_a_refused_action_changes_nothing() -> None:
 # Cancel
 
 
-@pytest.mark.django_db
 def test_pending_jobs_are_cancelled_at_once_and_say_by_whom() -> None:
     ready, scheduled = noop.enqueue(), noop.using(delay=100).enqueue()
     report = job_operations.cancel([ready.pk, scheduled.pk], actor=make_user("cancel_job"))
@@ -120,7 +119,6 @@ def test_pending_jobs_are_cancelled_at_once_and_say_by_whom() -> None:
     assert not Run.objects.exists()
 
 
-@pytest.mark.django_db
 def test_a_running_job_is_asked_to_stop_and_the_first_request_counts() -> None:
     held = enqueue_and_claim()
     assert job_operations.cancel([held.id]).done == [held.id]
@@ -130,7 +128,6 @@ def test_a_running_job_is_asked_to_stop_and_the_first_request_counts() -> None:
     assert (job.status, job.cancel_requested_at) == ("running", first)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "outcome",
     [
@@ -163,7 +160,6 @@ def test_however_a_cancelled_attempt_ends_its_job_says_why_and_by_whom(
     assert job.reason
 
 
-@pytest.mark.django_db
 def test_a_prefetched_job_that_is_given_back_says_why_it_is_cancelled() -> None:
     held = enqueue_and_claim()
     cancel(held.id, reason="no use")
@@ -171,7 +167,6 @@ def test_a_prefetched_job_that_is_given_back_says_why_it_is_cancelled() -> None:
     assert Job.objects.get().reason == "no use"
 
 
-@pytest.mark.django_db
 def test_a_success_keeps_no_reason_of_a_cancel() -> None:
     held = enqueue_and_claim()
     cancel(held.id, reason="no use", force=True)
@@ -180,7 +175,6 @@ def test_a_success_keeps_no_reason_of_a_cancel() -> None:
     assert (job.status, job.reason) == ("succeeded", "")
 
 
-@pytest.mark.django_db
 def test_force_follows_a_cancel_and_nothing_follows_force() -> None:
     held = enqueue_and_claim()
     asked = [
@@ -199,7 +193,6 @@ def test_force_follows_a_cancel_and_nothing_follows_force() -> None:
     assert workers.cancels_asked([held.worker]) == [(held.worker, held.id, True)]
 
 
-@pytest.mark.django_db
 def test_what_does_not_run_is_cancelled_instead_of_stopped() -> None:
     ready, scheduled = noop.enqueue(), noop.using(delay=100).enqueue()
     report = job_operations.stop([ready.pk, scheduled.pk], by="ada", reason="no use")
@@ -209,7 +202,6 @@ def test_what_does_not_run_is_cancelled_instead_of_stopped() -> None:
         assert job.force_requested_at is None
 
 
-@pytest.mark.django_db
 def test_an_ended_or_missing_job_is_refused_with_its_status() -> None:
     held = enqueue_and_claim()
     settle_one(held, Succeeded())
@@ -219,7 +211,6 @@ def test_an_ended_or_missing_job_is_refused_with_its_status() -> None:
     assert not cancel(held.id)
 
 
-@pytest.mark.django_db
 def test_the_given_reason_is_stored() -> None:
     job = noop.enqueue()
     job_operations.cancel([job.pk], reason="wrong customer")
@@ -241,7 +232,6 @@ def test_a_job_postponed_during_its_cancel_is_cancelled() -> None:
 # Priority and due time
 
 
-@pytest.mark.django_db
 def test_a_new_priority_moves_the_job_in_its_queue() -> None:
     first, second = noop.enqueue(), noop.enqueue()
     job_operations.reprioritize([second.pk], 10)
@@ -249,21 +239,18 @@ def test_a_new_priority_moves_the_job_in_its_queue() -> None:
     assert Job.objects.get(pk=second.pk).priority == 10
 
 
-@pytest.mark.django_db
 def test_the_rank_after_a_change_is_that_of_a_job_enqueued_so() -> None:
     job = noop.using(queue="strict", priority=-3).enqueue()
     job_operations.reprioritize([job.pk], 7)
     assert Job.objects.get().rank == pytest.approx(job.available_at.timestamp() - 7e8, abs=1e-2)
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("priority", [-101, 101])
 def test_a_priority_out_of_range_is_refused(priority: int) -> None:
     with pytest.raises(OperationRefused, match="from -100 to 100"):
         job_operations.reprioritize([1], priority)
 
 
-@pytest.mark.django_db
 def test_the_priority_of_a_running_job_is_not_changed() -> None:
     held = enqueue_and_claim()
     assert job_operations.reprioritize([held.id], 5).refused == {held.id: "it is running"}
@@ -281,7 +268,6 @@ def test_run_now_makes_a_scheduled_job_ready_and_notifies_workers() -> None:
     assert job.rank == pytest.approx(job.available_at.timestamp() - 120, abs=1e-3)
 
 
-@pytest.mark.django_db
 def test_only_scheduled_jobs_can_be_run_now() -> None:
     job = noop.enqueue()
     assert job_operations.run_now([job.pk]).refused == {job.pk: "it is ready"}
@@ -290,7 +276,6 @@ def test_only_scheduled_jobs_can_be_run_now() -> None:
 # Queues and workers
 
 
-@pytest.mark.django_db
 def test_pausing_and_resuming_say_which_queues_changed() -> None:
     assert job_operations.pause(["default", "bulk", "nowhere"], reason="r" * 500) == [
         "bulk",
@@ -305,7 +290,6 @@ def test_pausing_and_resuming_say_which_queues_changed() -> None:
     assert (queue.paused, queue.paused_reason) == (False, "")
 
 
-@pytest.mark.django_db
 def test_a_pause_says_by_whom() -> None:
     job_operations.pause(["default"], actor=make_user("pause_queue"))
     paused = Queue.objects.get(name="default")
@@ -322,7 +306,6 @@ def test_a_resumed_queue_wakes_its_workers() -> None:
         assert notes() == ["bulk"]
 
 
-@pytest.mark.django_db
 def test_workers_that_are_alive_are_asked_to_stop_once() -> None:
     worker = register_worker()
     assert job_operations.stop_workers([worker]).done == [worker]

@@ -22,12 +22,13 @@ from tests.factories import (
     run_sql,
 )
 
+pytestmark = pytest.mark.django_db
+
 
 def replay(*ids: int, **options: Any) -> job_operations.OperationResult:
     return job_operations.replay(ids, check=replay_problem, **options)
 
 
-@pytest.mark.django_db
 def test_a_replayed_job_resets_its_counters_and_keeps_key_and_runs() -> None:
     dead = make_dead(add, 1, idempotency_key="k", headers={"trace": "t"}, priority=4)
     run_sql("UPDATE django_jobs_job SET crashes = 3, failures = 5")
@@ -47,14 +48,12 @@ def test_a_replayed_job_resets_its_counters_and_keeps_key_and_runs() -> None:
     assert claim_ready(register_worker())[0].attempt == 2
 
 
-@pytest.mark.django_db
 def test_a_replay_without_an_actor_may_name_its_operator() -> None:
     dead = make_dead()
     replay(dead.pk, by="ada@host")
     assert Job.objects.get().headers["replays"][0]["by"] == "ada@host"
 
 
-@pytest.mark.django_db
 def test_each_replay_is_recorded_after_the_others() -> None:
     job = make_dead()
     for number in range(3):
@@ -65,7 +64,6 @@ def test_each_replay_is_recorded_after_the_others() -> None:
     assert stored.replays == 3
 
 
-@pytest.mark.django_db
 def test_the_last_replays_are_recorded_and_all_are_counted() -> None:
     job = make_dead()
     for number in range(MOST_REPLAYS + 3):
@@ -77,7 +75,6 @@ def test_the_last_replays_are_recorded_and_all_are_counted() -> None:
     assert job.replays == MOST_REPLAYS + 3
 
 
-@pytest.mark.django_db
 def test_a_job_is_not_replayed_while_a_live_one_holds_its_key() -> None:
     dead, free = make_dead(idempotency_key="k"), make_dead()
     holder = noop.using(idempotency_key="k").enqueue()
@@ -87,7 +84,6 @@ def test_a_job_is_not_replayed_while_a_live_one_holds_its_key() -> None:
     assert Job.objects.get(pk=dead.pk).status == "dead"
 
 
-@pytest.mark.django_db
 def test_of_two_dead_jobs_with_one_key_one_is_replayed() -> None:
     one, other = make_dead(idempotency_key="k"), make_dead(idempotency_key="k")
     report = replay(one.pk, other.pk)
@@ -95,7 +91,6 @@ def test_of_two_dead_jobs_with_one_key_one_is_replayed() -> None:
     assert f"job {one.pk}" in report.refused[other.pk]
 
 
-@pytest.mark.django_db
 def test_a_job_that_todays_code_cannot_run_is_refused_with_the_reason() -> None:
     def gone(old: int) -> None: ...
 
@@ -112,7 +107,6 @@ def test_a_job_that_todays_code_cannot_run_is_refused_with_the_reason() -> None:
     assert Job.objects.dead().count() == 3
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("headers", ["[]", "7", "null", '"text"'])
 def test_a_job_with_invalid_headers_is_refused_alone(headers: str) -> None:
     first, spoilt, last = make_dead(), make_dead(), make_dead()
@@ -122,7 +116,6 @@ def test_a_job_with_invalid_headers_is_refused_alone(headers: str) -> None:
     assert "not an object" in report.refused[spoilt.pk]
 
 
-@pytest.mark.django_db
 def test_a_job_with_a_counter_at_its_end_is_refused_alone() -> None:
     spoilt, other = make_dead(), make_dead()
     run_sql("UPDATE django_jobs_job SET replays = 2147483647 WHERE id = %s", [spoilt.pk])
@@ -131,7 +124,6 @@ def test_a_job_with_a_counter_at_its_end_is_refused_alone() -> None:
     assert "out of range" in report.refused[spoilt.pk]
 
 
-@pytest.mark.django_db
 def test_only_dead_jobs_are_replayed() -> None:
     job = noop.enqueue()
     assert replay(job.pk, 10**12).refused == {
@@ -148,7 +140,6 @@ def test_of_many_that_replay_a_job_at_once_one_does() -> None:
     assert Job.objects.get().replays == 1
 
 
-@pytest.mark.django_db
 def test_actions_take_thousands_of_ids() -> None:
     ids = enqueue_many("app.noop", [{}] * 3000)
     assert len(job_operations.reprioritize(ids, 5).done) == 3000

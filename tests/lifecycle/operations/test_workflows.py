@@ -42,6 +42,8 @@ from tests.lifecycle.test_opening import OK, finish, reread
 from tests.moments import moment
 from tests.workflows import start_graph, states, step, steps_of
 
+pytestmark = pytest.mark.django_db
+
 DEAD = failure(final=True)
 
 
@@ -75,7 +77,6 @@ def failed_graph(
     return run
 
 
-@pytest.mark.django_db
 class TestCancel:
     def test_a_run_that_has_not_begun_ends_at_once(self) -> None:
         run = start_graph({"a": "", "b": "a", "sorry": "-a", "tidy": "*a"})
@@ -150,7 +151,6 @@ class TestCancel:
         assert reread(run).reason == "cancelled: first"
 
 
-@pytest.mark.django_db
 def test_maintenance_finishes_a_cancel_that_was_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflows, "PAGE", 2)
     run = start_graph({"a": ""} | {str(n): "a" for n in range(6)} | {"last": "1"})
@@ -176,7 +176,6 @@ def test_maintenance_finishes_a_cancel_that_was_cut_short(monkeypatch: pytest.Mo
     assert ended(run) == ("cancelled", "cancelled by ada")
 
 
-@pytest.mark.django_db
 def test_a_cancel_that_waits_for_running_steps_is_left_alone() -> None:
     run = start_graph({"a": "", "b": "a"})
     claim_ready(register_worker())
@@ -186,7 +185,6 @@ def test_a_cancel_that_waits_for_running_steps_is_left_alone() -> None:
     assert states(run) == {"a": "running", "b": "cancelled"}
 
 
-@pytest.mark.django_db
 class TestRetry:
     def test_the_failed_steps_start_again_with_what_was_skipped(self) -> None:
         graph = {"a": "", "b": "a", "c": "b", "d": "c", "sorry": "-b"}
@@ -484,7 +482,6 @@ class TestRetry:
         assert finish() == list(graph)
 
 
-@pytest.mark.django_db
 class TestSkip:
     @pytest.mark.parametrize("status", ["waiting", "ready", "blocked", "scheduled"])
     def test_a_step_that_has_not_begun_is_passed(self, status: str) -> None:
@@ -575,7 +572,6 @@ def with_approval(permission: str) -> WorkflowRun:
     return run
 
 
-@pytest.mark.django_db
 def test_a_skip_needs_the_permission_of_the_step_besides() -> None:
     demanded = "django_jobs.replay_job"
     run = with_approval(demanded)
@@ -587,7 +583,6 @@ def test_a_skip_needs_the_permission_of_the_step_besides() -> None:
     assert skip(run, "approval", actor=eve) is None
 
 
-@pytest.mark.django_db
 class TestSignal:
     def test_the_step_that_waits_gets_it(self) -> None:
         run = start_graph({"approval": "", "b": "approval"})
@@ -667,7 +662,6 @@ def test_a_signal_is_logged_with_who_and_why() -> None:
     ]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("permission", "call"),
     [
@@ -683,7 +677,6 @@ def test_each_operation_has_its_permission(permission: str, call: Callable[..., 
     assert call(actor=make_user(permission, name="ada")).refused == {1: "there is no such run"}
 
 
-@pytest.mark.django_db
 def test_a_run_has_methods_for_it() -> None:
     run = start_graph({"a": "", "b": "a"})
     assert run.cancel("a mistake")
@@ -696,7 +689,6 @@ def test_a_run_has_methods_for_it() -> None:
         run.retry()
 
 
-@pytest.mark.django_db
 def test_a_cancel_of_a_run_that_ends_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run = start_graph({"a": ""})
     (held,) = claim_ready(register_worker())

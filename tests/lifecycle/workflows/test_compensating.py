@@ -20,13 +20,14 @@ from tests.factories import claim_ready, heard, register_worker
 from tests.lifecycle.test_opening import DEAD, OK, finish, reread
 from tests.workflows import failed_compensations, saga, states, step, steps_of
 
+pytestmark = pytest.mark.django_db
+
 
 def replay(run: WorkflowRun, name: str) -> None:
     done = job_operations.replay([step(run, name).pk], check=lambda job: None).done
     assert done == [step(run, name).pk]
 
 
-@pytest.mark.django_db
 def test_a_failed_compensation_is_the_first_reason() -> None:
     graph = {"ok": "", **{f"f{number}": "ok" for number in range(5)}}
     compensations = as_json({"ok": steps_of({"undo ok": ""})[0]})
@@ -35,7 +36,6 @@ def test_a_failed_compensation_is_the_first_reason() -> None:
     assert (reread(run).status, reread(run).reason) == ("failed", "undo ok, f0, f1, ... failed")
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(("outcome", "undone"), [(OK, ["undo a"]), (DEAD, [])])
 def test_a_step_that_was_spawned_with_the_name_of_another_is_not_undone(
     outcome: Outcome, undone: list[str]
@@ -85,7 +85,6 @@ def test_what_is_undone_is_no_event() -> None:
     assert (events, failed_compensations(5)) == ([], [])
 
 
-@pytest.mark.django_db
 def test_a_compensation_that_is_cancelled_alone_has_failed() -> None:
     run = saga("a", "b")
     finish({"last": DEAD, "undo b": Cancelled(reason="by hand")})
@@ -93,7 +92,6 @@ def test_a_compensation_that_is_cancelled_alone_has_failed() -> None:
     assert [one["steps"] for one in failed_compensations(5)] == [["undo b"]]
 
 
-@pytest.mark.django_db
 def test_who_cancels_the_run_cancels_its_compensations() -> None:
     run = saga("a", "b")
     with pytest.raises(AssertionError, match="does not come to an end"):
@@ -136,7 +134,6 @@ def test_a_run_that_is_cancelled_while_it_is_undone_says_what_stays_done(
     assert told == ([", ".join(failed)] if failed else [])
 
 
-@pytest.mark.django_db
 def test_compensations_that_were_cancelled_with_the_run_are_over_when_a_person_skips_them() -> None:
     run = saga("a", "b")
     with pytest.raises(AssertionError, match="does not come to an end"):
@@ -147,7 +144,6 @@ def test_compensations_that_were_cancelled_with_the_run_are_over_when_a_person_s
         assert [one["steps"] for one in failed_compensations(5)] == left
 
 
-@pytest.mark.django_db
 def test_a_run_that_is_cancelled_before_it_is_undone_has_failed_at_nothing() -> None:
     run = saga("a", "b")
     (first,) = claim_ready(register_worker())
@@ -156,7 +152,6 @@ def test_a_run_that_is_cancelled_before_it_is_undone_has_failed_at_nothing() -> 
     assert (reread(run).status, failed_compensations(5)) == ("cancelled", [])
 
 
-@pytest.mark.django_db
 def test_a_failed_compensation_is_over_when_its_replay_succeeds() -> None:
     run = saga("a")
     finish({"last": DEAD, "undo a": DEAD})
@@ -168,7 +163,6 @@ def test_a_failed_compensation_is_over_when_its_replay_succeeds() -> None:
     assert failed_compensations(5) == []
 
 
-@pytest.mark.django_db
 def test_a_retry_of_a_run_that_is_undone_starts_its_failed_compensations_again() -> None:
     run = saga("a", "b", "c")
     finish({"last": DEAD, "undo a": DEAD, "undo b": Cancelled(reason="dropped")})
@@ -182,7 +176,6 @@ def test_a_retry_of_a_run_that_is_undone_starts_its_failed_compensations_again()
     }
 
 
-@pytest.mark.django_db
 def test_a_retry_of_a_run_that_was_cancelled_while_it_was_undone_continues_that() -> None:
     run = saga("a", "b")
     with pytest.raises(AssertionError, match="does not come to an end"):
@@ -194,7 +187,6 @@ def test_a_retry_of_a_run_that_was_cancelled_while_it_was_undone_continues_that(
     assert reread(run).status == "failed"
 
 
-@pytest.mark.django_db
 def test_a_failed_compensation_is_over_when_a_person_dismisses_it() -> None:
     run = saga("a", "b")
     finish({"last": DEAD, "undo a": DEAD, "undo b": DEAD})
@@ -210,7 +202,6 @@ def test_a_failed_compensation_is_over_when_a_person_dismisses_it() -> None:
     assert states(run)["last"] == "cancelled"
 
 
-@pytest.mark.django_db
 def test_a_failed_compensation_is_over_when_a_person_skips_it() -> None:
     run = saga("a", "b")
     finish({"last": DEAD, "undo a": DEAD, "undo b": DEAD})

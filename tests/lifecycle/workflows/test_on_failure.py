@@ -33,6 +33,8 @@ from tests.worker.processes import JobWorker, until
 from tests.workflow_account import contradictions
 from tests.workflows import states, step, steps_of
 
+pytestmark = pytest.mark.django_db
+
 OK, DEAD = Succeeded(), failure(final=True)
 GRAPH = {"a": "", "b": "", "later": "b", "after": "a", "sorry": "-a", "last": "after sorry later"}
 
@@ -50,7 +52,6 @@ def over(run: WorkflowRun) -> tuple[str, str, str, bool]:
     return now.status, now.reason, now.on_failure, now.cancel_requested_at is not None
 
 
-@pytest.mark.django_db
 def test_a_dead_step_cancels_what_has_not_begun_and_asks_the_others_to_stop() -> None:
     run = start_strict(GRAPH)
     a, b = claim_ready(register_worker())
@@ -73,7 +74,6 @@ def test_a_dead_step_cancels_what_has_not_begun_and_asks_the_others_to_stop() ->
     assert over(run) == ("failed", "a failed", "cancel", False)
 
 
-@pytest.mark.django_db
 def test_a_retry_starts_what_was_cancelled_and_the_next_dead_step_cancels_again() -> None:
     run = start_strict(GRAPH)
     a, b = claim_ready(register_worker())
@@ -91,7 +91,6 @@ def test_a_retry_starts_what_was_cancelled_and_the_next_dead_step_cancels_again(
     assert over(run) == ("succeeded", "", "cancel", False)
 
 
-@pytest.mark.django_db
 def test_a_run_of_more_than_a_page_stops_in_one_settle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "PAGE", 3)
     run = start_strict({"a": "", **{str(number): "" for number in range(10)}})
@@ -101,7 +100,6 @@ def test_a_run_of_more_than_a_page_stops_in_one_settle(monkeypatch: pytest.Monke
     assert over(run) == ("failed", "a failed", "cancel", False)
 
 
-@pytest.mark.django_db
 def test_what_succeeded_is_undone_and_a_dead_compensation_cancels_no_other() -> None:
     run = start_strict({"a": "", "b": "a", "c": "b", "d": "c", "e": "b"}, undoes="a b")
     assert finish({"c": DEAD, "undo b": DEAD}) == ["a", "b", "c", "e", "undo b", "undo a"]
@@ -109,7 +107,6 @@ def test_what_succeeded_is_undone_and_a_dead_compensation_cancels_no_other() -> 
     assert over(run) == ("failed", "undo b, c failed", "cancel", False)
 
 
-@pytest.mark.django_db
 def test_only_a_dead_step_of_such_a_run_stops_it() -> None:
     """No optional one, none that was cancelled or skipped, and none of another run in the batch."""
     strict = start_strict({"a?": "", "b": "", "c": "", "d": "b", "e": "*c"})
@@ -121,7 +118,6 @@ def test_only_a_dead_step_of_such_a_run_stops_it() -> None:
     assert over(strict) == ("cancelled", "a step was cancelled", "cancel", False)
 
 
-@pytest.mark.django_db
 def test_a_person_may_cancel_a_run_that_stops_and_it_undoes_nothing() -> None:
     run = start_strict({"a": "", "b": "a", "c": "a"}, undoes="a")
     (a,) = claim_ready(register_worker())
@@ -135,7 +131,6 @@ def test_a_person_may_cancel_a_run_that_stops_and_it_undoes_nothing() -> None:
     assert "undo a" not in states(run)
 
 
-@pytest.mark.django_db
 def test_maintenance_cancels_nothing_that_undoes_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last step ends after maintenance has read that the run stops."""
     run = start_strict({"a": "", "b": "a", "c": "a"}, undoes="a")
@@ -156,7 +151,6 @@ def test_maintenance_cancels_nothing_that_undoes_a_step(monkeypatch: pytest.Monk
     assert states(run)["undo a"] == "ready"
 
 
-@pytest.mark.django_db
 def test_a_dropped_step_stops_its_run() -> None:
     run = start_strict({"a": "", "b": ""})
     run_sql("UPDATE django_jobs_job SET status = 'dead', finished_at = now() WHERE step = 'a'")

@@ -15,6 +15,8 @@ from django_jobs.models import Job, WorkflowRun
 from tests.factories import claim_ready, failure, make_dead, register_worker, run_sql
 from tests.workflows import start_graph, step
 
+pytestmark = pytest.mark.django_db
+
 GRAPH = {"a": "", "b": "a", "sorry": "-a", "c": "b *sorry"}
 
 
@@ -22,7 +24,6 @@ def problems() -> list[tuple[Any, str]]:
     return [(one["step"], one["problem"]) for one in stuck()]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("final", [True, False])
 def test_no_run_is_stuck_at_any_time_of_its_life(final: bool) -> None:
     make_dead()
@@ -37,7 +38,6 @@ def test_no_run_is_stuck_at_any_time_of_its_life(final: bool) -> None:
     assert not WorkflowRun.objects.filter(status="running").exists()
 
 
-@pytest.mark.django_db
 def test_a_step_that_waits_for_nothing_is_found() -> None:
     run = start_graph(GRAPH)
     Job.objects.filter(step="a").update(status="succeeded", finished_at="2026-11-22T00:00Z")
@@ -50,7 +50,6 @@ def test_a_step_that_waits_for_nothing_is_found() -> None:
     assert stuck()[0]["job"] == step(run, "b").pk
 
 
-@pytest.mark.django_db
 def test_a_step_that_should_have_been_skipped_is_found() -> None:
     start_graph({"a": "", "b": "", "c": "a b"})
     Job.objects.filter(step="a").update(status="dead")
@@ -60,28 +59,24 @@ def test_a_step_that_should_have_been_skipped_is_found() -> None:
     ]
 
 
-@pytest.mark.django_db
 def test_a_step_that_waits_for_a_signal_is_not_stuck() -> None:
     start_graph({"a": "", "b": ""})
     Job.objects.filter(step="a").update(status="waiting", awaits="approval")
     assert stuck() == []
 
 
-@pytest.mark.django_db
 def test_a_run_without_a_live_step_is_found() -> None:
     start_graph({"a": ""})
     Job.objects.filter(step="a").update(status="dead")
     assert problems() == [(None, "all its steps have ended, and it runs")]
 
 
-@pytest.mark.django_db
 def test_a_step_that_outlives_its_run_is_found() -> None:
     run = start_graph({"a": ""})
     WorkflowRun.objects.filter(pk=run.pk).update(status="failed")
     assert problems() == [("a", "it has not ended, and its run has")]
 
 
-@pytest.mark.django_db
 def test_counts_that_are_wrong_are_found() -> None:
     run = start_graph({"a": "", "b": "", "c": "a b", "d": ""})
     Job.objects.filter(step="c").update(prerequisites=3)
@@ -92,7 +87,6 @@ def test_counts_that_are_wrong_are_found() -> None:
         assert problems() == [(None, f"it counts {wrong} last steps, and 2 have not ended")]
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("skipped", [None, *Skipped])
 @pytest.mark.parametrize("status", ["succeeded", "dead", "cancelled"])
 def test_the_fate_of_a_step_is_the_same_in_sql(status: str, skipped: Skipped | None) -> None:

@@ -14,8 +14,9 @@ from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
 from tests.factories import claim_ready, register_worker
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 def test_a_look_finds_cancelled_jobs_of_its_worker_and_stays_fresh() -> None:
     jobs = [noop.enqueue() for _ in range(3)]
     worker = register_worker()
@@ -38,7 +39,6 @@ def test_a_look_finds_cancelled_jobs_of_its_worker_and_stays_fresh() -> None:
     assert LOOK_SECONDS < FRESH_SECONDS  # so that the claimer looks before a thread has to
 
 
-@pytest.mark.django_db
 def test_a_cancel_of_an_earlier_job_with_the_same_id_is_ignored() -> None:
     """After ``flush`` or a restore ids come back. Each claim of such a job was given back at once,
     for ever."""
@@ -59,7 +59,6 @@ def test_a_cancel_of_an_earlier_job_with_the_same_id_is_ignored() -> None:
     assert cancels.cover(again, again.taken_at)
 
 
-@pytest.mark.django_db
 def test_a_claim_returns_its_time() -> None:
     noop.enqueue()
     before = time.monotonic()
