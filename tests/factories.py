@@ -253,6 +253,19 @@ def another_connection() -> Iterator[Any]:
         other.close()
 
 
+@contextmanager
+def open_elsewhere(statement: Any, parameters: Any = None) -> Iterator[Any]:
+    """Another session has run this statement in a transaction: what it wrote is not committed, and
+    its locks are held. It is rolled back at the end of the block, or by what the block gets."""
+    with another_connection() as other:
+        other.ensure_connection()
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute(statement, parameters)
+        yield other
+        other.rollback()
+
+
 def end_own_session(alias: str) -> int:
     """Use this thread's connection to ``alias``, and have its session ended by the server, as an
     outage does. Returns which session it was."""

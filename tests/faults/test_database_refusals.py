@@ -20,7 +20,7 @@ from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs, jobs
 from tests.app.models import Effect
 from tests.clusters import FAST
-from tests.factories import another_connection, run_sql
+from tests.factories import open_elsewhere, run_sql
 from tests.worker.processes import let_go, until, until_marked, until_status
 
 from .stage import Stage
@@ -145,30 +145,20 @@ def test_a_lock_timeout_of_the_role_in_a_settle_delays_no_other_job(
     short_of_time.start_worker(*POLL)
     held = jobs.hold.enqueue(str(path))
     until_marked(path)
-    with another_connection() as human:
-        human.ensure_connection()
-        human.set_autocommit(False)
-        with human.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held.pk])
+    with open_elsewhere("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held.pk]):
         let_go(path)
         until(Effect.objects.exists)
         others = [jobs.add.enqueue(number) for number in range(50)]
         settled = Job.objects.filter(pk__in=[job.pk for job in others], status="succeeded")
         until(lambda: settled.count() == 50, what="the others are settled")
-        human.rollback()
     assert until_status(held, "succeeded").attempt == 1
 
 
 @contextmanager
 def locked_queue(name: str) -> Iterator[None]:
     """Another session holds the row of a queue with a limit."""
-    with another_connection() as human:
-        human.ensure_connection()
-        human.set_autocommit(False)
-        with human.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM django_jobs_queue WHERE name = %s FOR UPDATE", [name])
+    with open_elsewhere("SELECT 1 FROM django_jobs_queue WHERE name = %s FOR UPDATE", [name]):
         yield
-        human.rollback()
 
 
 def test_a_lock_timeout_of_the_role_in_a_claim_delays_no_other_queue(

@@ -24,12 +24,12 @@ from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.models import Job, Run, Tick, Worker
 from tests.app.jobs import noop
 from tests.factories import (
-    another_connection,
     claim_ready,
     due_schedule,
     enqueue_and_claim,
     in_threads,
     make_dead,
+    open_elsewhere,
     register_worker,
     run_sql,
 )
@@ -227,11 +227,8 @@ def test_a_row_that_another_session_has_locked_stays_until_the_next_time(
     table: str, make_two: Callable[[], None], pruned: Callable[[], int]
 ) -> None:
     make_two()
-    with another_connection() as other, other.cursor() as cursor:
-        other.set_autocommit(False)
-        cursor.execute(f"SELECT FROM django_jobs_{table} ORDER BY id LIMIT 1 FOR UPDATE")
-        with transaction.atomic():
-            run_sql("SET LOCAL lock_timeout = '1s'")
-            assert pruned() == 1
-        other.rollback()
+    one = f"SELECT FROM django_jobs_{table} ORDER BY id LIMIT 1 FOR UPDATE"
+    with open_elsewhere(one), transaction.atomic():
+        run_sql("SET LOCAL lock_timeout = '1s'")
+        assert pruned() == 1
     assert pruned() == 1

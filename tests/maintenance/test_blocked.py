@@ -29,12 +29,12 @@ from django_jobs.signals import worker_event
 from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import add, noop, write_effect
 from tests.factories import (
-    another_connection,
     claim_ready,
     due_schedule,
     enqueue_and_claim,
     heard,
     make_dead,
+    open_elsewhere,
     register_worker,
     run_sql,
     settle_one,
@@ -54,11 +54,8 @@ GRAPH = {"a": "", "b": "a"}
 def locked(table: str, where: str, *parameters: Any) -> Iterator[None]:
     """Another session holds these rows. Who waits for them gives up as in a worker, but sooner."""
     run_sql("SET lock_timeout = '2s'")
-    with another_connection() as human, human.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute(f"SELECT 1 FROM {table} WHERE {where} FOR UPDATE", parameters)
+    with open_elsewhere(f"SELECT 1 FROM {table} WHERE {where} FOR UPDATE", parameters):
         yield
-        human.rollback()
     run_sql("RESET lock_timeout")
 
 

@@ -22,7 +22,6 @@ from django_jobs.maintenance.retention import Retention
 from django_jobs.models import BulkOperation, Job
 from tests.app.jobs import add, noop
 from tests.factories import (
-    another_connection,
     claim_ready,
     copies_of,
     enqueue_and_claim,
@@ -30,6 +29,7 @@ from tests.factories import (
     in_threads,
     make_dead,
     make_user,
+    open_elsewhere,
     register_worker,
     run_sql,
     settle_one,
@@ -414,14 +414,10 @@ def test_two_workers_change_each_job_once() -> None:
 def test_jobs_that_another_session_has_locked_are_tried_again_and_then_left() -> None:
     held, other = noop.enqueue().pk, noop.enqueue().pk
     bulk.start("cancel", {"queue": "default"})
-    with another_connection() as connection:
-        with connection.cursor() as cursor:
-            cursor.execute("BEGIN")
-            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held])
+    with open_elsewhere("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held]):
         run_chunk()
         assert BulkOperation.objects.get().done == 1
         operation = run_all()
-        connection.rollback()
     assert (operation.status, operation.done) == ("completed", 1)
     assert operation.reasons == {bulk_operations.LOCKED: {"count": 1, "jobs": [held]}}
     assert Job.objects.get(pk=other).status == "cancelled"
@@ -431,12 +427,8 @@ def test_jobs_that_another_session_has_locked_are_tried_again_and_then_left() ->
 def test_jobs_that_were_locked_for_a_moment_are_changed_at_the_end() -> None:
     held = noop.enqueue().pk
     bulk.start("cancel", {"queue": "default"})
-    with another_connection() as connection:
-        with connection.cursor() as cursor:
-            cursor.execute("BEGIN")
-            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held])
+    with open_elsewhere("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held]):
         run_chunk()
-        connection.rollback()
     operation = run_all()
     assert (operation.done, operation.left) == (1, 0)
 
@@ -445,10 +437,9 @@ def test_jobs_that_were_locked_for_a_moment_are_changed_at_the_end() -> None:
 def test_jobs_that_changed_while_they_were_locked_are_left_if_they_match_no_longer() -> None:
     held = noop.enqueue().pk
     bulk.start("cancel", {"queue": "default"})
-    with another_connection() as connection:
-        with connection.cursor() as cursor:
-            cursor.execute("BEGIN")
-            cursor.execute("UPDATE django_jobs_job SET queue = 'bulk' WHERE id = %s", [held])
+    with open_elsewhere(
+        "UPDATE django_jobs_job SET queue = 'bulk' WHERE id = %s", [held]
+    ) as connection:
         run_chunk()
         connection.commit()
     operation = run_all()
@@ -474,12 +465,8 @@ def test_the_rest_of_a_plan_goes_at_its_rate_in_several_chunks() -> None:
 @contextmanager
 def locked(ids: list[int]) -> Iterator[None]:
     """Another session holds the rows of these jobs."""
-    with another_connection() as connection:
-        with connection.cursor() as cursor:
-            cursor.execute("BEGIN")
-            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = ANY(%s) FOR UPDATE", [ids])
+    with open_elsewhere("SELECT 1 FROM django_jobs_job WHERE id = ANY(%s) FOR UPDATE", [ids]):
         yield
-        connection.rollback()
 
 
 @pytest.mark.django_db(transaction=True)

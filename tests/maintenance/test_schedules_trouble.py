@@ -12,11 +12,11 @@ from django_jobs.maintenance.schedules import FIRST_PAUSE, Scheduling
 from django_jobs.models import Job, Schedule, Tick
 from django_jobs.signals import worker_event
 from tests.factories import (
-    another_connection,
     due_schedule,
     heard,
     in_threads,
     look,
+    open_elsewhere,
     overdue,
     run_sql,
 )
@@ -128,11 +128,8 @@ def test_ten_schedulers_at_once_fire_each_due_time_once() -> None:
 def test_locked_schedules_are_skipped_and_looked_at_again_soon() -> None:
     schedule = due_schedule()
     process = Scheduling()
-    with another_connection() as other, other.cursor() as cursor:
-        other.set_autocommit(False)
-        cursor.execute("SELECT 1 FROM django_jobs_schedule FOR UPDATE")
+    with open_elsewhere("SELECT 1 FROM django_jobs_schedule FOR UPDATE"):
         pauses = [process.look() for _ in range(12)]
-        other.rollback()
     assert pauses[:3] == [0.01, 0.02, 0.04]
     assert pauses[-1] == 1.0
     assert not Job.objects.exists()

@@ -22,9 +22,9 @@ from django_jobs.worker.poller import LINGER_SECONDS, NEVER, Admitter, Poller
 from tests.app import jobs
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.factories import (
-    another_connection,
     declared,
     listening,
+    open_elsewhere,
     register_worker,
     run_sql,
 )
@@ -109,14 +109,11 @@ def test_it_rests_while_a_lock_is_in_the_way_of_all_resources(
     refund_payment.enqueue(1)
     admitter = Admitter(1.0)
     admitter.look_now(None)
-    with another_connection() as other, other.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute("LOCK TABLE django_jobs_resource IN EXCLUSIVE MODE")
+    with open_elsewhere("LOCK TABLE django_jobs_resource IN EXCLUSIVE MODE"):
         assert admitter.admit({"default": 5}) == set()
         assert admitter.next_at <= time.monotonic()
         assert admitter.admit({"default": 5}) == set()
         before = time.monotonic()
-        cursor.execute("ROLLBACK")
     admitter.hand_over(HandOver(freed=True))
     with django_assert_num_queries(0):
         assert admitter.admit({"default": 5}) == set()

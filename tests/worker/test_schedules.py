@@ -20,7 +20,7 @@ from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Job, Schedule, Tick, Worker
 from tests.app import jobs
-from tests.factories import another_connection, run_sql
+from tests.factories import open_elsewhere, run_sql
 from tests.zones import TOWN, tables, write_tables
 
 from .firing import (
@@ -93,15 +93,11 @@ def test_an_edit_while_it_is_due_wins_and_the_others_do_not_wait_for_it(
     edited, healthy = each_second("edited"), each_second()
     start_worker("--poll-seconds", "0.2")
     until_fired(edited)
-    with another_connection() as other:
-        other.ensure_connection()
-        other.set_autocommit(False)
-        with other.cursor() as cursor:
-            cursor.execute(
-                "UPDATE django_jobs_schedule SET every = 3600, starts_at = now() - interval "
-                "'10 minutes', stale = true WHERE id = %s",
-                [edited.pk],
-            )
+    with open_elsewhere(
+        "UPDATE django_jobs_schedule SET every = 3600, starts_at = now() - interval "
+        "'10 minutes', stale = true WHERE id = %s",
+        [edited.pk],
+    ) as other:
         held_since = database_time()
         until_fired(healthy, times=3, after=held_since)
         other.commit()

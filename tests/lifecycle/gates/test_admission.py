@@ -22,10 +22,10 @@ from django_jobs.lifecycle.promoting import peek, promote
 from django_jobs.models import Job, Resource, Tenant
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.factories import (
-    another_connection,
     claim_ready,
     declared,
     failure,
+    open_elsewhere,
     register_worker,
     run_sql,
     settle_one,
@@ -66,11 +66,8 @@ def test_a_key_admits_its_limit_in_the_order_of_rank() -> None:
 
 def test_a_job_that_another_session_has_locked_leaves_its_slot_to_the_next() -> None:
     locked, free = charge_account.enqueue(7), charge_account.enqueue(7)
-    with another_connection() as other, other.cursor() as cursor:
-        other.set_autocommit(False)
-        cursor.execute("SELECT FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked.pk])
+    with open_elsewhere("SELECT FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked.pk]):
         admit()
-        other.rollback()
     assert list(Job.objects.filter(status="ready").values_list("pk", flat=True)) == [free.pk]
 
 
@@ -265,11 +262,8 @@ def test_the_rate_of_a_tenant_survives_a_clock_that_went_back() -> None:
 def test_a_wary_admission_passes_over_the_rate_of_a_tenant_whose_row_is_locked() -> None:
     Tenant.objects.create(name="acme", rate=5.0)
     jobs = [bill_tenant.enqueue(name) for name in ("acme", "otto")]
-    with another_connection() as other, other.cursor() as cursor:
-        other.set_autocommit(False)
-        cursor.execute("SELECT FROM django_jobs_tenant FOR UPDATE")
+    with open_elsewhere("SELECT FROM django_jobs_tenant FOR UPDATE"):
         found = admit(wary=True)
-        other.rollback()
     assert (found.locked, found.tokens_in) == (True, admission.LOCKED_SECONDS)
     assert [Job.objects.get(pk=job.pk).status for job in jobs] == ["blocked", "ready"]
     admit()
@@ -439,13 +433,10 @@ def test_a_replayed_or_hurried_job_waits_at_its_gates() -> None:
 
 def test_one_admission_runs_at_a_time() -> None:
     charge_account.enqueue(7)
-    with another_connection() as other, other.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute(
-            "SELECT pg_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission'))"
-        )
+    with open_elsewhere(
+        "SELECT pg_advisory_xact_lock(hashtext('django_jobs'), hashtext('admission'))"
+    ):
         assert not admit().ours
-        cursor.execute("ROLLBACK")
     assert admit().ours
 
 

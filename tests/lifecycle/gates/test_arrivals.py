@@ -16,7 +16,13 @@ from django_jobs.lifecycle.gates import admission, arrivals
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import Job, Resource, Tenant
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
-from tests.factories import another_connection, claim_ready, declared, register_worker, settle_one
+from tests.factories import (
+    claim_ready,
+    declared,
+    open_elsewhere,
+    register_worker,
+    settle_one,
+)
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -194,12 +200,9 @@ def test_a_quarantined_job_and_one_with_unreadable_gates_stay_blocked() -> None:
 
 def test_it_takes_its_turn_with_admissions() -> None:
     charge_account.enqueue(7)
-    with another_connection() as other, other.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute(f"SELECT {admission.TAKE_TURN}")
+    with open_elsewhere(f"SELECT {admission.TAKE_TURN}"):
         found = admit_arrivals()
         assert (found.queues, found.rest) == (set(), True)
-        cursor.execute("ROLLBACK")
     assert admit_arrivals().queues == {"default"}
     assert admission.admit({"default": 10}, FairShares()).ours
 

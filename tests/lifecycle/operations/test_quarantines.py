@@ -15,12 +15,12 @@ from django_jobs.lifecycle.operations import quarantines
 from django_jobs.models import Job, Quarantine
 from tests.app.jobs import add, noop
 from tests.factories import (
-    another_connection,
     claim_ready,
     enqueue_and_claim,
     listening,
     make_dead,
     make_user,
+    open_elsewhere,
     register_worker,
     run_sql,
     settle_one,
@@ -227,12 +227,11 @@ def test_jobs_are_unblocked_even_if_the_quarantine_was_deleted() -> None:
 def test_locked_rows_are_skipped(transactional_db: None) -> None:
     locked, free = noop.enqueue().pk, noop.enqueue().pk
     quarantines.quarantine("app.noop", seconds=0)
-    with another_connection() as other, transaction.atomic():
-        other.set_autocommit(False)
-        with other.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked])
-            assert quarantines.block("default").blocked == 1
-        other.rollback()
+    with (
+        open_elsewhere("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked]),
+        transaction.atomic(),
+    ):
+        assert quarantines.block("default").blocked == 1
     assert status_of(locked)[0] == "ready"
     assert status_of(free)[0] == "blocked"
     assert quarantines.block("default").blocked == 1

@@ -9,7 +9,13 @@ from django.db import transaction
 
 from django_jobs.lifecycle.schedules.due import start_next_waiting
 from django_jobs.models import Job, Schedule
-from tests.factories import another_connection, due_schedule, in_threads, listening, run_sql
+from tests.factories import (
+    due_schedule,
+    in_threads,
+    listening,
+    open_elsewhere,
+    run_sql,
+)
 from tests.moments import moment
 
 pytestmark = pytest.mark.django_db
@@ -99,14 +105,13 @@ def test_a_locked_job_is_skipped_without_waiting() -> None:
     orphan = due_schedule(name="c")
     in_hand = job(orphan)
     run_sql("DELETE FROM django_jobs_schedule WHERE id = %s", [orphan.pk])
-    with another_connection() as other, other.cursor() as cursor:
-        other.set_autocommit(False)
-        cursor.execute(
+    with (
+        open_elsewhere(
             "SELECT 1 FROM django_jobs_job WHERE id IN (%s, %s) FOR UPDATE", [held, in_hand]
-        )
-        with transaction.atomic():
-            assert start_next_waiting() == 1
-        other.rollback()
+        ),
+        transaction.atomic(),
+    ):
+        assert start_next_waiting() == 1
     assert ready() == {free}
 
 

@@ -34,6 +34,7 @@ from tests.factories import (
     enqueue_and_claim,
     failure,
     make_dead,
+    open_elsewhere,
     register_worker,
     run_sql,
     settle_one,
@@ -357,15 +358,14 @@ class TestInATransaction:
         held = enqueue_and_claim()
         desk.reporter.progress(desk.begin(held), 0.1, "")
         until(lambda: Progress.objects.exists())
-        with another_connection() as other, ThreadPoolExecutor(1) as elsewhere:
-            other.set_autocommit(False)
-            with other.cursor() as cursor:
-                # What REPORT does in a transaction of the attempt before.
-                cursor.execute("UPDATE django_jobs_progress SET checkpoint = '52'")
-                later = next_attempt(held)
-                asked = elsewhere.submit(_saved_checkpoint, desk, later)
-                until(_somebody_waits_for_a_lock)
-                other.commit()
+        with (
+            open_elsewhere("UPDATE django_jobs_progress SET checkpoint = '52'") as other,
+            ThreadPoolExecutor(1) as elsewhere,
+        ):
+            later = next_attempt(held)
+            asked = elsewhere.submit(_saved_checkpoint, desk, later)
+            until(_somebody_waits_for_a_lock)
+            other.commit()
             assert asked.result(PATIENCE) == 52
         assert progress.report([progress.ProgressReport(job=held, fraction=0.2)]) == set()
 

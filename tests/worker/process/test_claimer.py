@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from multiprocessing import Pipe
 from typing import Any
 
 import pytest
@@ -22,30 +20,17 @@ from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.lifecycle.settling_rows import give_back_unlocked
 from django_jobs.lifecycle.workflows.starting import NewRun, start
 from django_jobs.models import Job
-from django_jobs.worker.ipc.pipes import MessagePipe
-from django_jobs.worker.ipc.scoreboard import Scoreboard
-from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.options import QueueShare
 from django_jobs.worker.process import settler
 from django_jobs.worker.process.claims import CLAIMED_BYTES
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.jobs import noop
-from tests.factories import claim_ready, register_worker
+from tests.factories import claim_ready
 from tests.patience import PATIENCE
 from tests.worker.processes import until
 from tests.workflows import states, step, steps_of
 
-OPTIONS = Options(queues=(QueueShare(name="default"),))
-
-
-@pytest.fixture
-def process(transactional_db: None) -> Iterator[WorkerProcess]:
-    """A worker process of whose threads none was started."""
-    pipe, other = (MessagePipe(end) for end in Pipe())
-    made = WorkerProcess(pipe, Scoreboard(1).slots[0], OPTIONS)
-    made._slot.register(register_worker(), time.monotonic() + 600)
-    yield made
-    for end in (pipe, other):
-        end.close()
+Make = Callable[..., WorkerProcess]
 
 
 def end_settler(process: WorkerProcess) -> None:
@@ -98,15 +83,13 @@ def test_claiming_an_attempt_twice_costs_the_lease(process: WorkerProcess) -> No
 
 
 def test_a_claim_that_fails_costs_no_job_of_the_claim_before(
-    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+    make_process: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two queues in one round. The jobs of the first are claimed, so they have to run."""
     for queue in ("default", "bulk"):
         enqueue_many("app.noop", [{}] * 10, queue=queue)
-    pipe, other = (MessagePipe(end) for end in Pipe())
     shares = QueueShare(name="default"), QueueShare(name="bulk")
-    worker = WorkerProcess(pipe, Scoreboard(1).slots[0], Options(queues=shares))
-    worker._slot.register(register_worker(), time.monotonic() + 600)
+    worker = make_process(queues=shares)
     claims: list[str] = []
 
     def claim(queue: str, **options: Any) -> list[ClaimedJob]:
@@ -124,40 +107,31 @@ def test_a_claim_that_fails_costs_no_job_of_the_claim_before(
     assert (
         len(pool.line) == len(worker._claimed) == Job.objects.filter(status="running").count() == 2
     )
-    for end in (pipe, other):
-        end.close()
 
 
 def test_a_burst_asks_for_nothing_while_its_threads_have_enough_to_do(
-    transactional_db: None, django_assert_num_queries: DjangoAssertNumQueries
+    make_process: Make, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     """The event loop has room all the time. In a drain of 50,000 it polled 160 times, not 7."""
     noop.enqueue_many([{}] * 50)
-    pipe, other = (MessagePipe(end) for end in Pipe())
-    process = WorkerProcess(
-        pipe, Scoreboard(1).slots[0], Options(queues=OPTIONS.queues, burst=True)
-    )
-    process._slot.register(register_worker(), time.monotonic() + 600)
+    process = make_process(burst=True)
     while len(process._claimed) < 4 or process._pools[1].promising:
         process._claimer._round()
     with django_assert_num_queries(0):
         pauses = [process._claimer._round() for _ in range(3)]
     assert min(pauses) > 0.1
-    pipe.close()
-    other.close()
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("first", [0, 50])
-def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> None:
+def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(
+    make_process: Make, first: int
+) -> None:
     """Also in its first claim, and where large ones come behind small ones."""
     enqueue_many("app.write_effect", [{"note": "small"}] * first)
     enqueue_many("app.write_effect", [{"note": "x" * 900_000}] * 60)
-    pipe, other = (MessagePipe(end) for end in Pipe())
-    worker = WorkerProcess(pipe, Scoreboard(1).slots[0], OPTIONS)
+    worker = make_process()
     claimer, claimed_jobs = worker._claimer, worker._claimed
     pool, _ = claimer._pools  # of threads, and of the loop
-    worker._slot.register(register_worker(), time.monotonic() + 600)
     pool.pace.saw(0.0001)
     assert claimer._claims.room(pool) == 300
     claimed = 0
@@ -175,22 +149,19 @@ def test_payloads_that_wait_in_a_process_are_bounded_in_bytes(first: int) -> Non
     assert claimed_jobs.bytes == 0
     assert claimer._claims.claim(pool, claimer._claims.room(pool)) > 0
     assert claimed_jobs.bytes <= CLAIMED_BYTES
-    for end in (pipe, other):
-        end.close()
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("seconds", [0.0001, 0.05, None])
-def test_the_weights_of_the_queues_hold_under_load(seconds: float | None) -> None:
+def test_the_weights_of_the_queues_hold_under_load(
+    make_process: Make, seconds: float | None
+) -> None:
     """Whether claims come by the hundred, by the dozen, or for each free thread."""
     for queue in ("default", "bulk"):
         enqueue_many("app.noop", [{}] * 7_000, queue=queue)
-    pipe, other = (MessagePipe(end) for end in Pipe())
     shares = QueueShare(name="default", weight=5), QueueShare(name="bulk", weight=1)
-    worker = WorkerProcess(pipe, Scoreboard(1).slots[0], Options(queues=shares))
+    worker = make_process(queues=shares)
     claimer, claimed_jobs = worker._claimer, worker._claimed
     pool, _ = claimer._pools  # of threads, and of the loop
-    worker._slot.register(register_worker(), time.monotonic() + 600)
     if seconds is not None:
         pool.pace.saw(seconds)
     claimed: list[str] = []
@@ -203,19 +174,14 @@ def test_the_weights_of_the_queues_hold_under_load(seconds: float | None) -> Non
             claimed.append(job.queue)
             claimed_jobs.end([job])
     assert count * 0.78 < claimed.count("default") < count * 0.88  # 5 of 6
-    for end in (pipe, other):
-        end.close()
 
 
-def test_a_burst_admits_the_step_that_its_last_job_opened(transactional_db: None) -> None:
+def test_a_burst_admits_the_step_that_its_last_job_opened(make_process: Make) -> None:
     """Also if no notification of it arrives in time."""
     gates = Gates(tenant="acme", queue="default")
     steps = [replace(one, gates=gates) for one in steps_of({"a": "", "b": "a"})]
     run = start(NewRun(name="chain"), steps)
-    pipe, other = (MessagePipe(end) for end in Pipe())
-    options = Options(queues=OPTIONS.queues, burst=True)
-    process = WorkerProcess(pipe, Scoreboard(1).slots[0], options)
-    process._slot.register(register_worker(), time.monotonic() + 600)
+    process = make_process(burst=True)
 
     def has_claimed_or_ends() -> bool:
         process._claimer._round()
@@ -233,5 +199,3 @@ def test_a_burst_admits_the_step_that_its_last_job_opened(transactional_db: None
     until(has_claimed_or_ends)
     assert process._claimer.draining
     assert set(states(run).values()) == {"succeeded"}
-    pipe.close()
-    other.close()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from multiprocessing import Pipe
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,35 +12,27 @@ from django_jobs.lifecycle import claiming
 from django_jobs.lifecycle.claiming import Slots
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.models import Job
-from django_jobs.worker.ipc.pipes import MessagePipe
-from django_jobs.worker.ipc.scoreboard import Scoreboard
-from django_jobs.worker.options import Options, QueueShare
+from django_jobs.worker.options import QueueShare
 from django_jobs.worker.pools.pool import Pool
 from django_jobs.worker.process.claimer import Claimer
 from django_jobs.worker.process.worker_process import WorkerProcess
 from tests.app.async_jobs import noop_async
 from tests.app.jobs import noop
-from tests.factories import register_worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def claimer() -> Iterator[Claimer]:
+def claimer(make_process: Callable[..., WorkerProcess]) -> Claimer:
     """That of a process that starts no job. Its plain jobs take a millisecond."""
-    pipe, other = (MessagePipe(end) for end in Pipe())
     queues = QueueShare(name="default"), QueueShare(name="another")
-    options = Options(queues=queues, async_concurrency=100)
-    process = WorkerProcess(pipe, Scoreboard(1).slots[0], options)
-    process._slot.register(register_worker(), time.monotonic() + 600)
+    process = make_process(queues=queues, async_concurrency=100)
     threads, loop = process._claimer._pools
     for pool in (threads, loop):
         pool.promising.discard("another")
     threads.pace.saw(0.001)
     loop.line.on_added = lambda: None
-    yield process._claimer
-    for end in (pipe, other):
-        end.close()
+    return process._claimer
 
 
 @pytest.fixture

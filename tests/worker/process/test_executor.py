@@ -6,9 +6,8 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from multiprocessing import Pipe
 
 import pytest
 from django.db import connection, connections, transaction
@@ -19,35 +18,26 @@ from django_jobs.models import Job, Run
 from django_jobs.signals import attempt_failed
 from django_jobs.worker.context.attempt import Attempt
 from django_jobs.worker.handlers.connections import HandlerConnections
-from django_jobs.worker.ipc.pipes import MessagePipe
-from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.meters import ThreadClock
-from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.pools.pool import PREFETCH_SECONDS
 from django_jobs.worker.process import settler
 from django_jobs.worker.process.worker_process import WorkerProcess
 from django_jobs.worker.timeouts.limits import never
 from tests.app.jobs import noop
-from tests.factories import claim_ready, declared, register_worker, run_sql
+from tests.factories import claim_ready, declared, run_sql
 from tests.patience import PATIENCE
 from tests.worker.processes import until, until_status
 
 
 @pytest.fixture
-def process(transactional_db: None) -> Iterator[WorkerProcess]:
+def process(make_process: Callable[..., WorkerProcess]) -> Iterator[WorkerProcess]:
     """A worker process of whose threads only the settler was started."""
-    pipe, other = (MessagePipe(end) for end in Pipe())
-    made = WorkerProcess(
-        pipe, Scoreboard(1).slots[0], Options(queues=(QueueShare(name="default"),))
-    )
-    made._slot.register(register_worker(), time.monotonic() + 60)
+    made = make_process()
     made._settler.thread.start()
     yield made
     made._settler.finish()
     made._settler.thread.join(PATIENCE)
     assert not made._settler.thread.is_alive()
-    for end in (pipe, other):
-        end.close()
 
 
 @pytest.fixture

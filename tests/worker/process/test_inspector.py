@@ -16,7 +16,7 @@ from django_jobs.worker.process import inspector
 from django_jobs.worker.process.worker_process import WorkerProcess
 from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
-from tests.factories import another_connection, claim_ready, heard, run_sql
+from tests.factories import claim_ready, heard, open_elsewhere, run_sql
 from tests.worker.processes import until
 
 from .test_executor import process as process
@@ -99,10 +99,7 @@ def test_an_answer_that_waits_for_a_lock_holds_up_no_ending(
         settler.deadline.enforce()  # as the main thread of a worker does
         return Job.objects.filter(status="succeeded").exists()
 
-    with another_connection() as other, other.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute("SELECT 1 FROM django_jobs_inspection FOR UPDATE")
+    with open_elsewhere("SELECT 1 FROM django_jobs_inspection FOR UPDATE"):
         process._inspector.look()
         settler.add(Ending(first.job, NO_RESULT, started=first.started), first.entry)
         until(succeeded)
-        cursor.execute("ROLLBACK")

@@ -33,6 +33,7 @@ from tests.factories import (
     another_connection,
     claim_ready,
     end_own_session,
+    open_elsewhere,
     register_worker,
 )
 from tests.patience import PATIENCE
@@ -106,13 +107,10 @@ def test_a_locked_row_is_settled_once_free_under_any_load(
 
     locked = held[0]
     monkeypatch.setattr(module, "settle_with_fallback", write)
-    with another_connection() as other, other.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked.id])
+    with open_elsewhere("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked.id]):
         end(settler, [locked, held[1]])
         until(lambda: held[1].id in written)
         assert locked.id not in written
-        cursor.execute("ROLLBACK")
     until(lambda: locked.id in written)
     assert Job.objects.get(pk=locked.id).status == "succeeded"
 
@@ -129,17 +127,14 @@ def test_a_retry_waits_for_no_key_that_an_open_transaction_holds(settler: Settle
     noop.enqueue()
     held = claim_ready(register_worker())
     outcome = Failed(error=ErrorReport.plain("Retry", "busy"), queue="bulk")
-    with another_connection() as other, other.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute(
-            "INSERT INTO django_jobs_job (queue, idempotency_key, job_type, payload,"
-            " payload_version, status, priority, rank, available_at, max_attempts, max_crashes,"
-            " headers, created_at)"
-            " VALUES ('bulk', 'k', 'app.noop', '{}', 1, 'ready', 0, 0, now(), 5, 3, '{}', now())"
-        )
+    with open_elsewhere(
+        "INSERT INTO django_jobs_job (queue, idempotency_key, job_type, payload,"
+        " payload_version, status, priority, rank, available_at, max_attempts, max_crashes,"
+        " headers, created_at)"
+        " VALUES ('bulk', 'k', 'app.noop', '{}', 1, 'ready', 0, 0, now(), 5, 3, '{}', now())"
+    ):
         end(settler, held, outcome)
         until(lambda: settled_by(settler.deadline) == len(held) > 1)
-        cursor.execute("ROLLBACK")
     job = Job.objects.get(pk=keyed.pk)
     assert (job.queue, job.idempotency_key) == ("default", "k")
     assert "its idempotency key may be held there" in job.last_error
@@ -149,15 +144,12 @@ def test_a_locked_job_delays_no_other_give_back(held: list[ClaimedJob], settler:
     claimed_jobs = settler._claimed
     claimed_jobs.add(held)
     claimed_jobs.lines[0].add(held)
-    with another_connection() as other, other.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id])
+    with open_elsewhere("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [held[1].id]):
         settler.give_back(claimed_jobs.take_unstarted())
         until(lambda: len(claimed_jobs) == 1)
         assert held[1] in claimed_jobs
         ready = Job.objects.filter(status="ready").values_list("pk", flat=True)
         assert {*ready} == {job.id for job in held} - {held[1].id}
-        cursor.execute("ROLLBACK")
     until(lambda: not claimed_jobs)
     assert not Job.objects.exclude(status="ready").exists()
 
@@ -271,13 +263,10 @@ def locked_run(worker: int) -> Iterator[list[ClaimedJob]]:
     """Two steps that run, each the last of its own run, which another session has locked."""
     runs = [start_graph({"a": ""}).pk for _ in range(2)]
     steps = claim_ready(worker)
-    with another_connection() as other, other.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute(
-            "SELECT 1 FROM django_jobs_workflowrun WHERE id = ANY(%s) FOR UPDATE", [runs]
-        )
+    with open_elsewhere(
+        "SELECT 1 FROM django_jobs_workflowrun WHERE id = ANY(%s) FOR UPDATE", [runs]
+    ):
         yield steps
-        cursor.execute("ROLLBACK")
 
 
 def test_a_locked_run_delays_no_give_back_but_those_of_its_steps(

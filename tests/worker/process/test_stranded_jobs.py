@@ -18,7 +18,7 @@ from django_jobs.worker.process.claims import StrandedJobs
 from django_jobs.worker.process.settler import Settler
 from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
-from tests.factories import another_connection, claim_ready, register_worker
+from tests.factories import claim_ready, open_elsewhere, register_worker
 from tests.patience import PATIENCE
 from tests.triggers import refused
 from tests.worker.processes import until
@@ -77,14 +77,14 @@ def test_a_stranded_step_that_waits_for_its_run_stops_no_claim(settler: Settler)
     settler.deadline = StatementTimeout(0.3)
     settler.thread.start()
     stranded_jobs = stranded_jobs_of(settler)
-    with another_connection() as other, other.cursor() as cursor, ThreadPoolExecutor(1) as thread:
-        cursor.execute("BEGIN")
-        cursor.execute("SELECT 1 FROM django_jobs_workflowrun FOR UPDATE")
+    with (
+        open_elsewhere("SELECT 1 FROM django_jobs_workflowrun FOR UPDATE"),
+        ThreadPoolExecutor(1) as thread,
+    ):
         looking = thread.submit(stranded_jobs.give_back_if_due)
         until(lambda: settler.deadline.enforce() or looking.done())
         assert looking.result()
         assert Job.objects.filter(status="ready").count() == 3
-        cursor.execute("ROLLBACK")
     stranded_jobs.look_soon()
     assert stranded_jobs.give_back_if_due()
     assert Job.objects.get(pk=held.id).status == "cancelled"
