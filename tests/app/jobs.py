@@ -68,18 +68,6 @@ def hold(path: str, note: str = "") -> str:
     return "went on"
 
 
-@job(concurrency=Concurrency("hold", on_conflict="discard"))
-def hold_first(path: str) -> str:
-    """The first of its key runs."""
-    return hold(path)
-
-
-@job(concurrency=Concurrency("hold", on_conflict="replace_waiting"))
-def hold_newest(path: str) -> str:
-    """The newest of its key waits."""
-    return hold(path)
-
-
 @job(concurrency=Concurrency("hold", on_conflict="cancel_running"))
 def hold_last(path: str) -> str:
     """The newest of its key stops the one that runs."""

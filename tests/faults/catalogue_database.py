@@ -98,9 +98,8 @@ DATABASE: dict[str, Fault] = {
     ),
     "D17": shown(
         "somebody holds a row in an open transaction",
-        f"{LOCKS}test_a_locked_job_is_skipped_and_runs_once_it_is_unlocked",
+        "tests/lifecycle/test_claiming.py::test_a_locked_job_is_skipped",
         f"{RESILIENCE}test_a_lock_on_a_running_job_delays_no_heartbeat_and_no_settle",
-        f"{RESILIENCE}test_others_are_settled_while_one_row_is_locked",
         f"{RESILIENCE}test_a_lock_on_the_row_of_a_limited_queue_does_not_end_the_process",
         "tests/metrics/test_snapshot.py::"
         "test_the_age_is_that_of_the_oldest_waiting_job_of_any_priority",
@@ -124,7 +123,7 @@ DATABASE: dict[str, Fault] = {
     "D20": shown(
         "the listening connection dies, a notification is lost or refused",
         f"{LISTEN}test_a_broken_listener_reconnects_and_misses_no_job",
-        f"{LISTEN}test_a_job_without_a_notification_is_found_by_the_poll",
+        f"{POOLER}test_jobs_are_found_by_the_poll_without_notifications",
         "tests/lifecycle/test_notifying.py::test_a_notification_that_fails_is_logged_and_affects_no_job",
     ),
     "D21": shown(

@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 
-from django_jobs.lifecycle import notifying
-from django_jobs.models import Job, Worker
+from django_jobs.models import Worker
 from tests.app import jobs
 from tests.factories import run_sql
 from tests.worker.processes import LONG_POLL, Start, until, until_status
@@ -43,14 +42,3 @@ def test_a_broken_listener_reconnects_and_misses_no_job(
         until_status(lost, "succeeded")
         until(partial(new_listeners, before), what="it listens again")
         until_status(jobs.noop.enqueue(), "succeeded")
-
-
-def test_a_job_without_a_notification_is_found_by_the_poll(
-    start_worker: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start_worker("--poll-seconds", "0.2")
-    until_status(jobs.noop.enqueue(), "succeeded")
-    monkeypatch.setattr(notifying, "notify", lambda queue: None)
-    for _ in range(3):
-        until_status(jobs.noop.enqueue(), "succeeded")
-    assert Job.objects.filter(attempt=1).count() == 4

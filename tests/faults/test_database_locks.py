@@ -11,7 +11,7 @@ from django_jobs.models import Job, Resource, Run, Worker
 from tests.app import database_jobs, jobs
 from tests.app.gate_jobs import charge_account, post_to_ledger, refund_payment
 from tests.app.models import Effect
-from tests.factories import another_connection
+from tests.factories import open_elsewhere
 from tests.worker.processes import Start, until, until_status
 
 from .stage import settings_module
@@ -69,28 +69,6 @@ def jobs_with_effects() -> int:
     return 370
 
 
-def test_a_locked_job_is_skipped_and_runs_once_it_is_unlocked(
-    start_worker: Start,
-) -> None:
-    start_worker("--poll-seconds", "0.2")
-    until_status(jobs.noop.enqueue(), "succeeded")
-    with another_connection() as human:
-        human.ensure_connection()
-        human.set_autocommit(False)
-        later = jobs.noop.using(delay=1).enqueue()
-        with human.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [later.pk])
-        others = [jobs.add.enqueue(number) for number in range(20)]
-        for job in others:
-            until_status(job, "succeeded")
-        due = Job.objects.extra(where=["available_at < clock_timestamp()"])
-        until(lambda: due.filter(pk=later.pk).exists())
-        until_status(jobs.noop.enqueue(), "succeeded")
-        assert Job.objects.get(pk=later.pk).status == "scheduled"
-        human.rollback()
-    until_status(later, "succeeded")
-
-
 LIMITS: list[dict[str, Any]] = [{"rate": 1000.0}, {"retry_budget": 0.5}]
 
 
@@ -102,13 +80,9 @@ def test_a_locked_resource_delays_only_the_jobs_that_use_it(
     Resource.objects.create(name="ledger", **limit)
     worker = start_worker("--poll-seconds", "0.2")
     until_status(jobs.noop.enqueue(), "succeeded")
-    with another_connection() as human:
-        human.ensure_connection()
-        human.set_autocommit(False)
-        with human.cursor() as cursor:
-            cursor.execute(
-                "SELECT 1 FROM django_jobs_resource WHERE id = %s FOR UPDATE", [resource.pk]
-            )
+    with open_elsewhere(
+        "SELECT 1 FROM django_jobs_resource WHERE id = %s FOR UPDATE", [resource.pk]
+    ):
         held = refund_payment.enqueue(1)
         until(lambda: "event=admission_blocked" in worker.text())
         for number in range(3):
@@ -116,6 +90,5 @@ def test_a_locked_resource_delays_only_the_jobs_that_use_it(
             until_status(charge_account.enqueue(number), "succeeded")
             until_status(post_to_ledger.enqueue(str(tmp_path)), "succeeded")
         assert Job.objects.get(pk=held.pk).status == "blocked"
-        human.rollback()
     assert until_status(held, "succeeded").attempt == 1
     assert "event=claim_blocked" not in worker.text()

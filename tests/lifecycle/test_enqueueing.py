@@ -74,13 +74,18 @@ def test_a_rolled_back_savepoint_takes_its_job_and_leaves_the_others() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("priority", [7, -7])
-def test_the_returned_job_is_the_row_that_was_written(key: str | None, priority: int) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"idempotency_key": "k"}, {"idempotency_key": "k", "unique_for": 60, "delay": 5}],
+    ids=["plain", "keyed", "unique for a time"],
+)
+def test_the_returned_job_is_the_row_that_was_written(
+    priority: int, options: dict[str, Any]
+) -> None:
     headers = {"trace": "%s %(payload)s 'a' \\ \" é"}
-    enqueued = add.using(
-        priority=priority, headers=headers, idempotency_key=key, max_attempts=9
-    ).enqueue(1, second=2)
+    request = add.using(priority=priority, headers=headers, max_attempts=9, **options)
+    enqueued = request.enqueue(1, second=2)
     stored = Job.objects.get(pk=enqueued.pk)
     for field in Job._meta.concrete_fields:
         assert getattr(stored, field.attname) == getattr(enqueued, field.attname), field.name
@@ -238,19 +243,6 @@ def test_keys_and_payloads_of_any_characters_are_stored_as_they_are() -> None:
     assert [(job.idempotency_key, job.payload) for job in stored] == list(
         zip(keys, payloads, strict=True)
     )
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("count", [50, 500])
-def test_batches_with_the_same_keys_from_many_threads_agree_on_the_holders(count: int) -> None:
-    keys = [f"key-{number}" for number in range(count)]
-
-    def ask(number: int) -> list[int]:
-        return enqueue_many("app.add", [{"first": number}] * count, idempotency_keys=keys)
-
-    answers = in_threads(6, ask)
-    assert len({tuple(answer) for answer in answers}) == 1
-    assert Job.objects.count() == count
 
 
 @pytest.mark.django_db

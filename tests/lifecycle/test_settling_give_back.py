@@ -43,8 +43,8 @@ def test_only_jobs_still_claimed_can_be_given_back() -> None:
 
 def test_a_cancelled_prefetched_job_ends_when_it_is_given_back() -> None:
     held = enqueue_and_claim()
-    job_operations.cancel([held.id])
-    give_back([held.fence])
+    job_operations.cancel([held.id], reason="no use")
+    assert give_back([held.fence]) == [held.id]
     job = Job.objects.get()
-    assert (job.status, job.reason) == ("cancelled", "cancelled")
+    assert (job.status, job.reason) == ("cancelled", "no use")
     assert job.finished_at is not None

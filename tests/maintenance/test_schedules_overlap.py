@@ -110,16 +110,6 @@ def test_a_started_waiting_job_is_ranked_by_its_start() -> None:
     assert job.rank == pytest.approx(5 + (job.available_at - before).total_seconds(), abs=1e-3)
 
 
-def test_waiting_jobs_of_a_deleted_schedule_are_started() -> None:
-    schedule = due_schedule(overlap="queue_all")
-    look()
-    come_due(schedule, 2)
-    schedule.delete()
-    assert not Tick.objects.exists()
-    look()
-    assert set(Job.objects.values_list("status", flat=True)) == {"ready"}
-
-
 def test_of_several_due_times_at_once_only_the_last_replaces() -> None:
     schedule = overdue(3.1, catch_up="at_most", catch_up_limit=3, overlap="cancel")
     look()

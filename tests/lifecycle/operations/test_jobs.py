@@ -26,7 +26,6 @@ from django_jobs.domain.outcomes import (
 from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import inspections
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.settling import give_back
 from django_jobs.models import Job, Queue, Run, Worker
 from tests.app.jobs import noop
 from tests.factories import (
@@ -158,13 +157,6 @@ def test_however_a_cancelled_attempt_ends_its_job_says_why_and_by_whom(
     assert job.status == "cancelled"
     assert job.reason == (reason or job.reason)
     assert job.reason
-
-
-def test_a_prefetched_job_that_is_given_back_says_why_it_is_cancelled() -> None:
-    held = enqueue_and_claim()
-    cancel(held.id, reason="no use")
-    assert give_back([held.fence]) == [held.id]
-    assert Job.objects.get().reason == "no use"
 
 
 def test_a_success_keeps_no_reason_of_a_cancel() -> None:

@@ -16,9 +16,8 @@ from django_jobs import PayloadError, cancel, enqueue
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.operations.signals import signal
 from django_jobs.lifecycle.waits import Wait, begin_wait
-from django_jobs.models import Job, Resource
+from django_jobs.models import Job
 from django_jobs.models.workflow import above
-from tests.app.gate_jobs import refund_payment
 from tests.app.jobs import noop
 from tests.factories import (
     enqueue_and_claim,
@@ -153,12 +152,6 @@ class TestSignals:
             "approval",
             {"payment": 7},
         )
-
-    def test_a_job_with_gates_waits_at_them_after_its_signal(self) -> None:
-        Resource.objects.create(name="stripe")
-        job = waiting_for("approval", refund_payment.enqueue(7))
-        assert job.signal("approval")
-        assert Job.objects.get(pk=job.pk).status == "blocked"
 
     def test_the_first_signal_of_a_name_stays(self) -> None:
         job = noop.enqueue()
