@@ -19,6 +19,7 @@ from ..domain.concurrency import (
 )
 from ..domain.gates import Gates, OnConflict
 from ..domain.hints import hint
+from ..domain.options import several
 from ..exceptions import EnqueueError, PayloadError, UnknownResource
 from ..models import Resource
 from ..models.queue import A_QUEUE_NAME, is_queue_name
@@ -49,21 +50,18 @@ def resource_names(given: Any, where: str) -> tuple[str, ...]:
 
     Raises :class:`EnqueueError` for a name that no resource can have, and for more than 8.
     """
-    names = [given] if isinstance(given, str) else given
     try:
-        names = tuple(dict.fromkeys(names))
-    except TypeError:
-        raise EnqueueError(
-            f'{where}: resources are names, such as ("stripe",), not {given!r}'
-        ) from None
+        names = several(given, "resources", where)
+    except TypeError as error:
+        raise EnqueueError(str(error)) from None
     for name in names:
         if not is_queue_name(name):
             raise EnqueueError(f"{where}: the name of a resource is {A_QUEUE_NAME}, not {name!r}")
-    if len(names) > MOST_RESOURCES:
+    if len(once := {*names}) > MOST_RESOURCES:
         raise EnqueueError(
-            f"{where}: a job uses at most {MOST_RESOURCES} resources, not {len(names)}"
+            f"{where}: a job uses at most {MOST_RESOURCES} resources, not {len(once)}"
         )
-    return tuple(sorted(names))
+    return tuple(sorted(once))
 
 
 def calls_project(job_type: JobType[..., Any]) -> bool:

@@ -15,6 +15,7 @@ from ..domain.options import (
     JobOptions,
     RequestOptions,
     check_known,
+    several,
 )
 from ..domain.payload import a_kind
 from ..exceptions import OperationRefused, PayloadError
@@ -28,7 +29,6 @@ from .validation import (
     check_declaration,
     declared_name,
     exception_classes,
-    former_names,
     mapping,
     signature_of,
     tag_names,
@@ -40,7 +40,7 @@ R = TypeVar("R")
 READ: dict[str, Callable[[Any, str, str], Any]] = {
     **dict.fromkeys(("retry_on", "discard_on"), exception_classes),
     **dict.fromkeys(MAPPINGS, mapping),
-    "aliases": lambda given, option, where: former_names(given, where),
+    "aliases": several,
     "resources": lambda given, option, where: resource_names(given, where),
     "tenant": name_rule,
     "tags": lambda given, option, where: tag_names(given, where),
@@ -104,23 +104,31 @@ def job(
     """
 
     def declare(handler: Callable[..., Any]) -> JobType[..., Any]:
-        signature = signature_of(handler)
-        default = registry.default_name(handler.__module__, handler.__name__)
-        chosen = declared_name(name, default)
-        where = f"@job {chosen}"
-        check_known(options, where, JOB_OPTIONS)
-        made = {
-            option: read(options[option], option, where)
-            for option, read in READ.items()
-            if option in options
-        }
-        fixed: dict[str, Any] = {"name": chosen, "handler": handler, "signature": signature}
-        declared: JobType[..., Any] = JobType(**fixed, **{**options, **made})
-        check_declaration(declared)
+        declared = checked(handler, name, options)
         registry.register(declared, registry.importing(handler.__module__))
         return declared
 
     return declare if function is None else declare(function)
+
+
+def checked(
+    handler: Callable[..., Any], name: str | None, options: Mapping[str, Any]
+) -> JobType[..., Any]:
+    """The job type of :func:`job`, which nothing knows yet. Raises what :func:`job` raises."""
+    signature = signature_of(handler)
+    default = registry.default_name(handler.__module__, handler.__name__)
+    chosen = declared_name(name, default)
+    where = f"@job {chosen}"
+    check_known(options, where, JOB_OPTIONS)
+    made = {
+        option: read(options[option], option, where)
+        for option, read in READ.items()
+        if option in options
+    }
+    fixed: dict[str, Any] = {"name": chosen, "handler": handler, "signature": signature}
+    declared: JobType[..., Any] = JobType(**fixed, **{**options, **made})
+    check_declaration(declared)
+    return declared
 
 
 def enqueue(

@@ -18,7 +18,7 @@ from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from ..domain.hints import hint
 from ..domain.numbers import is_priority, is_whole
-from ..domain.options import HandlerSignature
+from ..domain.options import HandlerSignature, several
 from ..domain.payload import KEY_SEPARATOR, key_problem
 from ..domain.tags import MOST_TAGS, combined, tag_problem
 from ..exceptions import Cancelled, EnqueueError, Fate, LeaseLost, TimeLimitExceeded, UnknownQueue
@@ -35,11 +35,10 @@ def tag_names(given: Iterable[str] | str | None, where: str) -> tuple[str, ...]:
 
     Raises :class:`EnqueueError` for what cannot be a tag.
     """
-    tags: Any = [given] if isinstance(given, str) else given or ()
     try:
-        tags = list(tags)
-    except TypeError:
-        raise EnqueueError(f'{where}: tags are texts, such as ["vip"], not {given!r}') from None
+        tags = () if given is None else several(given, "tags", where)
+    except TypeError as error:
+        raise EnqueueError(str(error)) from None
     for tag in tags:
         if problem := tag_problem(tag):
             raise EnqueueError(f"{where}: a tag {problem}: {tag!r}")
@@ -271,21 +270,13 @@ def exception_classes(value: Any, option: str, where: str) -> tuple[type[BaseExc
 
     Raises ``TypeError`` for anything else.
     """
-    kinds = value if isinstance(value, Iterable) and not isinstance(value, str | type) else [value]
+    is_one = isinstance(value, str | type | Mapping) or not isinstance(value, Iterable)
+    kinds = [value] if is_one else value
     kinds = tuple(kinds)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise TypeError(f"{where}: {option} takes exception classes, not {kind!r}")
     return kinds
-
-
-def former_names(given: Any, where: str) -> tuple[Any, ...]:
-    """The option ``aliases``; one may stand alone. Raises ``TypeError`` for no names."""
-    try:
-        return (given,) if isinstance(given, str) else tuple(given)
-    except TypeError:
-        problem = f'aliases are former names, such as ("shop.send_mail",), not {given!r}'
-        raise TypeError(f"{where}: {problem}") from None
 
 
 def check_declaration(declared: JobType[..., Any]) -> None:

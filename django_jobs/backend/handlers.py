@@ -10,7 +10,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from ..api.job_type import JobType
-from ..api.shortcuts import job
+from ..api.shortcuts import checked, job
 from ..conf import conf
 from ..domain.options import TASK_OPTIONS
 from ..domain.payload import encode
@@ -18,7 +18,7 @@ from ..lifecycle.signalling import receive_ends_of
 from ..worker.context.run_context import RunContext, current_run
 from .declared import Arguments
 from .interface import Task, TaskContext, normalize_json, task_started
-from .job_task import check_options
+from .job_task import check_options, of_options
 from .results import announce_end, announce_start, find_result, reads_result
 
 
@@ -29,7 +29,7 @@ def job_type_of(
 
     Raises what :func:`django_jobs.job` raises.
     """
-    check_options(options, task.backend)
+    check_values(options, task.backend)
     own = {name: getattr(task, name, None) for name in TASK_OPTIONS}
     given = {name: value for name, value in own.items() if value is not None}
     chosen = {"max_attempts": 1, **options, **given}
@@ -47,6 +47,20 @@ def job_type_of(
     for name in (declared.name, *declared.aliases):
         receive_ends_of(name, announce_end)
     return declared
+
+
+def check_values(options: Any, alias: str) -> None:
+    """Raise ``TypeError`` or ``ValueError``, which names the setting, if a Task without options
+    cannot have the ``OPTIONS`` of a backend."""
+    check_options(options, alias)
+
+    def any_task(**arguments: Any) -> None: ...
+
+    try:
+        checked(any_task, "any_task", {"max_attempts": 1, **options})
+    except (TypeError, ValueError) as error:
+        problem = str(error).removeprefix("@job any_task: ")
+        raise type(error)(f"{of_options(alias)}: {problem}") from None
 
 
 def _handler(task: Task[..., Any], arguments: Arguments) -> Callable[..., Any]:

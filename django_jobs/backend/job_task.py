@@ -20,6 +20,7 @@ from ..domain.options import (
     TaskRequestOptions,
     Upgrade,
     check_known,
+    several,
 )
 from .interface import Task, TaskContext, task_backends
 
@@ -32,9 +33,13 @@ OPTIONS_OF_DJANGO = ("priority", "queue_name", "run_after", "backend")
 OF_A_REQUEST = tuple(name for name in TASK_USING_OPTIONS if name not in TASK_OPTIONS)
 
 
+def of_options(alias: str) -> str:
+    return f'TASKS[{alias!r}]["OPTIONS"]'
+
+
 def check_options(options: Any, alias: str) -> None:
     """Raise ``TypeError`` unless the ``OPTIONS`` of a backend are a dict of what its Tasks take."""
-    where = f'TASKS[{alias!r}]["OPTIONS"]'
+    where = of_options(alias)
     if not isinstance(options, Mapping):
         raise TypeError(f"{where} is a dict of options, not {options!r}")
     check_known(options, where, TASK_OPTIONS, "@task")
@@ -119,20 +124,17 @@ class JobTask(GenericTask[P, R]):
         The others are those of :meth:`JobType.using`. A tenant that is given here is a name,
         not a template, and tags come in addition to the present ones.
         """
-        known = *OPTIONS_OF_DJANGO, *TASK_USING_OPTIONS
-        check_known(options, f"{self.module_path}.using()", known, "@task")
+        known, where = (*OPTIONS_OF_DJANGO, *TASK_USING_OPTIONS), f"{self.module_path}.using()"
+        check_known(options, where, known, "@task")
         of_django = zip(OPTIONS_OF_DJANGO, (priority, queue_name, run_after, backend), strict=True)
         every: dict[str, Any] = dict(of_django) | options
         given: dict[str, Any] = {name: value for name, value in every.items() if value is not None}
         if isinstance(resources := given.get("resources"), Iterator):
             given["resources"] = tuple(resources)
         if "tags" in given:
-            given["tags"] = (*_several(self.tags), *_several(options["tags"]))
+            both = self.tags or (), options["tags"]
+            given["tags"] = tuple(tag for tags in both for tag in several(tags, "tags", where))
         return replace(self, **given)
-
-
-def _several(tags: Iterable[str] | str | None) -> Iterable[str]:
-    return (tags,) if isinstance(tags, str) else tags or ()
 
 
 @overload

@@ -163,8 +163,13 @@ def problems(backend: JobsBackend) -> Iterator[CheckMessage]:
             id="django_jobs.E017",
         )
     try:
-        check_options(backend.options, backend.alias)
-    except TypeError as error:
+        if apps.is_installed("django_jobs"):
+            from .handlers import check_values
+
+            check_values(backend.options, backend.alias)
+        else:
+            check_options(backend.options, backend.alias)
+    except (TypeError, ValueError) as error:
         yield Error(f"{error}.", id="django_jobs.E018")
     for queue in sorted(backend.queues - set(conf().queues)):
         yield Warning(

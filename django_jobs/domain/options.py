@@ -199,6 +199,24 @@ def check_known(
         raise TypeError(f"{where}: there is no option {option!r}{end}")
 
 
+SEVERAL = {
+    "aliases": 'former names, such as ("shop.send_mail",)',
+    "resources": 'names, such as ("stripe",)',
+    "tags": 'texts, such as ["vip"]',
+}
+"""Options that take texts, of which one may stand alone."""
+
+
+def several(given: Any, option: str, where: str) -> tuple[Any, ...]:
+    """What one of :data:`SEVERAL` has. Raises ``TypeError`` for no texts, and for a dict, whose
+    values would be lost."""
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise TypeError(f"{where}: {option} are {SEVERAL[option]}, not {given!r}")
+    return tuple(given)
+
+
 def of_a_request(arguments: Iterable[str]) -> str:
     """The end of a message about arguments that no handler takes, if they are options of
     ``using()``: ``; 'delay' is an option of using()``. Empty if none is."""

@@ -135,7 +135,7 @@ def test_a_handler_that_could_not_run_is_refused(handler: Any, problem: str) -> 
         ({"version": 2, "upgrades": {1: 5}}, r"upgrades\[1\] is a function, not 5"),
         *(
             ({"aliases": given}, "aliases are former names, such as .*, not ")
-            for given in (5, True, None, noop)
+            for given in (5, True, None, noop, {"old.name": 1}, {})
         ),
         ({"aliases": [""]}, "an alias is text of 1 to 200 characters, not one of 0"),
         ({"queue": "no spaces"}, "queue is 1 to 100 letters, .* not 'no spaces'"),

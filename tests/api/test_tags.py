@@ -59,6 +59,7 @@ def test_any_printable_text_is_a_tag(tag: str) -> None:
     ("given", "problem"),
     [
         (7, r'tags are texts, such as \["vip"\], not 7'),
+        ({"vip": 1}, r"tags are texts, such as .*, not \{'vip': 1\}"),
         ([7], "a tag is an int, not text: 7"),
         ([""], "a tag has 0 characters, not 1 to 100: ''"),
         (["x" * (LONGEST_TAG + 1)], "a tag has 101 characters, not 1 to 100"),

@@ -221,7 +221,9 @@ def test_one_to_a_backend_with_other_options_is_refused_because_workers_know_one
         declared.forget_module(__name__)
 
 
-@pytest.mark.parametrize("options", [{"retries": 3}, {"queue": "emails"}, ["timeout"], 5])
+@pytest.mark.parametrize(
+    "options", [{"retries": 3}, {"queue": "emails"}, {"timeout": -1}, ["timeout"], 5]
+)
 def test_a_declaration_names_the_setting_whose_options_no_task_has(options: Any) -> None:
     named = pytest.raises(InvalidTask, match=r"^TASKS\['default'\]\[\"OPTIONS\"\]")
     with override_settings(TASKS={"default": JOBS | {"OPTIONS": options}}), named:
@@ -276,6 +278,12 @@ def test_the_checks_name_unknown_options_and_queues() -> None:
         ({"retries": 1}, ": there is no option 'retries'; did you mean 'max_attempts'?"),
         ({"queue": "emails"}, ": there is no option 'queue'; known are: max_attempts"),
         ({"tags": (), "unique_for": 5}, ": there is no option 'unique_for'; it is an option of"),
+        ({"max_attempts": 0}, ": max_attempts is a whole number from 1 to"),
+        ({"timeout": "soon"}, ": timeout is a positive number of seconds"),
+        ({"backoff": 5}, ": backoff is a Backoff, such as"),
+        ({"retry_on": {OSError: 1}}, ": retry_on takes exception classes, not {"),
+        ({"tags": {"a": 1}}, ': tags are texts, such as ["vip"], not {'),
+        ({"timeout": 5, "silence_timeout": 9}, ": silence_timeout=9 never acts"),
         (["timeout"], " is a dict of options, not ['timeout']"),
         (None, " is a dict of options, not None"),
     ):
