@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import cache
 from inspect import unwrap
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from django.utils.dateparse import parse_duration
 
 from ..domain.payload import a_kind, is_reference
 from ..exceptions import PayloadError
@@ -17,10 +22,27 @@ if TYPE_CHECKING:
 
 Accepts = Callable[[Any], bool]
 
+
+def _text_for(read: Callable[[str], object]) -> Accepts:
+    """Whether a value is text that ``read`` takes."""
+
+    def accepts(value: Any) -> bool:
+        try:
+            return isinstance(value, str) and read(value) is not None
+        except (ValueError, ArithmeticError):
+            return False
+
+    return accepts
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 PLAIN: dict[Any, Accepts] = {
     bool: lambda value: isinstance(value, bool),
     int: lambda value: isinstance(value, int) and not isinstance(value, bool),
-    float: lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    float: _is_number,
     str: lambda value: isinstance(value, str),
     list: lambda value: isinstance(value, list | tuple),
     tuple: lambda value: isinstance(value, list | tuple),
@@ -29,6 +51,15 @@ PLAIN: dict[Any, Accepts] = {
     types.NoneType: lambda value: value is None,
 }
 """What JSON has. Of lists and dicts the items are not looked at."""
+FROM_TEXT: dict[Any, Accepts] = {
+    date: _text_for(date.fromisoformat),
+    datetime: _text_for(datetime.fromisoformat),
+    time: _text_for(time.fromisoformat),
+    UUID: _text_for(UUID),
+    Decimal: lambda value: _is_number(value) or _text_for(Decimal)(value),
+    timedelta: lambda value: _is_number(value) or _text_for(parse_duration)(value),
+}
+"""What the text or the number of an argument is read as, by a handler that wants one of these."""
 
 
 def check_annotations(job_type: JobType[..., Any], payload: Mapping[str, Any]) -> None:
@@ -46,8 +77,10 @@ def check_annotations(job_type: JobType[..., Any], payload: Mapping[str, Any]) -
             if value is not parameter.default:
                 annotation = parameter.annotation
                 text = annotation if isinstance(annotation, str) else _text_of(annotation)
+                is_read = isinstance(value, str) and set(rules[name]) & {*FROM_TEXT.values()}
+                given = a_kind(value) + (" that does not parse" if is_read else "")
                 raise PayloadError(
-                    f"{job_type.name}: {name} is {a_kind(value)}, and its annotation is {text}"
+                    f"{job_type.name}: {name} is {given}, and its annotation is {text}"
                 )
 
 
@@ -82,7 +115,7 @@ def _accepted(annotation: Any) -> list[Accepts] | None:
         values = get_args(annotation)
         return [lambda value: value in values]
     try:
-        return [PLAIN[origin or annotation]]
+        return [(PLAIN | FROM_TEXT)[origin or annotation]]
     except (KeyError, TypeError):
         return None
 

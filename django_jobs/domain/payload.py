@@ -218,7 +218,7 @@ def _not_json(value: Any) -> str:
     kind = type(value)
     hints = {
         "datetime": "pass value.isoformat()",
-        "date": "pass value.isoformat()",
+        **dict.fromkeys(("date", "time"), "pass value.isoformat()"),
         "Decimal": "pass str(value)",
         "UUID": "pass str(value)",
         "timedelta": "pass value.total_seconds()",

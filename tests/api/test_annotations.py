@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, Optional
+from uuid import UUID
 
 import pytest
 from django.db import transaction
@@ -15,7 +18,7 @@ from tests.app.jobs import add
 from tests.factories import declared
 
 if TYPE_CHECKING:
-    from decimal import Decimal
+    from fractions import Fraction
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +35,13 @@ def handler(
     choice: Literal["a", "b"] = "a",
     implicit: int = None,  # type: ignore[assignment]  # noqa: RUF013
     anything: Any = None,
-    foreign: Decimal | int = 0,
+    foreign: Fraction | int = 0,
+    day: date = date.max,
+    moment: datetime | None = None,
+    hour: time = time.max,
+    wait: timedelta = timedelta(),
+    key: UUID | Literal["all"] = "all",
+    amount: Decimal = Decimal(0),
     bare=None,  # type: ignore[no-untyped-def]
 ) -> None: ...
 
@@ -57,6 +66,12 @@ GOOD = {
     "implicit": [None, 1],
     "anything": [1, "x", []],
     "foreign": ["1.5", 1],
+    "day": ["2026-11-29"],
+    "moment": ["2026-11-29T05:00:00+01:00", "2026-11-29", None],
+    "hour": ["05:30"],
+    "wait": [90, 1.5, "00:01:30", "P1D"],
+    "key": ["0b5a3c1e-6f1b-4f57-9f6e-7d2f0a6f3b11", "all"],
+    "amount": ["1.50", 2, 1.5],
     "bare": [1, "x"],
 }
 BAD = {
@@ -70,6 +85,12 @@ BAD = {
     "old": [1],
     "choice": ["c"],
     "implicit": ["x"],
+    "day": ["2026-02-30", "29.11.2026", "", "2026-11-29T05:00", 20261129, ["2026"]],
+    "moment": ["tomorrow", 1795960800, "2026-11-29T25:00"],
+    "hour": ["25:00", 5],
+    "wait": ["soon", True],
+    "key": ["7", 7, "ALL"],
+    "amount": ["1,50", True, None],
 }
 
 
@@ -91,6 +112,10 @@ def test_the_error_names_argument_and_annotation_and_no_value(checked: JobType[.
     with pytest.raises(PayloadError) as refused:
         checked.enqueue("secret")
     assert str(refused.value) == "app.annotated: number is a str, and its annotation is int"
+    with pytest.raises(PayloadError, match=r"day is a str that does not parse, and .* is date$"):
+        checked.enqueue(day="2026-02-30")
+    with pytest.raises(PayloadError, match=r"day is an int, and its annotation is date$"):
+        checked.enqueue(day=20260230)
 
 
 def test_each_way_to_enqueue_is_checked(checked: JobType[..., Any]) -> None:
