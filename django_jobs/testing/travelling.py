@@ -16,7 +16,7 @@ from django.db.models import Max, Min, Q, QuerySet
 
 from .. import registry
 from ..conf import conf
-from ..domain.durations import NEVER, Duration, as_seconds
+from ..domain.durations import LONGEST_AGE, NEVER, Duration, as_seconds
 from ..lifecycle.promoting import peek
 from ..lifecycle.schedules import due
 from ..lifecycle.waits import SIGNAL_KEY, SLEEP_KEY
@@ -84,10 +84,11 @@ class Journey:
     """Goes from one due time to the next, up to its end."""
 
     def __init__(self, until: datetime | timedelta) -> None:
-        self._end = until if isinstance(until, datetime) else travel(0) + until
-        self._is_over = False
-        travel(0)  # arms the schedules, and refuses an end without a time zone
-        _passed(None, self._end, _now())
+        now, self._is_over = travel(0), False  # arms the schedules
+        if isinstance(until, timedelta):
+            until = now + timedelta(seconds=_passed(until, None, now))
+        _passed(None, until, now)
+        self._end = until
 
     def go_on(self) -> bool:
         """Go to the next due time, or to the end. Returns False if that was done before."""
@@ -133,6 +134,8 @@ def _passed(seconds: Duration | None, to: datetime | None, now: datetime) -> flo
     passed = as_seconds(seconds) if to is None else (to - now).total_seconds()
     if passed is None:
         raise TypeError(f"travel() takes a number of seconds or a timedelta, not {seconds!r}")
+    if passed > LONGEST_AGE:
+        raise ValueError(f"travel() takes at most {LONGEST_AGE:,.0f} seconds, not {passed:,.0f}")
     if passed < 0:
         raise ValueError(f"travel() goes forward only; it is {now}, and that is {-passed} s ago")
     return passed

@@ -173,6 +173,10 @@ def test_schedules_of_the_test_fire_each_time_until_the_end() -> None:
 def test_no_time_passes_back() -> None:
     with pytest.raises(ValueError, match="goes forward only"):
         run_jobs(until=timezone.now() - timedelta(hours=1))
+    with pytest.raises(ValueError, match="goes forward only"):
+        run_jobs(until=-timedelta(hours=1))
+    with pytest.raises(ValueError, match="at most 3,162,240,000 seconds"):
+        run_jobs(until=timedelta.max)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +187,10 @@ def test_no_time_passes_back() -> None:
         ({"to": datetime(2040, 1, 1)}, ValueError, "has no time zone"),
         ({"to": datetime(2020, 1, 1, tzinfo=UTC)}, ValueError, "goes forward only"),
         ({"seconds": -1}, ValueError, "goes forward only"),
+        ({"seconds": 1e15}, ValueError, "at most 3,162,240,000 seconds, not 1,0"),
+        ({"seconds": float("inf")}, ValueError, "at most .* seconds, not inf"),
+        ({"seconds": timedelta.max}, ValueError, "at most 3,162,240,000 seconds"),
+        ({"to": datetime.max.replace(tzinfo=UTC)}, ValueError, "at most 3,162,240,000 seconds"),
         ({"seconds": "soon"}, TypeError, "a number of seconds or a timedelta, not 'soon'"),
         ({"seconds": 1, "schedules": ["nigthly"]}, ValueError, "no schedule is named nigthly"),
     ],
