@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_615,
     "domain": 5_575,
     "http": 405,
-    "lifecycle": 13_279,
+    "lifecycle": 13_285,
     "logs": 447,
     "maintenance": 1_526,
     "management": 3_650,

@@ -261,6 +261,10 @@ WHERE period = {HOUR}
       AND (began_at < statement_timestamp() - interval '{TENANTS_KEPT} s' OR {FUTURE})
    OR tenant NOT IN (SELECT name FROM django_jobs_tenant)
 """
+PRUNE_RESOURCES = """
+DELETE FROM django_jobs_resourcetotal
+WHERE resource NOT IN (SELECT name FROM django_jobs_resource)
+"""
 PRUNE = f"""
 DELETE FROM django_jobs_runtotal
 WHERE period = {MINUTE} AND began_at < statement_timestamp() - interval '{MINUTES_KEPT} s'
@@ -316,5 +320,7 @@ def fold(seen: Look, upto: int, reached_at: datetime | None) -> bool:
 
 
 def prune_run_totals() -> int:
-    """Delete the totals that are long over, and those of tenants without a row; return how many."""
-    return sum(execute(statement, {}) for statement in (PRUNE, PRUNE_ERRORS, PRUNE_TENANTS))
+    """Delete the totals that are long over, and those of tenants and resources without a row;
+    return how many."""
+    statements = PRUNE, PRUNE_ERRORS, PRUNE_TENANTS, PRUNE_RESOURCES
+    return sum(execute(statement, {}) for statement in statements)

@@ -527,6 +527,9 @@ def test_attempts_are_counted_for_each_resource_that_has_a_row() -> None:
             assert sum(total.runtime_buckets) == total.runs
             assert total.runtime_seconds == pytest.approx(2 * total.runs, abs=1e-3)
     assert ResourceTotal.objects.count() == 4
+    Resource.objects.filter(name="stripe").delete()
+    run_totals.prune_run_totals()
+    assert [total.resource for total in ResourceTotal.objects.all()] == ["ledger"] * 2
 
 
 def test_attempts_are_counted_for_each_tenant_that_has_a_row() -> None:
