@@ -52,7 +52,7 @@ BUDGETS = {
     "admin": 16_143,
     "api": 4_708,
     "backend": 1_065,
-    "checks": 1_048,
+    "checks": 1_051,
     "contrib": 4_455,
     "doctor": 2_615,
     "domain": 5_575,

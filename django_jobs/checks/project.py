@@ -23,7 +23,8 @@ from ..exceptions import JobsError
 from ..models import WorkflowDefinition
 from ..models.database import has_todays_columns
 from . import TAG
-from .settings import check_settings, named, temporary_cursor, why_not
+from .setting_rules import named, why_not
+from .settings import check_settings, temporary_cursor
 
 
 def check_console(**kwargs: Any) -> list[CheckMessage]:

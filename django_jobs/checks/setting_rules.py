@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from ..domain.callbacks import hosts_problem
 from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.links import link_problem
 from ..domain.numbers import STRICT_WEIGHT
+from ..domain.payload import a_kind
 from ..domain.retention import NOT_OF_JOBS, Period, kept_by_status
 from ..models.queue import A_QUEUE_NAME, OnFull, SloSince, is_queue_name
 
@@ -226,6 +228,27 @@ def _backoff(value: Any) -> Problem:
     return None
 
 
+def named(arguments: Sequence[str]) -> str:
+    if len(arguments) == 1:
+        return f"one argument, the {arguments[0]}"
+    return f"{len(arguments)} arguments: {', '.join(arguments)}"
+
+
+def why_not(function: Any, arguments: Sequence[str]) -> str:
+    """Why it cannot be called with these arguments; "" if it may."""
+    if not callable(function):
+        return f"is {a_kind(function)}, which cannot be called"
+    if inspect.iscoroutinefunction(function):
+        return "is async; write a plain function"
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return f"does not take {named(arguments)}"
+    except ValueError:  # a function of C has no signature
+        pass
+    return ""
+
+
 def _alert_to(value: Any) -> Problem:
     if not isinstance(value, str):
         return "not text"
@@ -248,7 +271,8 @@ def _alert_to(value: Any) -> Problem:
         function = import_string(value)
     except Exception as error:  # of the module that is imported
         return f"a path that cannot be imported ({type(error).__name__})"
-    return None if callable(function) else "the path of something that cannot be called"
+    problem = why_not(function, ("message",))
+    return f"wrong (its function {problem})" if problem else None
 
 
 def _alert_on(value: Any) -> Problem:

@@ -21,10 +21,9 @@ from .. import registry
 from ..conf import KEYS, conf, raw
 from ..domain.errors import ErrorReport
 from ..domain.hints import did_you_mean
-from ..domain.payload import a_kind
 from ..models import Job
 from . import limit_rules, setting_rules
-from .setting_rules import RULES, Section
+from .setting_rules import RULES, Section, why_not
 
 OLDEST_POSTGRESQL = 15
 SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"
@@ -254,27 +253,6 @@ def _why_no_hook(hook: Any) -> str:
     if inspect.iscoroutinefunction(hook) or inspect.isasyncgenfunction(hook):
         return "is async; a hook is a plain function, also for async handlers"
     return why_not(hook, ("event",))
-
-
-def named(arguments: Sequence[str]) -> str:
-    if len(arguments) == 1:
-        return f"one argument, the {arguments[0]}"
-    return f"{len(arguments)} arguments: {', '.join(arguments)}"
-
-
-def why_not(function: Any, arguments: Sequence[str]) -> str:
-    """Why it cannot be called with these arguments; "" if it may."""
-    if not callable(function):
-        return f"is {a_kind(function)}, which cannot be called"
-    if inspect.iscoroutinefunction(function):
-        return "is async; write a plain function"
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return f"does not take {named(arguments)}"
-    except ValueError:  # a function of C has no signature
-        pass
-    return ""
 
 
 def _unconfigured() -> Iterator[CheckMessage]:
