@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -232,6 +232,32 @@ def test_what_no_row_can_have_is_refused(options: dict[str, Any], instead: str) 
     with pytest.raises(EnqueueError, match=instead):
         tasks.add.apply_async((1,), **options)
     assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "meaning", "values"),
+    [
+        ("countdown", "a number of seconds", [timedelta(5), "5", 1e15, float("nan"), [5]]),
+        ("eta", "a datetime, or its ISO text", [5, date.max, datetime.max, "soon", timedelta(5)]),
+        ("expires", "a number of seconds, a datetime", [timedelta(5), "soon", 1e18, date.max]),
+        ("priority", "a whole number", ["5", 2.5, True]),
+        ("time_limit", "a positive number of seconds, at most", ["5", -5, 1e9, timedelta(5)]),
+        ("soft_time_limit", "a positive number of seconds, at most", ["5", -0.5]),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_refused(
+    option: str, meaning: str, values: list[Any]
+) -> None:
+    for value in values:
+        for send in (tasks.total.apply_async, group(tasks.total.s()).apply_async):
+            with pytest.raises(EnqueueError, match=f"{option} is {meaning}"):
+                send(**{option: value})
+    assert not Job.objects.exists()
+
+
+def test_a_time_without_a_zone_is_in_utc_as_in_celery() -> None:
+    tasks.total.apply_async(eta=datetime(2099, 7, 1, 12))
+    assert Job.objects.get().available_at == datetime(2099, 7, 1, 12, tzinfo=UTC)
 
 
 def test_a_task_of_another_worker_is_refused() -> None:

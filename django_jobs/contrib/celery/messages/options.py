@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +12,8 @@ from dateutil.parser import isoparse
 from django.utils import timezone
 
 from ....conf import conf
-from ....domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ....domain.durations import LONGEST_AGE, LONGEST_TIMEOUT
+from ....domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY, is_whole
 from ....exceptions import EnqueueError
 from ....models import Queue
 from .requests import PROPERTIES, SHOWN
@@ -44,8 +45,45 @@ KNOWN = (
 )
 
 
+def _is_between(least: float, value: Any, most: float) -> bool:
+    return isinstance(value, int | float) and least <= value <= most
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        given = isoparse(value) if isinstance(value, str) else value
+    except ValueError:
+        return False
+    return isinstance(given, datetime) and 1 < given.year < 9999  # the time of any zone is a date
+
+
+Rule = tuple[Callable[[Any], bool], str]
+A_TIME = "a datetime, or its ISO text"
+LIMIT: Rule = (
+    lambda value: _is_between(0, value, LONGEST_TIMEOUT),
+    f"a positive number of seconds, at most {LONGEST_TIMEOUT:,.0f}",
+)
+RULES: dict[str, Rule] = {
+    "countdown": (
+        lambda value: _is_between(-LONGEST_AGE, value, LONGEST_AGE),
+        "a number of seconds",
+    ),
+    "eta": (_is_time, A_TIME),
+    "expires": (
+        lambda value: _is_between(-LONGEST_AGE, value, LONGEST_AGE) or _is_time(value),
+        f"a number of seconds, {A_TIME}",
+    ),
+    "priority": (is_whole, "a whole number"),
+    **dict.fromkeys(("time_limit", "soft_time_limit"), LIMIT),
+}
+"""What the value of an option has to be, unless it is false, which is none to Celery."""
+
+
 def check(name: str, options: Mapping[str, Any]) -> None:
     """Raise :class:`EnqueueError` for an option that cannot be kept."""
+    for option, (is_good, meaning) in RULES.items():
+        if (value := options.get(option)) and not is_good(value):
+            raise EnqueueError(f"{name}: {option} is {meaning}, not {value!r}")
     for option, instead in INSTEAD.items():
         if options.get(option):
             raise EnqueueError(f"{name}: {option} is not possible; {instead}")
@@ -75,8 +113,8 @@ def due_of(app: Any, options: Mapping[str, Any]) -> datetime | None:
 
 
 def moment_of(app: Any, given: Any) -> datetime:
-    """A point in time: seconds from now, a datetime, or ISO text. A naive one is in the time zone
-    of the app, as in Celery."""
+    """A point in time: seconds from now, a datetime, or ISO text. A naive one is in UTC,
+    as in Celery, also if the app has another time zone."""
     if isinstance(given, int | float):
         return timezone.now() + timedelta(seconds=given)
     parsed = isoparse(given) if isinstance(given, str) else given
