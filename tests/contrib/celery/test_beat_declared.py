@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -179,10 +180,26 @@ class TestOptions:
         (timedelta(0), "an interval is from 1 second"),
         (0.5, "an interval is from 1 second"),
         (timedelta(milliseconds=999), "an interval is from 1 second"),
+        ("30", "a str is neither a crontab nor an interval"),
+        (None, "a NoneType is neither a crontab nor an interval"),
     ],
 )
 def test_a_time_without_an_equivalent_is_refused(when: Any, text: str) -> None:
     assert text in problem(when)
+
+
+@pytest.mark.parametrize(
+    "entry, text",
+    [
+        ({"shedule": 60, "task": "x"}, "unknown key 'shedule'; did you mean 'schedule'?"),
+        ({"schedule": 60, "task": "x", "option": {}}, "'option'; did you mean 'options'?"),
+        ({"schedule": 60}, "it has no 'task'"),
+        ({"task": "shop.total"}, "it has no 'schedule'"),
+    ],
+)
+def test_an_entry_that_beat_does_not_take_is_refused(entry: Any, text: str) -> None:
+    with pytest.raises(NotASchedule, match=re.escape(text)):
+        schedule_of(celery_app, "wrong", entry)
 
 
 def test_arguments_that_the_task_does_not_take_are_refused() -> None:

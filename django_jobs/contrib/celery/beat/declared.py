@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from celery.schedules import crontab, maybe_schedule, schedule
@@ -13,6 +14,7 @@ from django.conf import settings
 from .... import registry
 from ....api.schedules import columns_of
 from ....conf import conf
+from ....domain.hints import hint
 from ....domain.policies import Overlap
 from ..messages.arguments import scheduled_payload_of
 from ..messages.options import DEFAULT_QUEUE, priority_of, routed_to
@@ -24,6 +26,8 @@ OF_THE_TASK = {"time_limit", "soft_time_limit", "expires", "ignore_result"}
 """Options that the jobs of a schedule have from the task, but for seconds of ``expires``."""
 OF_A_MESSAGE = {"task_id", "countdown", "eta", "headers", "shadow"}
 """Options that they cannot have."""
+KEYS = ("task", "schedule", "args", "kwargs", "options", "relative", "last_run_at")
+"""Those of an entry, as beat takes them."""
 
 logger = logging.getLogger("django_jobs")
 
@@ -45,6 +49,11 @@ def declare(app: Any) -> None:
 def schedule_of(app: Any, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a schedule that enqueues what celery beat sends. Runs may overlap, as in
     Celery. Raises :class:`NotASchedule`."""
+    for key in entry:
+        if key not in KEYS:
+            raise NotASchedule(f"it has the unknown key {key!r}{hint(key, KEYS)}")
+    if missing := [key for key in ("task", "schedule") if key not in entry]:
+        raise NotASchedule(f"it has no {missing[0]!r}")
     try:
         options = {"overlap": Overlap.ALLOW.value, **message(app, entry), **_rule(app, entry)}
         return columns_of(name, entry["task"], options)
@@ -86,7 +95,9 @@ def message(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rule(app: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
-    given = maybe_schedule(entry["schedule"])
+    given = entry["schedule"]
+    if isinstance(given, int | float | timedelta):
+        given = maybe_schedule(given)
     if type(given) is crontab:
         if given.nowfun is not None:
             raise ValueError("its crontab has a nowfun; set the timezone of the app")
