@@ -53,7 +53,7 @@ BUDGETS = {
     "api": 4_708,
     "backend": 1_065,
     "checks": 1_051,
-    "contrib": 4_504,
+    "contrib": 4_522,
     "doctor": 2_615,
     "domain": 5_575,
     "http": 405,

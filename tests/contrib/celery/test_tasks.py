@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -292,14 +293,19 @@ class TestFates:
     def test_a_terminated_task_is_stopped_by_force(self, terminate: bool, control: bool) -> None:
         result = tasks.add.delay(1)
         claim_ready(register_worker(), "default")
-        if control:
-            tasks.add.app.control.revoke([result.id], terminate=terminate, signal="SIGKILL")
-        else:
-            result.revoke(terminate=terminate, signal="SIGKILL")
+        no_signal = pytest.warns(RuntimeWarning, match="SIGKILL'.: no process is sent a signal")
+        with no_signal if terminate else nullcontext():
+            if control:
+                tasks.add.app.control.revoke([result.id], terminate=terminate, signal="SIGKILL")
+            else:
+                result.revoke(terminate=terminate, signal="SIGKILL")
         job = Job.objects.get()
         assert job.cancel_requested_at is not None
         assert (job.force_requested_at is not None) is terminate
         tasks.add.app.control.terminate(result.id, signal="SIGTERM")
+        result.revoke(terminate=True)
+        with pytest.warns(RuntimeWarning, match="no process is sent a signal"):
+            tasks.add.app.control.terminate(result.id, signal=9)
         job.refresh_from_db()
         assert job.force_requested_at is not None
 

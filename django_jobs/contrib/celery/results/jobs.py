@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
+from signal import SIGTERM
 from typing import Any, Never
 
 from celery import signals, states
@@ -35,6 +37,7 @@ ENDED: dict[str, Callable[[Job, str], Any]] = {
 """What ``get()`` raises where no exception of the task ended the job, by the class of the error."""
 OF_AN_ATTEMPT = (states.FAILURE, states.RETRY)
 """The states that Celery's trace stores with an exception."""
+DEFAULT_SIGNALS = (None, "SIGTERM", "TERM", SIGTERM)
 EXITED = "Worker exited prematurely"
 
 WRITTEN_SINCE_BEGIN = (
@@ -212,11 +215,24 @@ class RowsControl:
         self.app = app
 
     def revoke(
-        self, task_id: Any, destination: Any = None, terminate: bool = False, *more: Any, **_: Any
+        self,
+        task_id: Any,
+        destination: Any = None,
+        terminate: bool = False,
+        signal: Any = None,
+        *more: Any,
+        **_: Any,
     ) -> None:
         """Cancel the job of a task, or of several; None is none. One that runs is asked to stop,
-        and with ``terminate`` stopped by force. ``signal`` and ``destination`` make no difference:
-        no process is sent one."""
+        and with ``terminate`` stopped by force. ``destination`` makes no difference, nor does
+        ``signal``: no process is sent one, and a warning says so of others than Celery's own."""
+        if terminate and signal not in DEFAULT_SIGNALS:
+            warnings.warn(
+                f"revoke(signal={signal!r}): no process is sent a signal; the task is stopped by "
+                "an exception, and a second later by the end of its process",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         for one in maybe_list(task_id) or ():
             job = job_of(str(one))
             if job is None or not cancel(job.pk, force=bool(terminate)):
@@ -224,9 +240,11 @@ class RowsControl:
             if job.status != JobState.RUNNING and signals.task_revoked.receivers:
                 task_revoked(self.app, job)
 
-    def terminate(self, task_id: Any, *more: Any, **_: Any) -> None:
+    def terminate(
+        self, task_id: Any, destination: Any = None, signal: Any = None, *more: Any, **_: Any
+    ) -> None:
         """:meth:`revoke`, by force."""
-        self.revoke(task_id, terminate=True)
+        self.revoke(task_id, terminate=True, signal=signal)
 
     def __getattr__(self, name: str) -> Never:
         hint = f"; use {INSTEAD[name]}" if name in INSTEAD else ""
