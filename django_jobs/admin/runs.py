@@ -137,7 +137,8 @@ class RunAdmin(HidesErrors, HistoryAdmin):
 
     job_number = column(_("job"), lambda run: str(run.visible.job(run.job_id)))
     job_name = column(
-        _("job type"), lambda run: one_line(str(run.job_type or _("(the job was deleted)")))
+        _("job type"),
+        lambda run: one_line(str(run.job_type or _("(the job was deleted)")), breaks=True),
     )
     number = column(_("attempt"), lambda run: int(run.attempt))
     result = column(_("outcome"), lambda run: badge(run.outcome, run.get_outcome_display()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
 from functools import cache
@@ -16,6 +17,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
+from django.utils.safestring import mark_safe
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext, pgettext
@@ -258,11 +260,15 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else Truncator(text).chars(length)
 
 
-def one_line(text: str, whole: str = "") -> str:
+def one_line(text: str, whole: str = "", *, breaks: bool = False) -> str:
     """The first line of ``text``, which a list cuts to the width of its column. Its title is
-    ``whole``, or else the text."""
-    title = _cut(whole or text, 1_000)
-    return format_html('<span title="{}">{}</span>', title, shortened(text, 200))
+    ``whole``, or else the text. A name that ``breaks`` does so behind its dots and underscores,
+    and not inside a word."""
+    title, shown = _cut(whole or text, 1_000), shortened(text, 200)
+    if breaks:
+        parts = re.findall(r"[^._]*[._]|[^._]+", shown)
+        shown = format_html_join(mark_safe("<wbr>"), "{}", ((part,) for part in parts))
+    return format_html('<span title="{}">{}</span>', title, shown)
 
 
 def with_reason(state: str, reason: str) -> str:

@@ -54,7 +54,7 @@ def tag_links(tags: Iterable[str] | None, site: AdminSite) -> str:
 
 
 def name_and_tags(job: Any, site: AdminSite) -> str:
-    name = one_line(job.job_type)
+    name = one_line(job.job_type, breaks=True)
     return format_html("{} {}", name, tag_links(job.tags, site)) if job.tags else name
 
 
