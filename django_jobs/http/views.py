@@ -32,7 +32,7 @@ from ..domain.run_log import masked, without_assigned
 from ..domain.states import JobState
 from ..domain.tags import tag_problem
 from ..domain.workflows import CALLBACK
-from ..exceptions import EnqueueError, QueueFull, UnknownQueue, UnknownResource
+from ..exceptions import Discard, EnqueueError, QueueFull, UnknownQueue, UnknownResource
 from ..lifecycle.operations import jobs as job_operations
 from ..lifecycle.scope import scope_of
 from ..lifecycle.step_insert import NewStep
@@ -106,7 +106,7 @@ PAGE = 100
 KEY_SECONDS = 86_400
 """For this time a repeated ``Idempotency-Key`` returns the same job, also when it has ended."""
 RETRY_AFTER_SECONDS = 10
-"""After the refusal of a full queue."""
+"""After the refusal of a full queue, or of a storage that does not answer."""
 LONGEST_ERROR = 300
 DEEPEST = 100
 JSON_TYPE = "application/json"
@@ -153,6 +153,8 @@ def answers(*methods: str) -> Callable[[View], View]:
 
 def _problem(request: HttpRequest, refused: Refused) -> HttpResponse:
     fields = {"status": refused.status, "method": request.method, "reason": str(refused)}
+    if (cause := refused.__cause__) is not None:  # not for the client
+        fields["error"] = repr(cause)
     log_event("http_refused", logging.INFO, fields)
     title = HTTPStatus(refused.status).phrase
     body = {"title": title, "status": refused.status, "detail": str(refused)}
@@ -247,12 +249,19 @@ def _is_payload(made: Job, payload: dict[str, Any]) -> bool:
 
 
 def _loaded(value: Any) -> Any:
-    """An argument or a result, read from its file if it was stored there because of its size."""
+    """An argument or a result, read from its file if it was stored there because of its size.
+    Refused with 410 if the file is gone, and with 503 if the storage does not give it."""
     if conf().storage is None or not is_reference(value) or value.keys() != VALUE_KEYS:
         return value
     from ..lifecycle.stored_files import Stored
 
-    return Stored.load(value)
+    try:
+        return Stored.load(value)
+    except (EnqueueError, Discard) as error:
+        raise Refused(410, "A large value of this job was in a file, which is gone.") from error
+    except Exception as error:  # of any storage
+        problem = "A large value of this job is in a file that the storage does not give now."
+        raise Refused(503, problem, Retry_After=str(RETRY_AFTER_SECONDS)) from error
 
 
 def _call_at_end(request: HttpRequest, made: Job) -> None:

@@ -23,6 +23,7 @@ from django.db import transaction
 from django.utils.text import get_valid_filename
 
 from ..conf import conf
+from ..domain.hints import Explained
 from ..domain.payload import (
     FILE_KEYS,
     MAX_DEPTH,
@@ -129,7 +130,7 @@ class _Gone(Discard, FileNotFoundError):
     """No retry finds it again."""
 
 
-class Stored:
+class Stored(metaclass=Explained):
     """A file as an argument or in a result: bytes, or a binary file. It is saved on the storage of
     ``DJANGO_JOBS["STORAGE"]`` when the job is enqueued, or the result written. A handler gets one
     whose content is read on request. ``name`` is that of the file, without folders, and ``size``
@@ -238,7 +239,7 @@ class Files:
         that has files, because the copy of a reference does not know them. Raises
         :class:`NotStorable`, and what the storage raises."""
         above = (conf().storage or {}).get("above_bytes")
-        parts = dict(value) if split else {"value": value}
+        parts = dict(value) if split else {str(name): value}
         texts: dict[str, bytes] = {}
         for key, part in parts.items():
             before = len(self.saved) + len(self.shared)
@@ -252,7 +253,7 @@ class Files:
                 break
             size -= len(texts[key])
             parts[key] = self._save(ContentFile(texts[key], f"{key}.json"))
-        return parts if split else parts["value"]
+        return parts if split else parts[str(name)]
 
     def _with_references(self, value: Any, name: Path, depth: int) -> Any:
         if isinstance(value, Stored):

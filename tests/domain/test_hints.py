@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from django_jobs import Backoff, Cancel, Concurrency, Discard, If, Retry, Skip, Snooze
+from django_jobs import (
+    Backoff,
+    Cancel,
+    Concurrency,
+    Discard,
+    If,
+    Retry,
+    Skip,
+    Snooze,
+    Stored,
+)
 from django_jobs.domain.hints import did_you_mean
 
 
@@ -28,7 +38,9 @@ def test_an_unlike_name_gives_no_hint() -> None:
     assert did_you_mean("app.resize", ["app.report"], cutoff=0.8) == ""
 
 
-@pytest.mark.parametrize("named", [Retry, Snooze, Discard, Cancel, Skip, If, Backoff, Concurrency])
+@pytest.mark.parametrize(
+    "named", [Retry, Snooze, Discard, Cancel, Skip, If, Backoff, Concurrency, Stored]
+)
 def test_a_class_that_is_called_otherwise_names_what_it_takes(named: Any) -> None:
     names = ", ".join([*signature(named.__init__).parameters][1:])
     for call in (

@@ -133,6 +133,39 @@ def test_what_is_stored_as_a_file_because_of_its_size_is_as_any_other(client: Js
 
 
 @pytest.mark.usefixtures("_small_rows")
+@pytest.mark.parametrize(
+    ("error", "status"), [(FileNotFoundError, 410), (OSError, 503), (RuntimeError, 503)]
+)
+def test_a_file_that_the_storage_does_not_give_is_an_answer_with_the_reason(
+    client: JsonClient,
+    error: type[Exception],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    value = {"value": "x" * 2_000}
+    made = client.enqueue("answer", payload=value, key="k")
+    run_jobs(job_type="answer", check=True)
+
+    def fail(*args: Any) -> None:
+        raise error("bucket-4711")
+
+    monkeypatch.setattr("django.core.files.storage.FileSystemStorage._open", fail)
+    caplog.set_level("INFO", "django_jobs")
+    for response in (
+        client.get(made["Location"]),
+        client.enqueue("answer", payload=value, key="k"),
+    ):
+        assert response.status_code == status
+        assert response["Content-Type"] == "application/problem+json"
+        assert "A large value of this job" in response.json()["detail"]
+        assert "4711" not in response.text
+        assert ("Retry-After" in response) is (status == 503)
+    assert caplog.text.count("event=http_refused") == 2
+    assert "bucket-4711" in caplog.text or status == 410
+
+
+@pytest.mark.usefixtures("_small_rows")
 def test_a_client_may_name_the_file_of_another_job_twice(client: JsonClient) -> None:
     client.enqueue(payload={"first": "x" * 2_000})
     reference = Job.objects.get().payload["first"]

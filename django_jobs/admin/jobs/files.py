@@ -7,10 +7,12 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.contrib import messages
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext
 
 from ...conf import conf
 from ...domain.payload import STORED, is_reference, references
@@ -18,7 +20,7 @@ from ...exceptions import PayloadError
 from ...lifecycle.stored_files import Stored
 from ...models import Progress
 from ..base.actions import ModelAdmin
-from ..base.formatting import page_url
+from ..base.formatting import change_url, page_url
 from ..base.json_display import LARGEST, masked, texts
 
 HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
@@ -67,12 +69,17 @@ def file_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponseBase:
     name = _shown_name(path, reference)
     try:
         file = Stored.load({**reference, "name": name}).open()
-    except (PayloadError, FileNotFoundError) as error:
+        if "name" in reference:
+            return FileResponse(file, as_attachment=True, filename=name, headers=HEADERS)
+        with file:
+            content = file.read(LARGEST + 1)
+    except PayloadError as error:
         raise Http404 from error
-    if "name" in reference:
-        return FileResponse(file, as_attachment=True, filename=name, headers=HEADERS)
-    with file:
-        content = file.read(LARGEST + 1)
+    except Exception as error:  # of any storage; its text may name what is secret
+        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else type(error)
+        text = gettext("The storage does not give the file: %(error)s.") % {"error": kind.__name__}
+        page.message_user(request, text, messages.ERROR)
+        return HttpResponseRedirect(change_url(page.admin_site, type(job), job.pk))
     value = masked(json.loads(content)) if len(content) <= LARGEST else "too large to be masked"
     text = json.dumps(value, indent=2, ensure_ascii=False)
     attachment = {"Content-Disposition": 'attachment; filename="value.json"'}

@@ -10,14 +10,19 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from django_jobs import Stored
+from django_jobs import Stored, enqueue
 from django_jobs.domain.payload import STORED
 from django_jobs.models import Job
 from django_jobs.testing import run_jobs
 from tests.admin.walking import Page, change_url
 from tests.app.file_jobs import count_bytes, shout
+from tests.factories import declared
 
 pytestmark = pytest.mark.django_db
+
+
+def answer() -> dict[str, str]:
+    return {"text": "x" * 2_000}
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +89,27 @@ def test_a_reference_that_leads_elsewhere_is_not_followed(page: Page) -> None:
     Job.objects.filter(pk=job.pk).update(payload={"report": hostile})
     ((url, _),) = links(page, job)
     assert page.client.get(url).status_code == 404
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError, RuntimeError])
+def test_a_file_that_the_storage_does_not_give_is_a_message(
+    page: Page, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise error("bucket-4711")
+
+    for job in (count_bytes.enqueue(Stored(b"x", "x.csv")), count_bytes.enqueue("y" * 2000)):
+        ((url, _),) = links(page, job)
+        with monkeypatch.context() as broken:
+            broken.setattr("django.core.files.storage.InMemoryStorage._open", fail)
+            text = page.client.get(url, follow=True).content.decode()
+        assert f"The storage does not give the file: {error.__name__}." in text
+        assert "4711" not in text
+
+
+def test_a_result_that_is_too_large_for_its_row_is_named_a_result(page: Page) -> None:
+    with declared(answer, name="app.answers"):
+        job = enqueue("app.answers")
+        run_jobs(check=True)
+    ((_, text),) = links(page, job)
+    assert text.startswith("result.json (")
