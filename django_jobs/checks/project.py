@@ -18,12 +18,11 @@ from ..api.workflows.definitions import changed_definitions
 from ..conf import conf
 from ..domain.errors import ErrorReport
 from ..domain.graph import difference
-from ..domain.hints import did_you_mean
+from ..domain.hints import did_you_mean, named, why_not
 from ..exceptions import JobsError
 from ..models import WorkflowDefinition
 from ..models.database import has_todays_columns
 from . import TAG
-from .setting_rules import named, why_not
 from .settings import check_settings, temporary_cursor
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -18,9 +18,9 @@ from ..domain.alerts import HOLD_SECONDS, MAILTO, WEB
 from ..domain.backoff import Backoff
 from ..domain.callbacks import hosts_problem
 from ..domain.durations import LONGEST_TIMEOUT, seconds_of
+from ..domain.hints import why_not
 from ..domain.links import link_problem
 from ..domain.numbers import STRICT_WEIGHT
-from ..domain.payload import a_kind
 from ..domain.retention import NOT_OF_JOBS, Period, kept_by_status
 from ..models.queue import A_QUEUE_NAME, OnFull, SloSince, is_queue_name
 
@@ -149,7 +149,7 @@ def _retention_of_all(value: Any) -> Problem:
             seconds_of(value.get(key))
         except ValueError as error:
             return f'wrong ("{key}": {error})'
-    return _retention({key: kept for key, kept in value.items() if key not in NOT_OF_JOBS})
+    return refused_by(partial(kept_by_status, others=NOT_OF_JOBS))(value)
 
 
 _issue_url = rule(
@@ -226,27 +226,6 @@ def _backoff(value: Any) -> Problem:
     except (TypeError, ValueError) as error:
         return f"not a valid backoff ({error})"
     return None
-
-
-def named(arguments: Sequence[str]) -> str:
-    if len(arguments) == 1:
-        return f"one argument, the {arguments[0]}"
-    return f"{len(arguments)} arguments: {', '.join(arguments)}"
-
-
-def why_not(function: Any, arguments: Sequence[str]) -> str:
-    """Why it cannot be called with these arguments; "" if it may."""
-    if not callable(function):
-        return f"is {a_kind(function)}, which cannot be called"
-    if inspect.iscoroutinefunction(function):
-        return "is async; write a plain function"
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return f"does not take {named(arguments)}"
-    except ValueError:  # a function of C has no signature
-        pass
-    return ""
 
 
 def _alert_to(value: Any) -> Problem:

@@ -20,10 +20,10 @@ from django.utils.module_loading import import_string
 from .. import registry
 from ..conf import KEYS, conf, raw
 from ..domain.errors import ErrorReport
-from ..domain.hints import did_you_mean
+from ..domain.hints import did_you_mean, why_not
 from ..models import Job
 from . import limit_rules, setting_rules
-from .setting_rules import RULES, Section, why_not
+from .setting_rules import RULES, Section
 
 OLDEST_POSTGRESQL = 15
 SERVER = "SELECT current_setting('server_version_num'), current_setting('server_encoding')"

@@ -1,11 +1,13 @@
-"""Suggestions for misspelt names."""
+"""What was meant by a misspelt name, and what something that is called takes."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
+
+from .payload import a_kind
 
 
 class Explained(type):
@@ -45,3 +47,24 @@ def nearest(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0
     by_folded = {candidate.lower(): candidate for candidate in known}
     near = get_close_matches(name.lower(), by_folded, n=most, cutoff=cutoff)
     return [by_folded[folded] for folded in near]
+
+
+def named(arguments: Sequence[str]) -> str:
+    if len(arguments) == 1:
+        return f"one argument, the {arguments[0]}"
+    return f"{len(arguments)} arguments: {', '.join(arguments)}"
+
+
+def why_not(function: Any, arguments: Sequence[str]) -> str:
+    """Why it cannot be called with these arguments; "" if it may."""
+    if not callable(function):
+        return f"is {a_kind(function)}, which cannot be called"
+    if inspect.iscoroutinefunction(function):
+        return "is async; write a plain function"
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return f"does not take {named(arguments)}"
+    except ValueError:  # a function of C has no signature
+        pass
+    return ""

@@ -3,7 +3,7 @@ partitions that needs: days, weeks or months of UTC, without gaps or overlaps.""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -29,16 +29,17 @@ NOT_OF_JOBS = ("runs", "workflows")
 """Keys of the setting that are ages, and no statuses of jobs."""
 
 
-def kept_by_status(given: Mapping[Any, Any]) -> dict[str, Kept]:
+def kept_by_status(given: Mapping[Any, Any], others: Collection[str] = ()) -> dict[str, Kept]:
     """A retention as people write it, such as ``{"succeeded": "7d", "dead": {"number": 1000}}``.
+    It may have the keys ``others`` too, which are left out.
 
     Raises ``ValueError`` for a value that cannot be read.
     """
     for status in given:
-        if status not in FINAL:
-            known = ", ".join(sorted(FINAL))
+        if status not in FINAL and status not in others:
+            known = ", ".join(sorted([*FINAL, *others]))
             raise ValueError(f"its keys may be {known}, not {status!r}")
-    return {str(status): _kept(status, value) for status, value in given.items()}
+    return {str(one): _kept(one, value) for one, value in given.items() if one in FINAL}
 
 
 def _kept(status: str, value: Any) -> Kept:

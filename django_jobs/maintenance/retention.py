@@ -236,7 +236,7 @@ def kept_by_queue() -> dict[str, dict[str, Kept]]:
 
 def _kept_by_default() -> dict[str, Kept]:
     retention = conf().retention
-    return kept_by_status({key: retention[key] for key in retention if key not in NOT_OF_JOBS})
+    return kept_by_status(retention, NOT_OF_JOBS)
 
 
 def _readable(text: str) -> dict[str, Kept]:

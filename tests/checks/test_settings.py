@@ -606,6 +606,12 @@ def test_a_wrong_alert_is_reported_without_its_address(
     assert "s3cret" not in f"{message.msg} {message.hint}"
 
 
+def test_an_unknown_key_of_the_retention_names_all_that_it_may_have(settings: Settings) -> None:
+    message = only(found(settings, RETENTION={"run": "90d", "workflows": "7d"}))
+    keys = "its keys may be cancelled, dead, runs, succeeded, workflows, not 'run'"
+    assert keys in message.msg
+
+
 def test_alerts_to_all_kinds_of_receivers_are_fine(settings: Settings) -> None:
     receivers = ("mailto:a@example.com, b@example.com", "https://example.com/x", "json.dumps")
     alerts = {to: {"to": to, "on": ("dead_jobs",), "at_most_per_hour": 5} for to in receivers}
