@@ -18,7 +18,7 @@ from ..domain.concurrency import (
     template_of,
 )
 from ..domain.gates import Gates, OnConflict
-from ..domain.hints import hint
+from ..domain.hints import hint, why_not
 from ..domain.options import several
 from ..exceptions import EnqueueError, PayloadError, UnknownResource
 from ..models import Resource
@@ -41,6 +41,8 @@ def name_rule(declared: Any, option: str, where: str) -> NameRule | None:
             raise ValueError(f"{where}: {option}: {error}") from None
     if declared is not None and not callable(declared):
         raise TypeError(f"{where}: {option} is text or a function of the payload, not {declared!r}")
+    if declared is not None and (problem := why_not(declared, ("payload",))):
+        raise TypeError(f"{where}: {option} {problem}")
     rule: NameRule | None = declared
     return rule
 

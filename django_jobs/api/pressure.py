@@ -73,6 +73,8 @@ def pressure_of(queue: str, found: Backlog) -> Pressure:
 
 
 def _cached(read: Callable[[str], P], name: str) -> P | None:
+    if not isinstance(name, str):  # nor is it hashed
+        return None
     looked_at, pressure = _recent.get((conf().database, read, name), (-inf, None))
     return pressure if time.monotonic() - looked_at < CACHE_SECONDS else None
 

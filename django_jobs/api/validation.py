@@ -16,7 +16,7 @@ from django.utils import timezone
 from ..conf import conf
 from ..domain.backoff import Backoff
 from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
-from ..domain.hints import hint
+from ..domain.hints import hint, why_not
 from ..domain.numbers import is_priority, is_whole
 from ..domain.options import HandlerSignature, several
 from ..domain.payload import KEY_SEPARATOR, key_problem
@@ -351,6 +351,8 @@ def _check_versions(declared: JobType[..., Any], where: str) -> None:
             )
         if not callable(upgrade):
             raise TypeError(f"{where}: upgrades[{old}] is a function, not {upgrade!r}")
+        if problem := why_not(upgrade, ("payload",)):
+            raise TypeError(f"{where}: upgrades[{old}] {problem}")
     for old in range(min(upgrades, default=version), version):
         if old not in upgrades:
             raise ValueError(
@@ -415,8 +417,9 @@ def known_queue(name: str, where: str) -> Queue:
 
 def unknown_queue(name: Any, where: str) -> UnknownQueue:
     """The error for a name that no queue has."""
-    names = ", ".join(Queue.objects.names())
+    names = list(Queue.objects.names())
+    listed = f"known are: {', '.join(names) or 'none (run migrate)'}"
     return UnknownQueue(
-        f"{where}: no queue is named {name!r}; known are: {names or 'none (run migrate)'}. "
+        f"{where}: no queue is named {name!r}{hint(name, names, listed)}. "
         'Queues come from DJANGO_JOBS["QUEUES"] after migrate, or from the admin'
     )

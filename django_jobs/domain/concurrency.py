@@ -9,7 +9,7 @@ from string import Formatter
 from typing import Any, NamedTuple
 
 from .gates import OnConflict
-from .hints import Explained, did_you_mean
+from .hints import Explained, did_you_mean, why_not
 from .payload import a_kind
 
 LONGEST_KEY = 200
@@ -112,6 +112,10 @@ class Concurrency(metaclass=Explained):
             template_of(self.key)
         elif not callable(self.key):
             raise TypeError(f"key is text or a function of the payload, not {self.key!r}")
+        for name in ("key", "limit"):
+            rule = getattr(self, name)
+            if callable(rule) and (problem := why_not(rule, ("payload",))):
+                raise TypeError(f"{name} {problem}")
         if not callable(self.limit) and (problem := limit_problem(self.limit)):
             kind = ValueError if isinstance(self.limit, int) else TypeError
             raise kind(f"{problem}, or a function of the payload")

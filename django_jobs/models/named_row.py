@@ -43,6 +43,8 @@ class NamedRows(models.Manager[Row]):
 
         Settings that apply at once, such as a pause, are read by the claim or the admission itself.
         """
+        if not isinstance(name, str):  # nor is it hashed
+            return None
         table = self.model._meta.db_table
         cached = self._recent.get((alias, table, name))
         is_known = cached is not None and (or_none or cached[1] is not None)

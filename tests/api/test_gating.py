@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -149,6 +150,8 @@ def test_a_gate_that_no_payload_can_fill_is_refused_at_once(
     ("options", "message"),
     [
         ({"tenant": 7}, "tenant is text or a function of the payload, not 7"),
+        ({"tenant": asyncio.sleep}, "tenant is async; write a plain function"),
+        ({"tenant": lambda: "acme"}, "tenant does not take one argument, the payload"),
         ({"concurrency": "account:{account_id}"}, "concurrency is a Concurrency, such as"),
         ({"concurrency": 1}, "concurrency is a Concurrency"),
     ],

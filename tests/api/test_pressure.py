@@ -117,10 +117,12 @@ def test_async_code_gets_the_same_answer() -> None:
     assert async_to_sync(aqueue_pressure)("default").ready == 1
 
 
-@pytest.mark.parametrize("name", ["nowhere", "", "a b", "a\0b", 7, None, noop])
+@pytest.mark.parametrize("name", ["nowhere", "", "a b", "a\0b", 7, None, noop, ["emails"]])
 def test_an_unknown_queue_is_refused_with_the_names(name: Any) -> None:
     with pytest.raises(UnknownQueue, match=r"no queue is named .*known are: bulk, default, emails"):
         queue_pressure(name)
+    with pytest.raises(UnknownQueue, match=r"'emials'; did you mean 'emails'\? known are: bulk"):
+        queue_pressure("emials")
 
 
 # The time to drain
@@ -240,7 +242,7 @@ def test_the_answer_on_a_resource_is_kept_and_costs_two_statements(
         assert async_to_sync(aresource_pressure)("stripe") is found
 
 
-@pytest.mark.parametrize("name", ["nowhere", "", "a b", "a\0b", 7, None])
+@pytest.mark.parametrize("name", ["nowhere", "", "a b", "a\0b", 7, None, ["stripe"]])
 def test_an_unknown_resource_is_refused_with_the_names(name: Any) -> None:
     Resource.objects.create(name="stripe")
     with pytest.raises(UnknownResource, match=r"no resource is named .*known are: stripe"):

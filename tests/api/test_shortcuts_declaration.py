@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from copy import copy
 from functools import partial
@@ -133,6 +134,7 @@ def test_a_handler_that_could_not_run_is_refused(handler: Any, problem: str) -> 
         ({"upgrades": {1: dict}}, r"upgrades\[1\] makes version 2, but version=1"),
         ({"version": 3, "upgrades": {1: dict}}, r"upgrades\[2\] is missing"),
         ({"version": 2, "upgrades": {1: 5}}, r"upgrades\[1\] is a function, not 5"),
+        ({"version": 2, "upgrades": {1: asyncio.sleep}}, r"upgrades\[1\] is async; write a plain"),
         *(
             ({"aliases": given}, "aliases are former names, such as .*, not ")
             for given in (5, True, None, noop, {"old.name": 1}, {})

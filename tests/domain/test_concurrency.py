@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from enum import Enum
 from typing import Any
@@ -117,6 +118,10 @@ def test_an_unknown_conflict_is_refused_with_a_similar_one() -> None:
 
 def test_a_key_is_text_or_a_function() -> None:
     assert Concurrency(lambda payload: "k").limit == 1
+    with pytest.raises(TypeError, match=r"^key is async; write a plain function"):
+        Concurrency(asyncio.sleep)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^limit does not take one argument, the payload"):
+        Concurrency("k", limit=lambda: 2)  # type: ignore[misc,arg-type]
     with pytest.raises(TypeError, match="key is text or a function of the payload, not 7"):
         Concurrency(7)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is not a template"):

@@ -298,6 +298,6 @@ def test_a_failed_run_is_retried_from_its_failed_step(calls: list[str]) -> None:
 
 def test_an_unknown_queue_is_an_error() -> None:
     jobs.noop.enqueue()
-    with pytest.raises(UnknownQueue, match=r"run_jobs\(\): no queue is named 'defalt'; known are"):
+    with pytest.raises(UnknownQueue, match=r"run_jobs\(\): .* did you mean 'default'\? known are"):
         run_jobs(queue="defalt")
     assert Job.objects.get().status == "ready"
