@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 from django.db import connection, transaction
+from pytest_django import DjangoDbBlocker
 
 import django_jobs
 from django_jobs.lifecycle import dropping
@@ -138,20 +139,24 @@ PARTS = OF_A_SCRAPE | OF_THE_OVERVIEW | OF_A_LIMIT | OF_WHY | {"lifecycle.operat
 STATEMENTS = {name: sql for name, sql in ALL.items() if name not in PARTS}
 
 
-@pytest.fixture
-def _two_days() -> None:
+@pytest.fixture(scope="module")
+def _two_days(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """Two partitions of past days in both histories."""
-    for table, day in itertools.product(("job", "run"), (1, 2)):
-        parent, default = {
-            "job": ("django_jobs_job_history", "django_jobs_job_history_default"),
-            "run": ("django_jobs_run", "django_jobs_run_default"),
-        }[table]
-        leaf = f"django_jobs_{table}_2020010{day}"
-        run_sql(f"CREATE TABLE {leaf} (LIKE {default} INCLUDING ALL)")
-        run_sql(
-            f"ALTER TABLE {parent} ATTACH PARTITION {leaf}"
-            f" FOR VALUES FROM ('2020-01-0{day} 00:00Z') TO ('2020-01-0{day + 1} 00:00Z')"
-        )
+    made: list[str] = []
+    with django_db_blocker.unblock():
+        for table, day in itertools.product(("job", "run"), (1, 2)):
+            parent, default = {
+                "job": ("django_jobs_job_history", "django_jobs_job_history_default"),
+                "run": ("django_jobs_run", "django_jobs_run_default"),
+            }[table]
+            made.append(f"django_jobs_{table}_2020010{day}")
+            run_sql(f"CREATE TABLE {made[-1]} (LIKE {default} INCLUDING ALL)")
+            run_sql(
+                f"ALTER TABLE {parent} ATTACH PARTITION {made[-1]}"
+                f" FOR VALUES FROM ('2020-01-0{day} 00:00Z') TO ('2020-01-0{day + 1} 00:00Z')"
+            )
+        yield
+        run_sql(f"DROP TABLE {', '.join(made)}")
 
 
 def partitions_read(statement: str) -> set[str]:
