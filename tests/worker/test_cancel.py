@@ -19,6 +19,7 @@ from tests.app.models import Effect
 
 from .processes import (
     Start,
+    in_case,
     is_alive,
     let_go,
     lines,
@@ -34,20 +35,20 @@ NO_GRACE = json.dumps({"HEARTBEAT_SECONDS": 0.5, "CANCEL_GRACE_SECONDS": 0.3})
 LONG_GRACE = json.dumps({"HEARTBEAT_SECONDS": 0.5, "CANCEL_GRACE_SECONDS": 600})
 
 
-@pytest.mark.parametrize("name", ["await_cancel", "await_cancel_alone"])
-def test_an_async_handler_is_cancelled_at_its_await(
-    start_worker: Start, tmp_path: Path, name: str
-) -> None:
-    path, other = tmp_path / "job", tmp_path / "other"
-    job = getattr(limit_jobs, name).enqueue(str(path))
+def test_an_async_handler_is_cancelled_at_its_await(start_worker: Start, tmp_path: Path) -> None:
+    other = tmp_path / "other"
     neighbour = limit_jobs.await_cancel.enqueue(str(other))
     start_worker(TEST_DJANGO_JOBS=LONG_GRACE)
-    until_marked(path)
     until_marked(other)
-    assert cancel(job.pk)
-    assert until_status(job, "cancelled").reason == "cancelled while running"
-    assert outcomes(job) == ["cancelled"]
-    assert Path(f"{path}.cancelled").exists()
+    for name in ("await_cancel", "await_cancel_alone"):
+        with in_case(name):
+            path = tmp_path / name
+            job = getattr(limit_jobs, name).enqueue(str(path))
+            until_marked(path)
+            assert cancel(job.pk)
+            assert until_status(job, "cancelled").reason == "cancelled while running"
+            assert outcomes(job) == ["cancelled"]
+            assert Path(f"{path}.cancelled").exists()
     assert Job.objects.get(pk=neighbour.pk).status == "running"
     assert not Path(f"{other}.cancelled").exists()
     assert Worker.objects.count() == 1

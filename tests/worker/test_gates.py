@@ -18,7 +18,7 @@ from tests.app.gate_jobs import charge_account, refund_payment
 from tests.chaos.gates import most_excess
 from tests.factories import run_sql
 
-from .processes import LONG_POLL, Start, until, until_status
+from .processes import LONG_POLL, Start, in_case, until, until_status
 
 pytestmark = pytest.mark.processes
 
@@ -90,18 +90,16 @@ def test_a_better_job_of_another_line_does_not_wait_for_a_backlog(start_worker: 
     assert Job.objects.filter(status="blocked").exists()
 
 
-@pytest.mark.parametrize("name", ["app.write_once", "app.alone"])
-def test_what_is_not_settled_by_its_worker_passes_its_slot_on(
-    start_worker: Start, name: str
-) -> None:
+def test_what_is_not_settled_by_its_worker_passes_its_slot_on(start_worker: Start) -> None:
     """Without a notification each would wait for a poll."""
     Tenant.objects.create(name="acme", max_concurrency=1)
-    job_type = registry.get(name).using(tenant="acme")
     start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
-    for _ in range(4):
-        job_type.enqueue()
-    until(lambda: all_succeeded(4))
+    for number, name in enumerate(("app.write_once", "app.alone"), 1):
+        with in_case(name):
+            for _ in range(4):
+                registry.get(name).using(tenant="acme").enqueue()
+            until(lambda number=number: all_succeeded(4 * number))
 
 
 NOTE = """
@@ -168,14 +166,14 @@ def test_jobs_of_a_rate_that_waited_behind_others_do_not_start_all_at_once(
     assert most_excess(starts, 25, 5) <= 1
 
 
-@pytest.mark.parametrize("gated", [charge_account, refund_payment])
-def test_a_job_with_a_free_gate_is_picked_up_at_once(start_worker: Start, gated: object) -> None:
+def test_a_job_with_a_free_gate_is_picked_up_at_once(start_worker: Start) -> None:
     """By the hint: the next poll is far away."""
     Resource.objects.create(name="stripe", max_concurrency=2)
     start_worker(*LONG_POLL)
     until(lambda: Worker.objects.filter(status="running").exists())
     for number in range(3):
-        until_status(gated.enqueue(number), "succeeded")
+        for gated in (charge_account, refund_payment):
+            until_status(gated.enqueue(number), "succeeded")
 
 
 ADMITTED = "SELECT session, tenant FROM noted_change JOIN django_jobs_job ON id = job_id"

@@ -7,7 +7,6 @@ import signal
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -24,6 +23,7 @@ from .processes import (
     BEATS_OFTEN,
     REAPS_NEVER,
     Start,
+    in_case,
     let_go,
     until,
     until_marked,
@@ -86,23 +86,25 @@ def test_the_stacks_of_the_tasks_of_an_async_handler_are_followed_to_what_they_a
     until_status(job, "succeeded")
 
 
-@pytest.mark.parametrize(
-    ("handler", "function"),
-    [(stack_jobs.stand_alone, "wait_in_vain"), (stack_jobs.stand_alone_on_loop, "await_in_vain")],
-    ids=["plain", "async"],
-)
 def test_an_isolated_handler_is_asked_in_its_own_process(
-    start_worker: Start, path: Path, handler: Any, function: str
+    start_worker: Start, tmp_path: Path
 ) -> None:
-    job = handler.enqueue(str(path))
+    asked = {
+        "wait_in_vain": stack_jobs.stand_alone,
+        "await_in_vain": stack_jobs.stand_alone_on_loop,
+    }
     start_worker()
-    pid = until_marked(path)
-    for _ in range(2):
-        found = json.loads(inspect(job, "--json"))
-        assert found["process"] == pid
-        assert f"in {function}" in found["stack"]
-    let_go(path)
-    until_status(job, "succeeded")
+    for function, handler in asked.items():
+        with in_case(handler.name):
+            path = tmp_path / function
+            job = handler.enqueue(str(path))
+            pid = until_marked(path)
+            for _ in range(2):
+                found = json.loads(inspect(job, "--json"))
+                assert found["process"] == pid
+                assert f"in {function}" in found["stack"]
+            let_go(path)
+            until_status(job, "succeeded")
 
 
 def test_a_question_is_found_by_the_heartbeat_without_a_notification(

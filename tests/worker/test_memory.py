@@ -18,7 +18,7 @@ from django_jobs.worker.supervisor import process_tree
 from django_jobs.worker.supervisor.process_tree import ProcessTree
 from tests.app import jobs, limit_jobs
 
-from .processes import Start, let_go, outcomes, until_marked, until_status
+from .processes import Start, in_case, let_go, outcomes, until_marked, until_status
 
 processes = pytest.mark.processes
 
@@ -59,18 +59,19 @@ def test_a_job_with_max_rss_runs_isolated_and_may_stay_below_it(
 
 
 @processes
-@pytest.mark.parametrize("how", ["SIGSEGV", "SIGKILL", "exit"])
 def test_a_job_that_crashes_alone_is_dead_after_the_third_time(
-    start_worker: Start, path: Path, how: str
+    start_worker: Start, path: Path
 ) -> None:
     neighbour = jobs.hold.enqueue(str(path))
     start_worker()
     until_marked(path)
-    dead = until_status(limit_jobs.crash.enqueue(how), "dead")
-    assert outcomes(dead) == ["lost"] * 3
-    end = "exit code 0" if how == "exit" else how
-    assert dead.reason == f"crashed 3 times: its process ended with {end}"
-    assert set(Run.objects.filter(job=dead).values_list("error_type", flat=True)) == {"Crashed"}
+    for how in ("SIGSEGV", "SIGKILL", "exit"):
+        with in_case(how):
+            dead = until_status(limit_jobs.crash.enqueue(how), "dead")
+            assert outcomes(dead) == ["lost"] * 3
+            end = "exit code 0" if how == "exit" else how
+            assert dead.reason == f"crashed 3 times: its process ended with {end}"
+            assert {run.error_type for run in Run.objects.filter(job=dead)} == {"Crashed"}
     let_go(path)
     until_status(neighbour, "succeeded")
     assert outcomes(neighbour) == ["succeeded"]

@@ -34,7 +34,15 @@ from tests.factories import (
     run_sql,
 )
 from tests.worker.attempts import Desk
-from tests.worker.processes import Start, is_alive, until, until_marked
+from tests.worker.processes import (
+    Start,
+    in_case,
+    is_alive,
+    outcomes,
+    until,
+    until_marked,
+    until_status,
+)
 
 STOPPED_REASON = "the worker was asked to stop"
 
@@ -233,26 +241,31 @@ def test_programs_of_a_stopped_handler_end_with_it(start_worker: Start, tmp_path
     until(is_gone)
 
 
+LEAVE = ("leave_when_draining", "leave_when_draining_alone")
+
+
 @pytest.mark.processes
-@pytest.mark.parametrize("name", ["leave_when_draining", "leave_when_draining_alone"])
 def test_a_handler_that_calls_draining_may_leave_at_once(
-    start_worker: Start, tmp_path: Path, name: str
+    start_worker: Start, tmp_path: Path
 ) -> None:
-    job = getattr(long_jobs, name).enqueue(str(tmp_path / "job"))
+    left = {name: getattr(long_jobs, name).enqueue(str(tmp_path / name)) for name in LEAVE}
     first = start_worker("--drain-timeout", "600")
-    until_marked(tmp_path / "job")
+    for name in LEAVE:
+        until_marked(tmp_path / name)
     assert first.drain() == 0
-    assert Run.objects.get(job=job).outcome == "snoozed"
+    for name, job in left.items():
+        assert Run.objects.get(job=job).outcome == "snoozed", name
     start_worker("--burst").wait()
-    assert Job.objects.get(pk=job.pk).result == 2
+    for name, job in left.items():
+        assert Job.objects.get(pk=job.pk).result == 2, name
 
 
-@pytest.mark.parametrize("name", ["leave_when_draining", "leave_when_draining_alone"])
 def test_draining_is_true_once_a_worker_is_to_be_replaced(
-    start_worker: Start, tmp_path: Path, name: str
+    start_worker: Start, tmp_path: Path
 ) -> None:
-    job = getattr(long_jobs, name).enqueue(str(tmp_path / "job"))
+    left = {name: getattr(long_jobs, name).enqueue(str(tmp_path / name)) for name in LEAVE}
     start_worker("--max-rss", "1")
-    until(lambda: Job.objects.get(pk=job.pk).result == 2)
-    outcomes = Run.objects.filter(job=job).order_by("attempt").values_list("outcome", flat=True)
-    assert list(outcomes) == ["snoozed", "succeeded"]
+    for name, job in left.items():
+        with in_case(name):
+            assert until_status(job, "succeeded").result == 2
+            assert outcomes(job) == ["snoozed", "succeeded"]
