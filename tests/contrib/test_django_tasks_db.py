@@ -7,12 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import DataError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
@@ -21,6 +20,7 @@ from django_jobs.contrib import django_tasks_db
 from django_jobs.models import Job
 from django_jobs.testing import run_jobs
 from tests.app import tasks
+from tests.commands import printed, refused
 from tests.factories import run_sql
 from tests.throwaway import fresh_database
 
@@ -94,9 +94,7 @@ def test_the_table_is_that_of_the_package() -> None:
 
 
 def take(*arguments: str) -> str:
-    printed = StringIO()
-    call_command("jobimport", "django-tasks-db", *arguments, stdout=printed)
-    return printed.getvalue()
+    return printed("jobimport", "django-tasks-db", *arguments)
 
 
 def test_waiting_rows_become_jobs_and_are_deleted() -> None:
@@ -141,7 +139,7 @@ def test_a_dry_run_writes_nothing() -> None:
 
 def test_batches_go_to_the_end_past_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(django_tasks_db, "BATCH", 2)
-    refused = {
+    odd = {
         add("os.system"),
         add("tests.app.tasks.gone"),
         add(arguments='{"args": [], "kwargs": {}}'),
@@ -149,15 +147,12 @@ def test_batches_go_to_the_end_past_what_is_refused(monkeypatch: pytest.MonkeyPa
     }
     for _ in range(3):
         add()
-    printed = StringIO()
-    with pytest.raises(CommandError, match="4 rows cannot be taken"):
-        call_command("jobimport", "django-tasks-db", stdout=printed)
-    lines = printed.getvalue()
+    lines = refused("jobimport", "django-tasks-db", match="4 rows cannot be taken")
     assert "took 3 jobs of tests.app.tasks.total" in lines
     assert "refused 1 row of os.system: this code declares no such Task" in lines
     assert "missing a required argument: 'left'" in lines
     assert "no queue is named 'nowhere'" in lines
-    assert left() == refused
+    assert left() == odd
 
 
 def test_running_tasks_are_left_to_their_workers() -> None:

@@ -9,15 +9,13 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from pathlib import Path
 from typing import IO, Any
-
-from django.core.management import call_command
 
 from django_jobs.domain.retention import Period, start_of
 from django_jobs.lifecycle.history import TABLES
 from tests import forking
+from tests.commands import printed
 from tests.factories import run_sql
 from tests.lifecycle.test_pruning import finish
 from tests.worker.processes import COMMAND, PATIENCE, PROJECT, environment_of_tests
@@ -64,9 +62,7 @@ def there(table: str) -> bool:
 
 
 def archive(directory: Path, *arguments: str, before: str = "30d") -> str:
-    out = StringIO()
-    call_command("jobarchive", "--before", before, "--to", str(directory), *arguments, stdout=out)
-    return out.getvalue().strip()
+    return printed("jobarchive", "--before", before, "--to", str(directory), *arguments).strip()
 
 
 def lines_of(path: Path) -> list[bytes]:

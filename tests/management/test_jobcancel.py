@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import getpass
 import socket
-from io import StringIO
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_jobs.models import Job
 from tests.app.jobs import noop
+from tests.commands import printed
 from tests.factories import enqueue_and_claim, make_dead
 
 pytestmark = pytest.mark.django_db
@@ -18,9 +18,7 @@ WHO = f"{getpass.getuser()}@{socket.gethostname()} (jobcancel)"
 
 
 def jobcancel(*arguments: object) -> str:
-    out = StringIO()
-    call_command("jobcancel", *map(str, arguments), stdout=out)
-    return out.getvalue().strip()
+    return printed("jobcancel", *arguments).strip()
 
 
 def test_what_has_not_begun_is_cancelled_with_the_reason_and_who() -> None:

@@ -17,6 +17,7 @@ from django_jobs.models import Job, Schedule
 from tests.app.flow_jobs import send_parcel
 from tests.app.jobs import add, noop
 from tests.app.version_jobs import greet
+from tests.commands import printed
 from tests.factories import (
     claim_ready,
     declared,
@@ -32,9 +33,7 @@ pytestmark = pytest.mark.django_db
 
 
 def check(*arguments: str) -> str:
-    out = StringIO()
-    call_command("jobcheck", "--pending", *arguments, stdout=out)
-    return out.getvalue()
+    return printed("jobcheck", "--pending", *arguments)
 
 
 def fails(*arguments: str) -> str:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import getpass
 import socket
-from io import StringIO
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_jobs.models import Job
 from tests.app.jobs import add, noop
+from tests.commands import printed
 from tests.factories import make_dead
 
 pytestmark = pytest.mark.django_db
 
 
 def dismiss(*arguments: object) -> str:
-    out = StringIO()
-    call_command("jobdismiss", *map(str, arguments), stdout=out)
-    return out.getvalue().strip()
+    return printed("jobdismiss", *arguments).strip()
 
 
 def test_the_chosen_jobs_are_dismissed_with_the_reason_and_who() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import getpass
 import json
 import socket
-from io import StringIO
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_jobs.models import Resource, Tenant
 from django_jobs.signals import worker_event
 from tests.app.gate_jobs import bill_tenant, refund_payment
+from tests.commands import printed
 from tests.factories import copies_of, heard, register_worker
 
 pytestmark = pytest.mark.django_db
@@ -21,9 +21,7 @@ OPERATOR = f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def run(*arguments: str, command: str = "joblimit") -> str:
-    out = StringIO()
-    call_command(command, *arguments, stdout=out)
-    return out.getvalue().strip()
+    return printed(command, *arguments).strip()
 
 
 def test_a_resource_is_paused_with_reason_and_operator_and_resumed() -> None:

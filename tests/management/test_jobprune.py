@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from pytest_django import Settings
 
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue, Run
 from django_jobs.signals import pre_prune_dead
 from tests.app.jobs import add, noop
+from tests.commands import printed
 from tests.factories import declared, heard, make_dead
 from tests.lifecycle.test_dead_letters import dead, receiving, there
 from tests.lifecycle.test_pruning import age, finish
@@ -23,9 +23,7 @@ def plain() -> None:
 
 
 def prune(*arguments: str) -> str:
-    out = StringIO()
-    call_command("jobprune", *arguments, stdout=out)
-    return out.getvalue().strip()
+    return printed("jobprune", *arguments).strip()
 
 
 @pytest.mark.django_db

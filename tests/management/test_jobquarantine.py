@@ -6,16 +6,16 @@ import getpass
 import json
 import socket
 from collections.abc import Sequence
-from io import StringIO
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_jobs.lifecycle.operations import quarantines
 from django_jobs.metrics import unclaimable as counts
 from django_jobs.metrics.snapshot import take_snapshot
 from django_jobs.models import Job, Quarantine
 from tests.app.jobs import add, noop
+from tests.commands import printed
 from tests.factories import register_worker, run_sql
 from tests.moments import moment
 
@@ -23,9 +23,7 @@ pytestmark = pytest.mark.django_db
 
 
 def run(*arguments: str) -> str:
-    out = StringIO()
-    call_command("jobquarantine", *arguments, stdout=out)
-    return out.getvalue().strip()
+    return printed("jobquarantine", *arguments).strip()
 
 
 def test_add_stores_operator_and_reason() -> None:
@@ -142,14 +140,10 @@ def test_a_snapshot_and_jobstatus_show_it() -> None:
         (output,) = take_snapshot().quarantines
     assert (output.job_type, output.blocked, output.by) == ("app.noop", 1, "")
     assert output.since_seconds in now.since(Quarantine.objects.get().since)
-    out = StringIO()
-    call_command("jobstatus", stdout=out)
-    line = out.getvalue().strip().splitlines()[-1]
+    line = printed("jobstatus").strip().splitlines()[-1]
     assert line.startswith("Quarantined ")
     assert line.endswith(" ago, 1 blocked: app.noop: crashed 10 times in 600 s")
-    out = StringIO()
-    call_command("jobstatus", "--json", stdout=out)
-    assert json.loads(out.getvalue())["quarantines"][0]["blocked"] == 1
+    assert json.loads(printed("jobstatus", "--json"))["quarantines"][0]["blocked"] == 1
     (queue,) = [one for one in take_snapshot().queues if one.name == "default"]
     assert (queue.ready, queue.oldest_ready_seconds) == (0, None)
 
@@ -165,9 +159,7 @@ def test_jobs_that_wait_at_their_gates_are_counted_too() -> None:
     quarantines.quarantine("app.noop")
     assert take_snapshot().quarantines[0].blocked == 4
     assert run("list").splitlines()[1].split()[2] == "4"
-    out = StringIO()
-    call_command("jobstatus", stdout=out)
-    assert " ago, 4 blocked: app.noop" in out.getvalue()
+    assert " ago, 4 blocked: app.noop" in printed("jobstatus")
 
 
 def test_a_count_that_did_not_read_all_of_a_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +167,4 @@ def test_a_count_that_did_not_read_all_of_a_line_says_so(monkeypatch: pytest.Mon
     noop.using(concurrency_key="one").enqueue()
     quarantines.quarantine("app.noop")
     monkeypatch.setitem(counts.PARAMETERS, "head", 3)
-    out = StringIO()
-    call_command("jobstatus", stdout=out)
-    assert " ago, 0+ blocked: app.noop" in out.getvalue()
+    assert " ago, 0+ blocked: app.noop" in printed("jobstatus")

@@ -5,25 +5,23 @@ from __future__ import annotations
 import getpass
 import socket
 from dataclasses import replace
-from io import StringIO
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.domain.replay_plan import ReplayPlan
 from django_jobs.maintenance.bulk_operations import run_chunk
 from django_jobs.models import BulkOperation, Job, Run
 from tests.app.jobs import add, noop
+from tests.commands import printed
 from tests.factories import enqueue_and_claim, failure, make_dead, run_again, run_sql, settle_one
 from tests.lifecycle.test_opening import finish, reread
 from tests.workflows import start_graph, states
 
 
 def replay(*arguments: object) -> str:
-    out = StringIO()
-    call_command("jobreplay", *map(str, arguments), stdout=out)
-    return out.getvalue().strip()
+    return printed("jobreplay", *arguments).strip()
 
 
 def replayed() -> set[int]:

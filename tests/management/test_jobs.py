@@ -6,7 +6,6 @@ import getpass
 import json
 import socket
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from django_jobs.management.commands import jobs
 from django_jobs.management.subcommands import OF_COMMANDS, VERBS
 from django_jobs.models import Job, Queue, Tenant, Worker
 from tests.app.jobs import noop
+from tests.commands import printed
 from tests.factories import enqueue_and_claim, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
@@ -33,9 +33,7 @@ OPERATOR = f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def run(*arguments: object) -> str:
-    out = StringIO()
-    call_command("jobs", *map(str, arguments), stdout=out)
-    return out.getvalue().strip()
+    return printed("jobs", *arguments).strip()
 
 
 def test_each_command_but_the_worker_is_a_verb() -> None:
@@ -53,9 +51,7 @@ def test_a_verb_has_its_own_help(verb: str, capsys: pytest.CaptureFixture[str]) 
 
 def test_a_verb_prints_what_its_command_prints() -> None:
     job = noop.enqueue()
-    out = StringIO()
-    call_command("jobwhy", str(job.pk), stdout=out)
-    assert run("why", job.pk).splitlines()[0] == out.getvalue().splitlines()[0]
+    assert run("why", job.pk).splitlines()[0] == printed("jobwhy", str(job.pk)).splitlines()[0]
     assert '"queues"' in run("status", "--json")
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
-from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_jobs.lifecycle.notifying import SCHEDULES
 from django_jobs.lifecycle.operations import schedules as schedule_operations
@@ -18,13 +17,12 @@ from django_jobs.lifecycle.schedules.firing import JobRequest
 from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.management.base import operator
 from django_jobs.models import Job, Schedule, Tick
+from tests.commands import printed
 from tests.factories import listening, run_sql
 
 
 def jobschedule(*arguments: object) -> str:
-    out = StringIO()
-    call_command("jobschedule", *map(str, arguments), stdout=out)
-    return out.getvalue().strip()
+    return printed("jobschedule", *arguments).strip()
 
 
 def make_schedule(name: str = "nightly", **fields: Any) -> Schedule:

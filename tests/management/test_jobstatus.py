@@ -25,6 +25,7 @@ from django_jobs.metrics.slo import MOST_LATE
 from django_jobs.metrics.unclaimable import MOST_LOOKED_AT
 from django_jobs.models import Job, Queue, Schedule, Worker
 from tests.app.jobs import noop
+from tests.commands import printed
 from tests.factories import (
     claim_ready,
     enqueue_and_claim,
@@ -38,9 +39,7 @@ from tests.worker.processes import manage
 
 
 def status(*arguments: str) -> str:
-    out = StringIO()
-    call_command("jobstatus", *arguments, stdout=out)
-    return out.getvalue()
+    return printed("jobstatus", *arguments)
 
 
 def row_of(name: str, shown: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
@@ -12,15 +11,14 @@ from django.core.management import CommandError, call_command
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue
 from tests.app.jobs import add, noop
+from tests.commands import printed
 from tests.factories import enqueue_and_claim, make_dead, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 
 
 def jobwhy(job: int, *options: str) -> str:
-    out = io.StringIO()
-    call_command("jobwhy", str(job), *options, stdout=out)
-    return out.getvalue()
+    return printed("jobwhy", str(job), *options)
 
 
 def test_each_gate_has_a_line_with_its_state() -> None:

@@ -16,6 +16,7 @@ from django.core.management import CommandError, call_command
 from django_jobs.contrib.celery.beat.crontabs import cron_of
 from django_jobs.models import Queue, Schedule
 from django_jobs.testing import run_jobs
+from tests.commands import printed, refused
 from tests.factories import declared, listening, run_sql
 
 COLUMNS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
@@ -37,9 +38,7 @@ CREATE TABLE django_celery_beat_periodictask (id serial PRIMARY KEY, name text, 
 
 
 def import_beat(*arguments: str) -> str:
-    out = StringIO()
-    call_command("jobimport", "celery", *arguments, stdout=out)
-    return out.getvalue()
+    return printed("jobimport", "celery", *arguments)
 
 
 def add_task(name: str, task: str = "proj.tasks.noop", **fields: Any) -> None:
@@ -185,10 +184,7 @@ def test_a_full_queue_does_not_stop_the_import() -> None:
 def test_a_row_that_cannot_be_read_is_refused_alone(fields: dict[str, Any], reason: str) -> None:
     add_task(**{"name": "strange", **fields})
     add_task("every hour")
-    out = StringIO()
-    with pytest.raises(CommandError, match="1 of 2 tasks cannot be imported"):
-        call_command("jobimport", "celery", stdout=out)
-    assert reason in out.getvalue()
+    assert reason in refused("jobimport", "celery", match="1 of 2 tasks cannot be imported")
     assert Schedule.objects.filter(name="every hour").exists()
 
 
@@ -351,10 +347,7 @@ def test_a_row_that_a_task_cannot_have_is_refused(
     declare: Callable[..., Any], fields: dict[str, Any], problem: str
 ) -> None:
     add_task("row", declare(plain).name, **{"args": "[1]", **fields})
-    out = StringIO()
-    with pytest.raises(CommandError, match="1 of 1 task cannot be imported"):
-        call_command("jobimport", "celery", stdout=out)
-    assert problem in out.getvalue()
+    assert problem in refused("jobimport", "celery", match="1 of 1 task cannot be imported")
 
 
 @pytest.mark.skipif(find_spec("celery") is None, reason="Celery is not installed")

@@ -16,7 +16,7 @@ from typing import Any
 
 import django
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
@@ -27,6 +27,7 @@ from django_jobs.domain.schedules import Rule
 from django_jobs.management.base import operator
 from django_jobs.models import Job, Schedule
 from tests import forking
+from tests.commands import printed, refused
 from tests.factories import look, run_sql
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -82,10 +83,7 @@ def beat(*module: str, settings: str = "tests.contrib.celery.beat_settings") -> 
 
 def import_beat(*arguments: str) -> str:
     """What it says, where some tasks cannot be imported."""
-    out = StringIO()
-    with pytest.raises(CommandError, match=r"of \d+ tasks cannot be imported$"):
-        call_command("jobimport", "celery", *arguments, stdout=out)
-    return out.getvalue()
+    return refused("jobimport", "celery", *arguments, match=r"of \d+ tasks cannot be imported$")
 
 
 def imported(name: str) -> Schedule:
@@ -472,9 +470,7 @@ def test_imported_schedules_can_be_paused_at_once() -> None:
 
 def test_the_exit_code_is_zero_if_all_were_imported() -> None:
     run_sql("DELETE FROM django_celery_beat_periodictask WHERE name <> 'nightly in Paris'")
-    out = StringIO()
-    call_command("jobimport", "celery", stdout=out)
-    assert out.getvalue().splitlines()[-1] == (
+    assert printed("jobimport", "celery").splitlines()[-1] == (
         "Imported 1 schedule; 0 existed already and 0 cannot be imported."
     )
 
