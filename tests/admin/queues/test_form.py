@@ -40,6 +40,7 @@ RETENTIONS = [
     {"dead": {"number": None}},
     {},
 ]
+RIGHT: dict[str, Any] = {"backoff": SHORT[0], "retention": RETENTIONS[0]}
 ODD_BACKOFFS = [
     {"curve": "cubic", "base": 1}, {"base": 2}, {}, [1], 5, "fixed",
     {"curve": "fixed", "base": 5, "cap": 3}, {"curve": "linear", "base": 5, "factor": 7},
@@ -114,18 +115,24 @@ def test_what_the_fields_cannot_show_is_shown_as_text_and_kept(
     assert '<script>"' not in page.text(change_url(Queue, queue.pk))
     queue = saved(page, queue, max_attempts="7")
     assert (getattr(queue, column), queue.max_attempts) == (stored, 7)
-    # An error in another field does not lose it, nor the text.
+    queue = saved(page, queue, **{column: json.dumps(RIGHT[column])})
+    assert column not in as_shown(page, queue)
+    assert saved(page, queue_with(**{column: stored}), **{column: ""}).retention is None
+
+
+@pytest.mark.parametrize(
+    "column, stored", [("backoff", ODD_BACKOFFS[0]), ("retention", ODD_RETENTIONS[0])]
+)
+def test_an_error_loses_neither_what_the_fields_cannot_show_nor_its_text(
+    page: Page, column: str, stored: Any
+) -> None:
+    queue = queue_with(**{column: stored})
+    right = json.dumps(RIGHT[column])
     assert set(errors(page, queue, max_attempts="-1")) == {"max_attempts"}
-    right: Any = {"backoff": SHORT[0], "retention": RETENTIONS[0]}[column]
-    assert set(errors(page, queue, max_attempts="-1", **{column: json.dumps(right)})) == {
-        "max_attempts"
-    }
+    assert set(errors(page, queue, max_attempts="-1", **{column: right})) == {"max_attempts"}
     (problem,) = errors(page, queue, **{column: '{"nonsense": 1}'})[column]
     assert "Enter an object such as" in problem
     assert "__init__" not in problem
-    queue = saved(page, queue, **{column: json.dumps(right)})
-    assert column not in as_shown(page, queue)
-    assert saved(page, queue_with(**{column: stored}), **{column: ""}).retention is None
 
 
 def test_a_chosen_curve_is_stored_as_its_function_makes_it(page: Page) -> None:
