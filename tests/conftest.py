@@ -69,7 +69,7 @@ ONCE = (
     *("doctor/", "documents/", "domain/", "lifecycle/", "maintenance/", "metrics/", "scenes/"),
     "why/",
     *("test_docs", "test_chance.py", "test_mutants.py", "test_release.py"),
-    *("admin/access/test_visible.py", "contrib/celery/", "management/test_jobcheck.py"),
+    *("admin/base/test_visible.py", "contrib/celery/", "management/test_jobcheck.py"),
     *(
         "test_grants.py",
         "worker/context/",
