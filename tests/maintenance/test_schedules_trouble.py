@@ -8,7 +8,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.maintenance import schedules as maintenance
-from django_jobs.maintenance.schedules import FIRST_PAUSE, Scheduling
+from django_jobs.maintenance.schedules import Scheduling
 from django_jobs.models import Job, Schedule, Tick
 from django_jobs.signals import worker_event
 from tests.factories import (
@@ -225,23 +225,21 @@ SELECT date_part('epoch', starts_at - clock_timestamp()) FROM django_jobs_schedu
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_locked_schedule_does_not_delay_the_others() -> None:
+def test_a_locked_schedule_does_not_delay_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "LONGEST_PAUSE", 86_400.0)
     due_schedule(name="locked")
-    soon = due_schedule(-0.5, name="soon")
+    soon = due_schedule(-3_600, name="soon")
     scheduling = Scheduling()
-    looks: list[tuple[float, float]] = []
+    scheduling._pause = 7_200.0  # as after many looks
 
-    def look_on(number: int) -> None:
-        for _ in range(12):
-            ((due_in,),) = run_sql(DUE_IN, [soon.pk])
-            looks.append((due_in, scheduling.look()))
+    def pauses(number: int) -> tuple[float, float]:
+        ((due_in,),) = run_sql(DUE_IN, [soon.pk])
+        return scheduling.look(), due_in
 
     with transaction.atomic():
         list(Schedule.objects.select_for_update().filter(name="locked"))
-        in_threads(1, look_on)
-    assert looks[0][1] > 0
-    # A slow machine is still looking when it is due.
-    assert all(pause <= max(due_in, FIRST_PAUSE) for due_in, pause in looks if due_in > 0)
+        ((pause, due_in),) = in_threads(1, pauses)
+    assert 0 < pause <= due_in
 
 
 @pytest.mark.django_db(transaction=True)

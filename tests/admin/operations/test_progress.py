@@ -112,17 +112,17 @@ def test_a_continued_operation_says_what_no_longer_matched_and_leaves_out_the_st
     go_on(1)
     run_sql("UPDATE django_jobs_job SET queue = 'bulk' WHERE id IN (SELECT max(id) FROM"
             " django_jobs_job_live WHERE status = 'ready')")  # fmt: skip
-    run_sql("UPDATE django_jobs_bulkoperation SET started_at = now() - interval '61 min',"
-            " finished_at = now() - interval '60 min'")  # fmt: skip
+    run_sql("UPDATE django_jobs_bulkoperation SET started_at = now() - interval '90 h',"
+            " finished_at = now() - interval '30 h'")  # fmt: skip
     assert "<dt>not yet done</dt><dd>20</dd>" in shown(page, operation)
     bulk.resume([operation.pk], by="ada")
     go_on(1)
     text = shown(page, operation)
-    assert "20 of about 30 jobs. About 30 s left." in text
+    assert "20 of about 30 jobs. About 1 d 6 h left." in text
     assert "no longer matched" not in text
     go_on()
     text = shown(page, operation)
-    assert "Completed in 1 min" in text
+    assert "Completed in 2 d 12 h" in text
     assert "29 jobs done. At least 1 other job no longer matched." in text
     assert "<dt>no longer matched, at least</dt><dd>1</dd>" in text
 
