@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -87,8 +86,3 @@ def test_the_window_is_said_if_it_is_shorter(page: Page, monkeypatch: pytest.Mon
     monkeypatch.setattr("django_jobs.metrics.forecast.take_cost", partial(take_cost, most_runs=1))
     text = page.text(f"{list_url(Run)}cost/")
     assert re.search(r"The newest 1 runs\. They ended in the last [\d.]+ m?s\.", text)
-
-
-def test_the_sums_need_the_permission_to_see_runs(page_of: Callable[..., Page]) -> None:
-    page_of("view_job").text(f"{list_url(Run)}cost/", status=403)
-    page_of("view_run", name="rita").text(f"{list_url(Run)}cost/")

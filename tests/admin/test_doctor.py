@@ -36,11 +36,6 @@ def test_only_users_with_the_permission_see_the_page_and_its_link(
     doctor.text(URL)
 
 
-def test_a_visitor_is_sent_to_the_login(page: Page) -> None:
-    page.client.logout()
-    page.text(URL, status=302)
-
-
 def test_a_finding_is_shown_with_what_to_do(page: Page) -> None:
     assert "D103" not in page.text(URL)
     run_sql("ALTER TABLE django_jobs_job_live SET (autovacuum_enabled = off)")

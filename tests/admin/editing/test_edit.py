@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.test import Client
 from django.urls import reverse
 
 from django_jobs import chain
@@ -267,22 +266,6 @@ def test_the_view_needs_its_permissions(page_of: Callable[..., Page], left_out: 
     assert Job.objects.get().status == "dead"
     if left_out != "view_job":
         assert edit_url(dead.pk) not in page.text(change_url(Job, dead.pk))
-
-
-def test_a_stranger_has_to_log_in_and_a_post_needs_its_token(superuser: Any) -> None:
-    job = add.enqueue(1)
-    assert Client().get(edit_url(job.pk)).status_code == 302
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(superuser)
-    assert client.post(edit_url(job.pk), {"confirmed": "1"}).status_code == 403
-
-
-def test_a_get_changes_nothing(page: Page) -> None:
-    job = add.enqueue(1)
-    state = filled(ask(page, job.pk, argument_first="2"))
-    response = page.client.get(edit_url(job.pk), state | {"reason": "x"})
-    assert response.status_code == 200
-    assert Job.objects.get().payload == {"first": 1}
 
 
 def test_an_edit_of_a_job_that_changed_meanwhile_is_refused(page: Page) -> None:

@@ -35,9 +35,9 @@ def shown(page: Page, operation: BulkOperation) -> str:
 
 
 def test_the_page_shows_count_share_and_the_time_left(page: Page, half_done: BulkOperation) -> None:
-    run_sql("UPDATE django_jobs_bulkoperation SET started_at = now() - interval '1 minute'")
+    run_sql("UPDATE django_jobs_bulkoperation SET started_at = now() - interval '30 h'")
     text = shown(page, half_done)
-    assert "10 of about 20 jobs. About 1 min left." in text
+    assert "10 of about 20 jobs. About 1 d 6 h left." in text
     assert "<strong>50%</strong>" in text
     assert 'data-refresh="3"' in text
     assert "ada (jobcancel)" in text
@@ -146,10 +146,10 @@ def test_the_time_left_of_a_plan_is_by_what_it_has_done(page: Page) -> None:
     operation = bulk.start("replay", {"status": "dead"}, plan=ReplayPlan(then=0, rate=1_000))
     run_sql(
         "UPDATE django_jobs_bulkoperation SET status = 'running', matched = 301, done = 101,"
-        " started_at = now() - interval '1 hour', progress = jsonb_build_object("
-        " 'sent', 101, 'rest_since', extract(epoch FROM now() - interval '1 minute'))"
+        " started_at = now() - interval '40 h', progress = jsonb_build_object("
+        " 'sent', 101, 'rest_since', extract(epoch FROM now() - interval '30 h'))"
     )
-    assert "101 of about 301 jobs. About 2 min left." in shown(page, operation)
+    assert "101 of about 301 jobs. About 2 d 12 h left." in shown(page, operation)
 
 
 def test_a_user_sees_and_stops_only_what_they_may_do(
@@ -185,17 +185,6 @@ def test_of_chosen_operations_those_that_a_user_may_not_do_are_left(
     assert f"#{replay.pk}: you may not do to jobs what it does" in message
     replay.refresh_from_db()
     assert replay.status == "stopped"
-
-
-def test_nothing_can_be_added_changed_or_deleted_by_hand(
-    page: Page, half_done: BulkOperation
-) -> None:
-    url = change_url(BulkOperation, half_done.pk)
-    page.text(list_url(BulkOperation) + "add/", 403)
-    for address in (url, url.replace("change", "delete")):
-        assert page.client.post(address, {"reason": "x", "post": "yes"}).status_code == 403
-    half_done.refresh_from_db()
-    assert half_done.reason == "a typo"
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", '"><img src=x onerror=a>'])

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
@@ -20,7 +19,7 @@ from django_jobs.models import BulkOperation, DeadLetter, Job, Worker
 from tests.admin.walking import Live, Page, change_url, message_of
 from tests.app.flow_jobs import send_parcel
 from tests.app.jobs import add, noop
-from tests.factories import copies_of, make_dead, make_user, register_worker, run_sql
+from tests.factories import copies_of, make_dead, register_worker, run_sql
 from tests.lifecycle.test_opening import DEAD, finish
 
 pytestmark = pytest.mark.django_db
@@ -220,15 +219,6 @@ def test_a_plan_needs_the_permission_to_replay(page_of: Callable[..., Page]) -> 
     olga = page_of("view_job", "cancel_job", "view_bulkoperation")
     assert olga.client.get(ADDRESS, {"status": "dead"}).status_code == 403
     assert begin(olga, {"status": "dead"}).status_code == 403
-    assert not BulkOperation.objects.exists()
-
-
-def test_a_begin_needs_a_token_and_a_post(page: Page) -> None:
-    make_dead()
-    page.client.get(ADDRESS, {"status": "dead", "begin": 1, **PLAN})
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(make_user("replay_job", name="eve"))
-    assert begin(Page(client), {"status": "dead"}).status_code == 403
     assert not BulkOperation.objects.exists()
 
 

@@ -162,16 +162,3 @@ def test_a_user_without_permissions_sees_nothing(page_of: Callable[..., Page]) -
     page.text(change_url(Schedule, schedule.pk), status=403)
     page.text(backfill_url(schedule), status=403)
     page.text(reverse("admin:django_jobs_schedule_preview"), status=403)
-
-
-def test_run_now_requires_its_permission(page_of: Callable[..., Page]) -> None:
-    schedule = new_schedule()
-    others = ("change_schedule", "add_schedule", "pause_schedule", "backfill_schedule")
-    page = page_of("view_schedule", *others)
-    page.confirm(Schedule, "run_schedules_now", schedule.pk)
-    page.client.get(list_url(Schedule), {"action": "run_schedules_now", "confirmed": 1})
-    assert not Job.objects.exists()
-    page_of("view_schedule", "run_schedule", name="otto").act(
-        Schedule, "run_schedules_now", schedule.pk
-    )
-    assert Job.objects.get().schedule_id == schedule.pk
