@@ -28,7 +28,7 @@ from tests.factories import (
     settle_one,
 )
 
-from .walking import Page, change_url, list_url
+from .walking import Page, change_url, list_url, listed
 
 pytestmark = pytest.mark.django_db
 
@@ -76,12 +76,6 @@ def moved_back(job: int, days: int) -> None:
 
 def day(days_ago: int) -> str:
     return f"{datetime.now(UTC) - timedelta(days=days_ago):%Y-%m-%d}"
-
-
-def listed(page: Page, model: Any = Job, **query: str) -> list[int]:
-    """The numbers of the jobs in a list."""
-    rows = page.client.get(list_url(model), query).context["cl"].result_list
-    return [row.job_id if model is Run else row.pk for row in rows]
 
 
 def note(page: Page, model: Any = Job, **query: str) -> bool:

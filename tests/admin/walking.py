@@ -8,9 +8,14 @@ from html.parser import HTMLParser
 from typing import Any
 
 from django.contrib.messages import get_messages
+from django.db import connection
 from django.db.models import Model
+from django.http import HttpResponse
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+
+from django_jobs.models import Job, Run
 
 BROKEN_PAYLOADS = {
     "a number that Python refuses": '{"first": ' + "9" * 5001 + "}",
@@ -30,6 +35,26 @@ def list_url(model: type[Model]) -> str:
 def change_url(model: type[Model], pk: int) -> str:
     """The address of a row's page."""
     return reverse(f"admin:django_jobs_{model._meta.model_name}_change", args=[pk])
+
+
+def words(text: str | HttpResponse) -> str:
+    """A page, or a part of one, without tags, its spaces as one."""
+    text = text if isinstance(text, str) else text.content.decode()
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+def listed(page: Page, at: Any = Job, **query: Any) -> list[int]:
+    """The ids in the list of a model, or at an address; of runs, those of their jobs."""
+    url = at if isinstance(at, str) else list_url(at)
+    rows = page.client.get(html.unescape(url), query).context["cl"].result_list
+    return [row.job_id if isinstance(row, Run) else row.pk for row in rows]
+
+
+def statements_of(page: Page, url: str) -> list[str]:
+    """The statements that a page takes."""
+    with CaptureQueriesContext(connection) as queries:
+        page.text(url)
+    return [query["sql"] for query in queries]
 
 
 class Live(HTMLParser):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,7 +30,7 @@ from django_jobs.models import (
     WorkflowDefinition,
     WorkflowRun,
 )
-from tests.admin.walking import Page, change_url, list_url
+from tests.admin.walking import Page, change_url, list_url, listed, words
 from tests.app.gate_jobs import transfer_funds
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -90,11 +88,6 @@ def dead(queue: str) -> Job:
     held = enqueue_and_claim(noop, queue=queue)
     settle_one(held, failure(final=True))
     return Job.objects.get(pk=held.id)
-
-
-def listed(page: Page, model: Any, **query: str) -> list[int]:
-    rows = page.client.get(list_url(model), query).context["cl"].result_list
-    return [row.job_id if model is Run else row.pk for row in rows]
 
 
 @pytest.mark.usefixtures("emails")
@@ -485,8 +478,7 @@ def why(page: Page, job: Job) -> str:
     section = text.partition('aria-labelledby="jobs-why"')[2].partition("</section>")[0]
     assert sentence, text
     assert "/job/" not in sentence + section
-    shown = html.unescape(re.sub(r"<[^>]+>", " ", f"{sentence} {section}"))
-    return " ".join(shown.split())
+    return words(f"{sentence} {section}")
 
 
 @pytest.mark.usefixtures("emails")

@@ -15,7 +15,7 @@ from django_jobs.admin.base import children, search
 from django_jobs.api.generations import PARENT
 from django_jobs.models import DeadLetter, Job, Run
 from django_jobs.testing import run_jobs
-from tests.admin.walking import Live, Page, change_url, list_url
+from tests.admin.walking import Live, Page, change_url, list_url, listed
 from tests.app.jobs import add, noop
 from tests.factories import (
     declared,
@@ -59,10 +59,10 @@ def orders() -> Any:
 def test_jobs_are_found_by_an_argument(page: Page, orders: Any) -> None:
     number = orders.enqueue(customer_id=42).pk
     text = orders.enqueue(customer_id="42").pk
-    listed = orders.enqueue(customer_id=[41, 42]).pk
+    several = orders.enqueue(customer_id=[41, 42]).pk
     deep = orders.enqueue(order={"id": 7, "express": True, "note": None}).pk
     other = orders.enqueue(customer_id=420, note="two words", type="mail").pk
-    assert found(page, "customer_id:42") == [listed, text, number]
+    assert found(page, "customer_id:42") == [several, text, number]
     assert found(page, 'customer_id:"42"') == [text]
     assert found(page, "args.order.id:7") == found(page, "order.id:7 order.express:true") == [deep]
     assert found(page, "order.note:null") == [deep]
@@ -99,8 +99,7 @@ def test_tags_are_links_to_all_jobs_that_have_them(page: Page) -> None:
         assert 'class="jobs-tag" href="/admin/django_jobs/job/?tag=a+b%26c">a b&amp;c</a>' in text
         assert Live(text).alarms == []
     assert "jobs-tag" not in page.text(change_url(Job, other.pk))
-    response = page.client.get(list_url(Job), {"tag": "a b&c"})
-    assert [job.pk for job in response.context["cl"].result_list] == [tagged.pk]
+    assert listed(page, tag="a b&c") == [tagged.pk]
 
 
 def test_the_tags_that_job_types_declare_can_be_chosen(page: Page) -> None:
@@ -293,8 +292,7 @@ def test_a_search_is_within_the_filters_of_the_list(
     monkeypatch.setattr(search, "MOST_FOUND", 2)
     older = [noop.using(queue="bulk").enqueue().pk for _ in range(2)]
     noop.enqueue_many([{}] * 3)
-    changelist = page.client.get(list_url(Job), {"q": "type:app.noop", "queue": "bulk"})
-    assert [job.pk for job in changelist.context["cl"].result_list] == older[::-1]
+    assert listed(page, q="type:app.noop", queue="bulk") == older[::-1]
 
 
 def test_a_search_that_finds_more_than_it_lists_says_so(
@@ -357,8 +355,7 @@ def test_a_job_type_that_is_not_known_is_named_with_the_nearest(
 def test_a_point_or_an_asterisk_finds_all_job_types_that_begin_so(page: Page) -> None:
     ids = {noop.enqueue().pk, add.enqueue(1).pk}
     for typed, found in (("app.", ids), ("app.*", ids), ("app.no*", {min(ids)}), ("zzz.", set())):
-        shown: Any = page.client.get(f"{list_url(Job)}?q=type:{typed}")
-        assert {row.pk for row in shown.context_data["cl"].result_list} == found
+        assert set(listed(page, q=f"type:{typed}")) == found
 
 
 @pytest.mark.usefixtures("_orders")

@@ -13,7 +13,7 @@ from django.db.models import F
 
 from django_jobs.lifecycle.workers import end, mark_draining
 from django_jobs.models import Worker
-from tests.admin.walking import Live, Page, change_url, list_url
+from tests.admin.walking import Live, Page, change_url, list_url, words
 from tests.app.jobs import noop
 from tests.factories import claim_ready, enqueue_and_claim, failure, register_worker, settle_one
 
@@ -32,7 +32,7 @@ def worker(version: str, supervisor: int, **fields: Any) -> int:
 
 def rows_in(text: str) -> list[str]:
     rows = re.findall(r"<tr>(?:(?!<th scope=.col).)*?</tr>", text, re.DOTALL)
-    return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in rows]
+    return [words(row) for row in rows]
 
 
 def test_versions_and_commands_that_run_now(page: Page) -> None:

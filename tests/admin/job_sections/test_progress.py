@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from django_jobs.admin.job_sections import progress
 from django_jobs.domain.outcomes import Succeeded
 from django_jobs.lifecycle.job_columns import ClaimedJob
 from django_jobs.lifecycle.progress import ProgressReport, look_up, report, store
 from django_jobs.models import DeadLetter, Job
-from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url
+from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url, statements_of
 from tests.factories import analyze, enqueue_and_claim, failure, plan_nodes, run_sql, settle_one
 
 pytestmark = pytest.mark.django_db
@@ -109,9 +107,8 @@ def test_the_plans_of_many_receipts_read_a_bounded_part(
     held = enqueue_and_claim()
     run_sql(RECEIPTS, [held.id])
     analyze("django_jobs_receipt")
-    with CaptureQueriesContext(connection) as queries:
-        page.text(change_url(Job, held.id))
-    for sql in (one["sql"] for one in queries if "django_jobs_receipt" in one["sql"]):
+    statements = statements_of(page, change_url(Job, held.id))
+    for sql in (one for one in statements if "django_jobs_receipt" in one):
         ((plan,),) = run_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}")
         for node in plan_nodes(plan):
             assert node["Actual Rows"] + node.get("Rows Removed by Filter", 0) <= 101
@@ -176,7 +173,5 @@ def test_many_receipts_take_no_more_queries_than_one(page: Page) -> None:
     for upto in (1, 40):
         for number in range(upto):
             store(held, f"charge {upto} {number}", "1")
-        with CaptureQueriesContext(connection) as queries:
-            page.text(change_url(Job, held.id))
-        counts.append(len(queries))
+        counts.append(len(statements_of(page, change_url(Job, held.id))))
     assert counts[0] == counts[1]

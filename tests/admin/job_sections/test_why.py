@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from django.contrib.admin import site
-from django.db import connection
 from django.test import RequestFactory
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_jobs.admin.base.formatting import Visible
@@ -18,7 +16,7 @@ from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.models import Job, Quarantine, Queue, Resource, Tenant, Worker
-from tests.admin.walking import Live, Page, change_url, list_url
+from tests.admin.walking import Live, Page, change_url, list_url, statements_of, words
 from tests.app.gate_jobs import charge_account, transfer_funds
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -47,11 +45,6 @@ def quarantined_job(reason: str = "", by: str = "") -> Job:
 def section_of(text: str) -> str:
     """The HTML of the section."""
     return text.partition('aria-labelledby="jobs-why"')[2].partition("</section>")[0]
-
-
-def words(text: str) -> str:
-    """The section without tags and line breaks."""
-    return " ".join(re.sub(r"<[^>]+>", " ", section_of(text)).split())
 
 
 def sentence_of(text: str) -> str:
@@ -102,11 +95,10 @@ def test_the_rows_that_hold_a_job_are_links(page: Page) -> None:
     for row in (Tenant.objects.get(), Resource.objects.get(name="stripe")):
         assert f'<a href="{change_url(type(row), row.pk)}">{row.name}</a>' in section
     assert f'<a href="{change_url(Job, holder)}">#{holder}</a> (ready)' in section
-    assert "the tenant acme is paused since" in words(text)
-    facts = " ".join(re.sub(r"<[^>]+>", " ", text).split())
-    assert "Tenant: acme Concurrency key: account:7:EUR Resources: ledger , stripe" in facts
-    assert "unpaid &lt;b&gt;twice" in words(text)
-    assert "the resource stripe (1 of 1 taken)" in words(text)
+    assert "the tenant acme is paused since" in words(section_of(text))
+    assert "Tenant: acme Concurrency key: account:7:EUR Resources: ledger , stripe" in words(text)
+    assert "unpaid <b>twice" in words(section_of(text))
+    assert "the resource stripe (1 of 1 taken)" in words(section_of(text))
     assert not Live(text).alarms
 
 
@@ -218,8 +210,7 @@ def test_a_job_page_costs_few_queries_with_all_gates(page: Page) -> None:
     copies_of(job, 5)
     Tenant.objects.create(name="acme", max_concurrency=1, paused_at=timezone.now())
     register_worker()
-    with CaptureQueriesContext(connection) as captured:
-        page.text(change_url(Job, job.pk))
     # Outside of a test, the page is no savepoint of another transaction.
-    statements = [one["sql"] for one in captured if "SAVEPOINT" not in one["sql"]]
+    captured = statements_of(page, change_url(Job, job.pk))
+    statements = [sql for sql in captured if "SAVEPOINT" not in sql]
     assert len(statements) <= 15, statements

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from django_jobs.admin.jobs.columns import CUT
 from django_jobs.domain.run_log import MASK
 from django_jobs.models import DeadLetter, Job
-from tests.admin.walking import Live, Page, list_url
+from tests.admin.walking import Live, Page, list_url, statements_of
 from tests.app.jobs import add, noop
 from tests.factories import copies_of, declared, enqueue_and_claim, make_dead, run_sql
 
@@ -80,6 +78,4 @@ def test_ended_jobs_have_them_too_and_broken_or_large_ones_do_no_harm(page: Page
 def test_they_take_one_statement_for_a_page(page: Page) -> None:
     copies_of(add.enqueue(1), 20)
     enqueue_and_claim(noop)
-    with CaptureQueriesContext(connection) as queries:
-        page.text(list_url(Job))
-    assert sum("pg_column_size" in one["sql"] for one in queries) == 1
+    assert sum("pg_column_size" in sql for sql in statements_of(page, list_url(Job))) == 1

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_jobs import QueueFull
@@ -115,21 +112,6 @@ def test_a_breaker_is_opened_and_closed_by_hand(page: Page) -> None:
     assert row.breaker_state == "closed"
 
 
-def test_each_button_needs_its_permission(page_of: Callable[..., Page]) -> None:
-    row = stripe()
-    viewer = page_of("view_resource")
-    assert "pause_resources" not in viewer.read(list_url(Resource))
-    assert "open_breakers" not in viewer.read(change_url(Resource, row.pk))
-    pauser = page_of("view_resource", "pause_resource", name="otto")
-    text = pauser.read(change_url(Resource, row.pk))
-    assert 'value="pause_resources"' in text
-    assert "open_breakers" not in text
-    assert 'name="rate"' not in text
-    editor = page_of("change_resource", name="edda").read(change_url(Resource, row.pk))
-    assert 'value="open_breakers"' in editor
-    assert "pause_resources" not in editor
-
-
 @pytest.mark.django_db(transaction=True)
 def test_an_edit_keeps_a_pause_and_wakes_the_workers(page: Page) -> None:
     row = stripe(max_concurrency=1)
@@ -180,24 +162,9 @@ def test_limits_that_let_no_job_start_are_refused(
     assert not Resource.objects.exists()
 
 
-def test_a_resource_is_added_and_neither_renamed_nor_deleted(page: Page) -> None:
+def test_a_resource_is_added_and_not_renamed(page: Page) -> None:
     assert page.client.post(ADD, form(name="stripe", rate="0.5")).status_code == 302
     row = Resource.objects.get()
     assert row.rate == 0.5
     page.client.post(change_url(Resource, row.pk), form(name="other"))
-    page.client.post(f"/admin/django_jobs/resource/{row.pk}/delete/", {"post": "yes"})
     assert Resource.objects.get().name == "stripe"
-
-
-def test_a_list_of_many_resources_has_as_many_queries_as_one_of_few(page: Page) -> None:
-    def queries() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            page.text(list_url(Resource))
-        return len(captured)
-
-    stripe()
-    refund_payment.enqueue(1)
-    page.text(list_url(Resource))
-    few = queries()
-    Resource.objects.bulk_create(Resource(name=f"z{number}") for number in range(200))
-    assert queries() == few

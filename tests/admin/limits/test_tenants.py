@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_jobs.lifecycle.operations import limits
@@ -62,15 +59,6 @@ def test_the_page_of_a_row_that_goes_when_it_is_resumed_leads_to_the_list(page: 
     assert (entry.change_message, entry.object_repr) == ("resumed", "acme")
 
 
-def test_each_button_needs_its_permission(page_of: Callable[..., Page]) -> None:
-    row = acme()
-    viewer = page_of("view_tenant")
-    assert "pause_tenants" not in viewer.read(list_url(Tenant))
-    assert 'name="weight"' not in viewer.read(change_url(Tenant, row.pk))
-    pauser = page_of("view_tenant", "pause_tenant", name="otto")
-    assert 'value="pause_tenants"' in pauser.read(change_url(Tenant, row.pk))
-
-
 @pytest.mark.parametrize(
     "given, problem",
     [
@@ -120,19 +108,3 @@ def test_the_list_is_searched_by_name(page: Page) -> None:
     text = page.read(list_url(Tenant) + "?q=bol")
     assert ">bolt<" in text
     assert ">acme<" not in text
-
-
-def test_a_thousand_tenants_are_counted_with_as_many_queries_as_one(page: Page) -> None:
-    def queries() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            page.text(list_url(Tenant))
-        return len(captured)
-
-    acme()
-    bill_tenant.enqueue("acme")
-    page.text(list_url(Tenant))
-    few = queries()
-    names = [f"t{number}" for number in range(1_000)]
-    Tenant.objects.bulk_create(Tenant(name=name) for name in names)
-    bill_tenant.enqueue_many({"tenant_id": name} for name in names)
-    assert queries() == few

@@ -44,7 +44,7 @@ from tests.factories import (
     settle_one,
 )
 
-from ..walking import Page, list_url
+from ..walking import Page, list_url, listed
 from ..workflows.graphs import definition_of, order
 
 pytestmark = pytest.mark.django_db
@@ -64,12 +64,6 @@ TITLES = {
     WorkflowDefinition: "Workflows",
     WorkflowRun: "Workflow runs",
 }
-
-
-def listed(page: Page, model: Any = Job, **query: Any) -> list[int]:
-    """The jobs in a list."""
-    rows = page.client.get(list_url(model), query).context["cl"].result_list
-    return [row.job_id if model is Run else row.pk for row in rows]
 
 
 def offered(text: str, name: str) -> list[str]:

@@ -7,7 +7,7 @@ import re
 
 from django.urls import reverse
 
-from tests.admin.walking import Page
+from tests.admin.walking import Page, words
 from tests.factories import run_sql
 
 
@@ -19,11 +19,6 @@ def overview(page: Page) -> str:
     """The page with numbers of now."""
     run_sql("DELETE FROM django_jobs_storedmetrics")
     return page.text(url())
-
-
-def words(text: str) -> str:
-    """The text without tags, its spaces as one."""
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
 def problems(text: str) -> list[str]:

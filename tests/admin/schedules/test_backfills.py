@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.urls import reverse
 
 from django_jobs.admin.schedules.backfills import BackfillAdmin
 from django_jobs.api.schedules import request_of
@@ -17,7 +15,7 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import schedules as schedule_operations
 from django_jobs.models import Backfill, Job, Schedule, Tick
 from tests.admin.schedules.scheduling import backfill_url, new_schedule
-from tests.admin.walking import Page, change_url, list_url, message_of
+from tests.admin.walking import Page, change_url, list_url, message_of, words
 from tests.factories import run_sql
 
 pytestmark = pytest.mark.django_db
@@ -33,16 +31,12 @@ def span(begin: str = "2026-03-27 00:00", end: str = "2026-03-30 00:00", **more:
     return {"begin_0": day, "begin_1": hour, "end_0": last, "end_1": until, **more}
 
 
-def words_of(response: Any) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
-
-
 def test_it_shows_the_number_of_jobs_and_makes_them_once_confirmed(page: Page) -> None:
     schedule = nightly()
     url = backfill_url(schedule)
     assert "In the time zone of the schedule: Europe/Paris." in page.read(url)
     asked = page.client.post(url, span())
-    text = words_of(asked)
+    text = words(asked)
     assert "It will make 3 jobs." in text
     assert re.search(r"Mar 29, (2026, )?03:00:00 CEST", text)
     assert not Job.objects.exists()
@@ -58,7 +52,7 @@ def test_it_shows_the_number_of_jobs_and_makes_them_once_confirmed(page: Page) -
 
 
 def test_many_due_times_show_the_first_and_the_last(page: Page) -> None:
-    text = words_of(page.client.post(backfill_url(nightly()), span("2026-01-01 00:00")))
+    text = words(page.client.post(backfill_url(nightly()), span("2026-01-01 00:00")))
     assert "It will make 88 jobs." in text
     assert "and 78 more" in text
     assert "Jan 1, " in text
@@ -67,12 +61,7 @@ def test_many_due_times_show_the_first_and_the_last(page: Page) -> None:
 
 def test_a_changed_number_of_jobs_is_confirmed_again(page: Page) -> None:
     answered = page.client.post(backfill_url(nightly()), span(confirmed="2"))
-    assert "It will make 3 jobs." in words_of(answered)
-    assert not Job.objects.exists()
-
-
-def test_a_get_makes_nothing(page: Page) -> None:
-    assert page.client.get(backfill_url(nightly()), span(confirmed="3")).status_code == 200
+    assert "It will make 3 jobs." in words(answered)
     assert not Job.objects.exists()
 
 
@@ -90,16 +79,16 @@ def test_a_get_makes_nothing(page: Page) -> None:
 def test_an_invalid_range_is_refused(page: Page, begin: str, end: str, why: str) -> None:
     answered = page.client.post(backfill_url(nightly()), span(begin, end, confirmed="1"))
     assert answered.status_code == 200
-    assert why in words_of(answered)
+    assert why in words(answered)
     assert not Backfill.objects.exists()
 
 
 def test_a_broken_and_a_missing_schedule_are_reported(page: Page) -> None:
     schedule = nightly(timezone="Mars/Olympus")
-    assert "no time zone is called" in words_of(page.client.post(backfill_url(schedule), span()))
+    assert "no time zone is called" in words(page.client.post(backfill_url(schedule), span()))
     gone = nightly_of_a_type_that_is_gone()
     answered = page.client.post(backfill_url(gone), span(confirmed="3"))
-    assert "no job type is named" in words_of(answered)
+    assert "no job type is named" in words(answered)
     schedule.pk = 4711
     assert page.client.get(backfill_url(schedule)).status_code == 404
 
@@ -118,8 +107,8 @@ def test_the_progress_of_a_backfill_is_shown_and_it_can_be_cancelled(page: Page)
     job_operations.cancel([first])
     run_sql("DELETE FROM django_jobs_job WHERE id = %s", [second])
     url = change_url(Backfill, backfill.pk)
-    for text in (words_of(page.client.get(url)),
-                 words_of(page.client.get(change_url(Schedule, schedule.pk)))):  # fmt: skip
+    for text in (words(page.client.get(url)),
+                 words(page.client.get(change_url(Schedule, schedule.pk)))):  # fmt: skip
         assert "2 of 3 ended" in text
         assert "1 deleted" in text
     assert f"{list_url(Tick)}?backfill__id__exact={backfill.pk}" in page.text(url)
@@ -149,44 +138,30 @@ def test_a_job_of_a_backfill_is_linked_to_it(page: Page) -> None:
     assert change_url(Backfill, Backfill.objects.get().pk) in text
 
 
-def test_backfilling_requires_its_own_permission(
+def test_the_page_of_a_schedule_offers_to_cancel_its_backfill_to_those_who_may(
     page_of: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule = nightly()
-    page = page_of("view_schedule", "change_schedule", "run_schedule", "pause_schedule")
-    assert page.client.post(backfill_url(schedule), span(confirmed="3")).status_code == 403
     allowed = page_of("view_schedule", "backfill_schedule", name="otto")
-    assert allowed.client.post(backfill_url(schedule), span(confirmed="3")).status_code == 302
-    assert 'value="cancel_backfills"' in allowed.text(change_url(Schedule, schedule.pk))
-    assert 'value="cancel_backfills"' not in page.text(change_url(Schedule, schedule.pk))
+    allowed.client.post(backfill_url(schedule), span(confirmed="3"))
+    page = page_of("view_schedule", "change_schedule", "run_schedule", "pause_schedule")
+    for user, is_offered in ((allowed, True), (page, False)):
+        text = user.text(change_url(Schedule, schedule.pk))
+        assert ('value="cancel_backfills"' in text) == is_offered
     pk = Backfill.objects.get().pk
     monkeypatch.setattr(BackfillAdmin, "has_backfill_permission", lambda self, request: True)
     assert page.confirm(Backfill, "cancel_backfills", pk).status_code == 403
     assert Backfill.objects.get().cancelled_at is None
 
 
-@pytest.mark.parametrize("model", [Backfill, Tick])
-def test_backfills_and_ticks_are_not_edited_by_hand(page: Page, model: Any) -> None:
-    page.client.post(backfill_url(nightly()), span(confirmed="3"))
-    pk = model.objects.first().pk
-    prefix = f"admin:django_jobs_{model._meta.model_name}"
-    for url in (
-        reverse(f"{prefix}_add"),
-        change_url(model, pk),
-        reverse(f"{prefix}_delete", args=[pk]),
-    ):
-        assert page.client.post(url, {"post": "yes"}).status_code == 403
-    assert model.objects.filter(pk=pk).exists()
-
-
 def test_a_due_time_that_made_a_job_makes_no_second(page: Page) -> None:
     schedule = nightly()
     page.client.post(backfill_url(schedule), span("2026-03-28 00:00", confirmed="2"))
-    assert "It will make 1 job." in words_of(page.client.post(backfill_url(schedule), span()))
+    assert "It will make 1 job." in words(page.client.post(backfill_url(schedule), span()))
     schedule_operations.backfill(schedule, *_all(), request_of)
     assert Job.objects.count() == 3
     answered = page.client.post(backfill_url(schedule), span())
-    assert "Every due time in this range already has a job." in words_of(answered)
+    assert "Every due time in this range already has a job." in words(answered)
 
 
 def _all() -> tuple[Any, Any]:

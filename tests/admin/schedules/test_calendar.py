@@ -10,15 +10,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib import admin
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
 from django_jobs.admin.schedules.calendar import MOST, Day, calendar_of
 from django_jobs.models import Schedule
 from tests.admin.schedules.scheduling import EVIL
-from tests.admin.walking import Live, Page, change_url, list_url
+from tests.admin.walking import Live, Page, change_url, list_url, statements_of, words
 from tests.calls import calls_of
 from tests.factories import run_sql
 
@@ -39,12 +37,8 @@ def shown(first: str, number: int = 1, zone: str = "UTC") -> tuple[list[Day], li
     return calendar_of(admin.site, rows, now, ZoneInfo(zone), day, number)
 
 
-def read(text: str) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
-
-
 def lines(day: Day) -> list[str]:
-    return [read("{due} | {count} | {link} | {when}".format(**line)) for line in day.lines]
+    return [words("{due} | {count} | {link} | {when}".format(**line)) for line in day.lines]
 
 
 def test_each_day_has_its_due_times_in_order() -> None:
@@ -141,7 +135,7 @@ def test_what_does_not_fire_is_shown_apart_with_the_reason(page: Page) -> None:
     Schedule.objects.filter(pk=odd.pk).update(timezone="Mars/Base")
     schedule("off", every=3600.0, enabled=False)
     text = page.read(URL)
-    held = read(text.split("<details", 1)[1].split("</details>", 1)[0])
+    held = words(text.split("<details", 1)[1].split("</details>", 1)[0])
     assert "3 schedules are left out, because they do not fire" in held
     assert "paused held the partner is down" in held
     assert "error broken no such customer" in held
@@ -230,13 +224,11 @@ def test_many_schedules_take_one_query_and_few_calls(page: Page) -> None:
         for number in range(300)
     )
     page.text(URL)
-    with CaptureQueriesContext(connection) as queries:
-        text = page.text(URL)
-    of_schedules = [one for one in queries if 'FROM "django_jobs_schedule"' in one["sql"]]
-    assert len(of_schedules) == 1
-    assert '"django_jobs_schedule"."payload"' not in of_schedules[0]["sql"]
-    assert '"payload")::text' not in of_schedules[0]["sql"]  # of an exception
-    assert text.count("<tr>") <= 7 * 301
+    statements = statements_of(page, URL)
+    (of_schedules,) = (sql for sql in statements if 'FROM "django_jobs_schedule"' in sql)
+    assert '"django_jobs_schedule"."payload"' not in of_schedules
+    assert '"payload")::text' not in of_schedules  # of an exception
+    assert page.text(URL).count("<tr>") <= 7 * 301
     # To visit each due time would be 48 million, in a minute.
     assert calls_of(lambda: page.text(URL)) < 2_000_000
 

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django_jobs import change_occurrence, move_occurrence, skip_occurrence
 from django_jobs.models import Schedule, ScheduleException
 from tests.admin.schedules.scheduling import EVIL, in_code, new_schedule
-from tests.admin.walking import Page, change_url, list_url, message_of
+from tests.admin.walking import Page, change_url, list_url, message_of, words
 from tests.factories import run_sql
 
 pytestmark = pytest.mark.django_db
@@ -39,10 +39,6 @@ def url_of(schedule: Schedule) -> str:
 def sent(due: datetime = DUE, does: str = "skip", to: str = "", **more: Any) -> dict[str, Any]:
     day, _, hour = to.partition(" ")
     return {"due": due.isoformat(), "does": does, "to_0": day, "to_1": hour, "reason": "", **more}
-
-
-def words_of(response: Any) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
 
 
 def test_a_due_time_is_skipped_from_the_page_of_its_schedule(page: Page) -> None:
@@ -116,7 +112,7 @@ def test_what_cannot_be_is_refused_with_the_reason(
     schedule = nightly(job_type="app.add", payload={"first": 1})
     answered = page.client.post(url_of(schedule), sent(**given))
     assert answered.status_code == 200
-    assert why in words_of(answered)
+    assert why in words(answered)
     assert not ScheduleException.objects.exists()
     assert not LogEntry.objects.exists()
 
@@ -141,7 +137,7 @@ def test_other_arguments_need_the_permission_to_see_them(
     text = other.text(url_of(schedule))
     assert 'name="payload"' not in text
     answered = other.client.post(url_of(schedule), sent(does="payload", payload='{"first": 6}'))
-    assert "Select a valid choice" in words_of(answered)
+    assert "Select a valid choice" in words(answered)
     assert ScheduleException.objects.get().payload == {"first": 5}
     assert '"first": 5' not in html.unescape(other.text(change_url(Schedule, schedule.pk)))
 
@@ -285,16 +281,13 @@ def test_a_broken_rule_has_a_form_and_a_reason(page: Page) -> None:
     schedule = nightly()
     Schedule.objects.update(cron="61 * * * *")
     assert "nightly" in page.read(url_of(schedule))
-    assert "cannot be read" in words_of(page.client.post(url_of(schedule), sent()))
+    assert "cannot be read" in words(page.client.post(url_of(schedule), sent()))
     assert page.client.get(change_url(Schedule, schedule.pk)).status_code == 200
 
 
 def rows_of(page: Page) -> list[str]:
     text = page.text(CALENDAR)
-    return [
-        " ".join(html.unescape(re.sub(r"<[^>]+>", " ", row)).split())
-        for row in re.findall(r"<tr><td>.*?</tr>", text, re.DOTALL)
-    ]
+    return [words(row) for row in re.findall(r"<tr><td>.*?</tr>", text, re.DOTALL)]
 
 
 def test_the_calendar_shows_exceptions_and_leads_to_their_form(page: Page) -> None:
@@ -340,7 +333,7 @@ def test_the_list_shows_the_tick_that_was_written_last_and_when(page: Page) -> N
     )
 
     def shown() -> str:
-        return words_of(page.client.get(list_url(Schedule)))
+        return words(page.client.get(list_url(Schedule)))
 
     run_sql(tick, [schedule.pk, "5 d", "fired", "-4 d"])
     assert re.search(r"fired 4 d\S* ago", shown())

@@ -13,7 +13,7 @@ from django_jobs.domain.graph import GraphStep, StepKind
 from django_jobs.domain.workflows import If, When
 from django_jobs.models import WorkflowDefinition, WorkflowRun
 from tests.admin.test_safety import EVIL
-from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url, list_url
+from tests.admin.walking import BROKEN_PAYLOADS, Live, Page, change_url, list_url, listed
 from tests.factories import run_sql
 
 from .graphs import definition_of, order
@@ -60,9 +60,8 @@ def test_the_list_has_each_version_and_the_number_of_its_runs(page: Page) -> Non
 
 def test_the_runs_of_a_version_are_listed(page: Page) -> None:
     first, second, _third = three_versions()
-    runs = [order(definition=first), order(definition=second)]
-    url = f"{list_url(WorkflowRun)}?definition__id__exact={first.pk}"
-    assert list(page.client.get(url).context["cl"].result_list) == runs[:1]
+    run, _other = order(definition=first), order(definition=second)
+    assert listed(page, WorkflowRun, definition__id__exact=first.pk) == [run.pk]
 
 
 def test_the_graph_is_drawn_from_the_definition(page: Page) -> None:
@@ -192,14 +191,9 @@ def test_markup_in_a_definition_is_shown_and_not_run(page: Page) -> None:
         assert "&lt;script&gt;alert(1)" in text
 
 
-def test_definitions_need_a_permission_and_are_never_changed(
-    page: Page, page_of: Callable[..., Page]
-) -> None:
+def test_definitions_need_a_permission(page_of: Callable[..., Page]) -> None:
     row = definition_of("orders", declared("reserve"))
     url = change_url(WorkflowDefinition, row.pk)
     page_of("view_workflowdefinition").text(url)
     page_of("view_workflowrun", name="otto").text(url)
     page_of("view_job", name="ivy").text(url, status=403)
-    assert page.client.post(url, {"name": "other"}).status_code == 403
-    assert page.client.post(url.replace("change", "delete"), {"post": "yes"}).status_code == 403
-    assert page.client.get("/admin/django_jobs/workflowdefinition/add/").status_code == 403

@@ -9,15 +9,22 @@ from datetime import timedelta
 from xml.etree import ElementTree
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.http import urlencode
 
 from django_jobs.admin.workflows.drawing import TIMES
 from django_jobs.models import Dependency, Job, Receipt, WorkflowRun
 from tests.admin.test_safety import EVIL
-from tests.admin.walking import BROKEN_PAYLOADS, UNSHOWN, Live, Page, change_url, list_url
+from tests.admin.walking import (
+    BROKEN_PAYLOADS,
+    UNSHOWN,
+    Live,
+    Page,
+    change_url,
+    list_url,
+    listed,
+    statements_of,
+)
 from tests.factories import run_sql
 from tests.workflows import start_graph
 
@@ -88,39 +95,11 @@ def test_the_page_of_a_run_refreshes_itself_until_it_has_ended(page: Page) -> No
 def test_the_list_is_filtered_by_status_and_name(page: Page) -> None:
     definition_of("orders.fulfil")
     first, second = order(), images(3, status="failed")
-
-    def found(query: str) -> list[int]:
-        response = page.client.get(list_url(WorkflowRun) + query)
-        return [run.pk for run in response.context["cl"].result_list]
-
-    assert found("?status=failed") == [second.pk]
-    assert found("?name=orders.fulfil") == [first.pk]
-    assert found(f"?q=%23{first.pk}") == [first.pk]
-    assert found("?q=orders") == found("?q=" + "9" * 30) == []
+    assert listed(page, WorkflowRun, status="failed") == [second.pk]
+    assert listed(page, WorkflowRun, name="orders.fulfil") == [first.pk]
+    assert listed(page, WorkflowRun, q=f"#{first.pk}") == [first.pk]
+    assert listed(page, WorkflowRun, q="orders") == listed(page, WorkflowRun, q="9" * 30) == []
     assert page.client.get(list_url(WorkflowRun) + "?payload__a=1").status_code == 400
-
-
-def test_the_list_takes_the_same_queries_for_one_run_and_for_many(page: Page) -> None:
-    def queries() -> list[str]:
-        with CaptureQueriesContext(connection) as captured:
-            page.text(list_url(WorkflowRun))
-        return [query["sql"] for query in captured]
-
-    order()
-    queries()
-    few = len(queries())
-    for _ in range(10):
-        order()
-    captured = queries()
-    assert len(captured) == few
-    # That of a step that waits is small, and never selected.
-    assert not [
-        sql
-        for sql in captured
-        if re.search(r'"(payload|compensations|graph)"(?! \? \'fields\')', sql)
-    ]
-    for sql in captured:
-        assert sql.upper().count("COUNT(") <= sql.upper().count("LIMIT")
 
 
 def test_each_step_is_drawn_in_its_state(page: Page) -> None:
@@ -226,8 +205,8 @@ def test_500_alike_steps_are_one_node_with_the_number_in_each_state(page: Page) 
     states = rows[f"media.resize {TIMES} 500 media.resize"][0]
     assert states == "✖ 1 dead ▶ 2 running ○ 1 ready ✔ 496 succeeded"
     assert "498 of 502 steps ended" in " ".join(text.split())
-    listed = list_url(Job) + f"?workflow_run={run.pk}&amp;job_type=media.resize&amp;status=dead"
-    assert listed in text
+    link = list_url(Job) + f"?workflow_run={run.pk}&amp;job_type=media.resize&amp;status=dead"
+    assert link in text
 
 
 def test_the_steps_of_a_folded_node_are_listed(page: Page) -> None:
@@ -246,14 +225,9 @@ def test_the_steps_of_a_folded_node_are_listed(page: Page) -> None:
 
 @pytest.mark.usefixtures("no_time_limit")
 def test_the_page_takes_the_same_queries_for_any_number_of_steps(page: Page) -> None:
-    def queries(run: WorkflowRun) -> int:
-        with CaptureQueriesContext(connection) as captured:
-            page.text(change_url(WorkflowRun, run.pk))
-        return len(captured)
-
-    small, large = images(2), images(300)
-    queries(small)
-    assert queries(small) == queries(large) < 12
+    small, large = (change_url(WorkflowRun, images(number).pk) for number in (2, 300))
+    page.text(small)
+    assert len(statements_of(page, small)) == len(statements_of(page, large)) < 12
 
 
 def test_a_step_that_waits_for_a_signal_or_a_time_says_so(page: Page) -> None:
@@ -349,14 +323,6 @@ def test_the_compensations_are_listed_without_their_payloads(page: Page) -> None
     assert "refund_card" in text
     assert "shop.refund" in text
     assert "s3cret" not in text
-
-
-def test_runs_are_neither_added_nor_changed_nor_deleted_by_hand(page: Page) -> None:
-    run = order()
-    url = change_url(WorkflowRun, run.pk)
-    assert page.client.post(url, {"status": "succeeded"}).status_code == 403
-    assert page.client.post(url.replace("change", "delete"), {"post": "yes"}).status_code == 403
-    assert page.client.get("/admin/django_jobs/workflowrun/add/").status_code == 403
 
 
 def region_of(text: str) -> str:
