@@ -16,7 +16,7 @@ from django_jobs.lifecycle import workers
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.operations import limits, quarantines
 from django_jobs.models import Job, Quarantine, Queue, Resource, Tenant, Worker
-from tests.admin.walking import Live, Page, change_url, list_url, statements_of, words
+from tests.admin.walking import Live, Page, change_url, statements_of, words
 from tests.app.gate_jobs import charge_account, transfer_funds
 from tests.app.jobs import add, noop
 from tests.factories import (
@@ -75,13 +75,6 @@ def test_the_page_of_a_ready_job_says_why_it_does_not_run(page: Page) -> None:
     assert hint(stranger) == "No live worker of this queue knows this job type."
     last = hint(register_worker(queues=["bulk"]))
     assert last == "Nothing holds it: a worker starts it in the next moment."
-
-
-def test_two_clicks_from_the_list_lead_to_the_answer(page: Page) -> None:
-    job = noop.enqueue()
-    there = change_url(Job, job.pk)
-    assert f'href="{there}' in page.text(list_url(Job))  # one click
-    assert "Why is it not running?" in page.text(there)
 
 
 def test_the_rows_that_hold_a_job_are_links(page: Page) -> None:

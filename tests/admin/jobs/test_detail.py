@@ -120,15 +120,6 @@ def test_the_error_and_the_traceback_come_first_and_once_where_they_are_why_one_
     assert text.count("<details>") == 2  # the first attempt's traceback, and the internals
 
 
-def test_the_error_of_an_earlier_attempt_stays_in_the_timeline_of_a_success(page: Page) -> None:
-    held = enqueue_and_claim()
-    settle_one(held, failure("once"))
-    run_again(held.id, register_worker(), Succeeded())
-    text = of(page, held.id)
-    assert "Last error" not in text
-    assert text.index("Timeline") < text.index("once")
-
-
 def test_empty_facts_are_not_shown_and_internals_are_folded(page: Page) -> None:
     text = page.text(change_url(Job, add.enqueue(1).pk))
     facts, _, internals = from_head(text).partition("Internals")
@@ -317,13 +308,3 @@ def test_the_page_of_a_live_job_refreshes_itself_and_that_of_an_ended_one_does_n
     assert "django_jobs/refresh.js" in text
     settle_one(held, Succeeded())
     assert 'data-refresh="' not in page.text(change_url(Job, held.id))
-
-
-def test_without_the_permission_no_payload_and_no_buttons_are_shown(
-    page_of: Callable[..., Page],
-) -> None:
-    job = add.using(headers={"trace": "secret"}).enqueue(7781)
-    text = page_of("view_job").text(change_url(Job, job.pk))
-    assert "7781" not in from_head(text)
-    assert "secret" not in text
-    assert "jobs-tool" not in text

@@ -201,14 +201,6 @@ def test_busy_async_slots_hold_async_jobs_alone(page: Page) -> None:
 
 
 @pytest.mark.usefixtures("_served")
-def test_a_backlog_at_its_limit(page: Page) -> None:
-    noop.enqueue_many([{}] * 3)
-    Queue.objects.filter(name="default").update(max_backlog=3)
-    (sentence,) = found(page)
-    assert sentence.startswith("default is full: 3 jobs wait, and the limit is 3.")
-
-
-@pytest.mark.usefixtures("_served")
 def test_a_backlog_at_its_limit_with_what_waits_at_gates(page: Page) -> None:
     """And not with jobs that a quarantine blocks, which no enqueue counts."""
     noop.enqueue()
