@@ -41,7 +41,9 @@ LONG = "a-queue-whose-name-a-team-of-a-large-company-has-taken-from-its-director
 CAUSE = "T" * 100 + ": " + "the_same_word_without_a_space_in_it_" * 20
 
 
-def test_no_list_is_cut_by_long_names(visitor: Visitor) -> None:
+def test_no_list_is_cut_by_long_names_and_each_shows_its_status_on_a_telephone(
+    visitor: Visitor,
+) -> None:
     Queue.objects.create(name=LONG)
     receipt = registry.get("mail.send_receipt")
     receipt.using(
@@ -49,7 +51,7 @@ def test_no_list_is_cut_by_long_names(visitor: Visitor) -> None:
     ).enqueue(customer_id=1, order_id=1)
     dead = Job.objects.dead().latest("pk")
     Job.objects.filter(pk=dead.pk).update(last_error=CAUSE, queue=LONG)
-    cut, tall = {}, {}
+    cut, tall, ends = {}, {}, {}
     for path in lists():
         visitor.visit(path)
         if missing := visitor.page.evaluate(CUT):
@@ -59,8 +61,15 @@ def test_no_list_is_cut_by_long_names(visitor: Visitor) -> None:
             width = page.evaluate("document.documentElement.scrollWidth")
             if width > NARROW[0]:
                 cut[path] = width
+            badge = page.locator("#result_list tbody tr .jobs-badge").first
+            if badge.count():
+                box = badge.bounding_box()
+                assert box is not None
+                ends[path] = box["x"] + box["width"]
     assert cut == {}
     assert {path: height for path, height in tall.items() if height > TALLEST} == {}
+    assert len(ends) > 8
+    assert {path: end for path, end in ends.items() if end > NARROW[0]} == {}
 
 
 REASON = """the payment provider answers every third call with 503 since 14:20; wait for incident
@@ -79,24 +88,6 @@ def test_the_reason_of_a_pause_is_read_whole(visitor: Visitor, model: Any) -> No
             shown = page.locator(".jobs-state-reason").first
             assert " ".join(shown.inner_text().split()) == " ".join(REASON.split())
             assert shown.evaluate(HIDDEN) == [0, 0]
-
-
-def test_rows_are_low_and_show_their_status_on_a_telephone(visitor: Visitor) -> None:
-    heights, ends = {}, {}
-    for path in lists():
-        visitor.visit(path)
-        tall = [height for height in visitor.page.evaluate(HEIGHTS) if height > TALLEST]
-        if tall:
-            heights[path] = tall
-        with visitor.at(NARROW) as page:
-            badge = page.locator("#result_list tbody tr .jobs-badge").first
-            if badge.count():
-                box = badge.bounding_box()
-                assert box is not None
-                ends[path] = box["x"] + box["width"]
-    assert heights == {}
-    assert len(ends) > 8
-    assert {path: end for path, end in ends.items() if end > NARROW[0]} == {}
 
 
 SIGHTS = (
