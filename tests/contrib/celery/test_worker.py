@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,40 +16,12 @@ from django_jobs import registry
 from django_jobs.api import schedules
 from django_jobs.api.waiting import listener
 from django_jobs.contrib.celery.beat.declared import declare
-from tests.contrib.celery.project import celery_app, celery_settings, script, tasks
+from tests.contrib.celery.project import celery_app, celery_settings, tasks
 from tests.patience import PATIENCE
 from tests.worker.processes import JobWorker, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("project")]
 SETTINGS = "tests.contrib.celery.project.settings"
-
-
-def test_a_worker_finds_the_projects_tasks_and_runs_them(
-    start_worker: Callable[..., JobWorker],
-) -> None:
-    sums = [tasks.add.delay(number, 1) for number in range(5)]
-    fetched, failed = tasks.fetch.delay("http://x", failures=1), tasks.fail.delay("no")
-    start_worker(DJANGO_SETTINGS_MODULE=SETTINGS)
-    assert [one.get(timeout=PATIENCE) for one in sums] == [1, 2, 3, 4, 5]
-    assert fetched.get(timeout=PATIENCE) == ["http://x", 1]
-    with pytest.raises(ValueError, match=r"^no$"):
-        failed.get(timeout=PATIENCE)
-
-
-def test_get_is_woken_by_the_worker(start_worker: Callable[..., JobWorker]) -> None:
-    """Celery would look again after the interval, which is longer than this test may take."""
-    sent, seen = tasks.add.delay(1, 2), []
-
-    def get() -> None:
-        seen.append(sent.get(interval=1000))
-        connections.close_all()
-
-    waiting = threading.Thread(target=get)
-    waiting.start()
-    until(lambda: listener._waiting)
-    start_worker(DJANGO_SETTINGS_MODULE=SETTINGS)
-    waiting.join(PATIENCE)
-    assert seen == [3]
 
 
 @pytest.fixture
@@ -70,26 +39,31 @@ def beat(
 
 
 @pytest.mark.usefixtures("beat")
-def test_the_project_does_the_same_with_the_one_line_and_without_it(
+def test_a_worker_finds_the_projects_tasks_and_entries_of_beat_and_runs_them(
     start_worker: Callable[..., JobWorker], tmp_path: Path
 ) -> None:
-    """All twelve tasks, seven kinds of canvas, and an entry of beat: run by ``jobworker``, and
-    with the line taken back by Celery's own worker and beat, on its in-memory broker."""
-    moved, back = tmp_path / "moved", tmp_path / "back"
-    start_worker(DJANGO_SETTINGS_MODULE=SETTINGS, PROJECT_EFFECTS=str(moved))
-    moved.touch()
-    here = script.outcomes(script.send(), moved)
-    back.touch()
-    there = subprocess.run(
-        [sys.executable, "-m", "tests.contrib.celery.project.script"],
-        capture_output=True,
-        text=True,
-        env={
-            "TASK_CLS": "celery.app.task:Task",
-            "PROJECT_BEAT": "1",
-            "PROJECT_EFFECTS": str(back),
-            "PATH": "",
-        },
-    )
-    assert there.returncode == 0, there.stderr
-    assert json.loads(there.stdout) == json.loads(json.dumps(here))
+    (effects := tmp_path / "effects").touch()
+    sums = [tasks.add.delay(number, 1) for number in range(5)]
+    fetched, failed = tasks.fetch.delay("http://x", failures=1), tasks.fail.delay("no")
+    start_worker(DJANGO_SETTINGS_MODULE=SETTINGS, PROJECT_EFFECTS=str(effects))
+    assert [one.get(timeout=PATIENCE) for one in sums] == [1, 2, 3, 4, 5]
+    assert fetched.get(timeout=PATIENCE) == ["http://x", 1]
+    with pytest.raises(ValueError, match=r"^no$"):
+        failed.get(timeout=PATIENCE)
+    until(lambda: "tick of beat" in effects.read_text())
+
+
+def test_get_is_woken_by_the_worker(start_worker: Callable[..., JobWorker]) -> None:
+    """Celery would look again after the interval, which is longer than this test may take."""
+    sent, seen = tasks.add.delay(1, 2), []
+
+    def get() -> None:
+        seen.append(sent.get(interval=1000))
+        connections.close_all()
+
+    waiting = threading.Thread(target=get)
+    waiting.start()
+    until(lambda: listener._waiting)
+    start_worker(DJANGO_SETTINGS_MODULE=SETTINGS)
+    waiting.join(PATIENCE)
+    assert seen == [3]

@@ -18,7 +18,7 @@ from .celery import FOLDER
 EVENTS = FOLDER / "events"
 LONG = 2000
 """Characters of a text that is told by its length."""
-DEEP = 110
+DEEP = 210
 """Levels of a value that are told: one of the bridge's errors is an argument of itself."""
 OF_A_REQUEST = (
     *("args", "kwargs", "task", "lang", "argsrepr", "kwargsrepr", "shadow", "root_id", "parent_id"),

@@ -55,23 +55,24 @@ NO_JSON = {
     *("a dataclass", "a path", "an object", "a complex number", "a generator", "a class"),
     *("a function", "an exception"),
 }
-"""Values that Celery's serializer refuses, and those that PostgreSQL does."""
-NO_JSONB = {
-    *("NaN", "infinity", "NaN in a list", "text with NUL", "NUL in a key", "a lone surrogate"),
-    *("a list 100 deep", "1.5 MB of text"),
-}
-FLOATS = {"a large float": "1e16", "a very large float": "1e16", "minus zero": "-0.0"}
+"""Values that Celery's serializer refuses."""
+TOO_LARGE = "1.5 MB of text"
 
 
 def of_a_result(name: str) -> str:
     """The kind of a situation in which a task returns this value."""
-    kind = "EncodeError" if name in NO_JSON else "ResultNotStored" if name in NO_JSONB else name
-    return FLOATS.get(name, kind)
+    return "EncodeError" if name in NO_JSON else "ResultNotStored" if name == TOO_LARGE else name
 
 
 def of_an_argument(name: str) -> str:
-    return FLOATS.get(name, "PayloadError" if name in NO_JSON | NO_JSONB else name)
+    return "PayloadError" if name in NO_JSON | {TOO_LARGE} else name
 
+
+OF_A_HEADER = {
+    **dict.fromkeys(("a set", "NaN", "text with NUL"), "PayloadError"),
+    "a datetime": "headers=",
+}
+"""A header is stored as it is, so that PostgreSQL refuses what it does not keep."""
 
 for name in VALUES:
     situation(
@@ -102,7 +103,7 @@ for name in (
         lambda at, name=name: echo.apply_async(
             kwargs={"at": at("a")}, headers={"x": VALUES[name]()}
         ),
-        kind="headers=" if name == "a datetime" else of_an_argument(name),
+        kind=OF_A_HEADER.get(name, name),
     )
     situation(
         f"header of a chord returns {name}",
