@@ -49,24 +49,24 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 933,
-    "admin": 16_157,
-    "api": 4_715,
+    "admin": 16_276,
+    "api": 4_619,
     "backend": 1_065,
     "checks": 1_029,
     "contrib": 4_522,
     "doctor": 2_615,
-    "domain": 5_603,
+    "domain": 5_470,
     "http": 414,
     "lifecycle": 13_286,
     "logs": 447,
     "maintenance": 1_526,
     "management": 3_650,
     "metrics": 3_184,
-    "models": 3_424,
+    "models": 3_452,
     "templatetags": 33,
     "testing": 1_641,
     "why": 1_786,
-    "worker": 11_066,
+    "worker": 11_057,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -6,14 +6,11 @@ validation         validates the options of @job and using(), and which of them 
 duplicates         what becomes of a request whose idempotency key is held
 closing            pause and resume of queues, schedules, resources, tenants, job types
 hooks              calls the hooks of the project around an enqueue
-annotations        checks arguments against plain annotations
-bulk_items         validates the payloads of enqueue_many
-after_commit       enqueues after the commit of data elsewhere
+payloads           checks arguments against annotations, and those of enqueue_many
 editing            edits a job that has not started, or a dead one
 gating             finds the gates of a job
 generations        counts the handlers that led to a job
 pressure           queue_pressure, resource_pressure
-payload_versions   upgrades stored payloads to the current version
 schedules          schedule(), their jobs, and writing the declared ones after migrate
 occurrences        exceptions of single due times of schedules
 sql_defaults       stores the options of job types for the SQL function

@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,18 +32,17 @@ from ..domain.options import (
     no_attribute,
     of_a_request,
 )
-from ..domain.payload import NotStorable, Path, encode
-from ..domain.tags import as_text
+from ..domain.payload import NotStorable, Path, a_kind, encode
+from ..domain.tags import as_text, combined
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle import enqueueing
 from ..lifecycle.job_columns import NewJobs
 from ..models import Job, Queue
-from ..models.database import needing_tables
+from ..models.database import call_after_all_commits, needing_tables
 from ..signals import job_enqueued
-from . import after_commit, duplicates, gating, generations, payload_versions
-from .annotations import check_annotations
-from .bulk_items import items_of
-from .validation import attempts_problem, check_options, given_arguments, known_queue, with_more
+from . import duplicates, gating, generations
+from .payloads import UpgradeRaised, check_annotations, items_of
+from .validation import attempts_problem, check_options, given_arguments, known_queue, tag_names
 
 if TYPE_CHECKING:
     from .hooks import HookEvent
@@ -174,7 +174,7 @@ class JobType(Generic[P, R]):
             given |= {"delay_seconds": given.pop("delay"), "run_at": None}  # the later one holds
         given |= gating.of_one_request(given, self.name)
         if "tags" in given:
-            given["tags"] = with_more(self.tags, given["tags"], self.name)
+            given["tags"] = combined(self.tags, tag_names(given["tags"], self.name))
         changed = replace(self, **given)
         check_options(changed)
         if "max_attempts" in given and (problem := attempts_problem(changed)):
@@ -204,7 +204,11 @@ class JobType(Generic[P, R]):
         """:meth:`enqueue` once all transactions of this thread have committed, for data in another
         database than the jobs'. Raises what :meth:`enqueue` raises at once, but for a full queue
         and a held key. If the process dies between the commit and the insert, there is no job."""
-        after_commit.enqueue_on_commit(self, self.bind(*args, **kwargs))
+        payload = self.bind(*args, **kwargs)
+        text = self.encoded_payload(payload)
+        duplicates.key_of(self, self.gates_of(payload))
+        self.request()
+        call_after_all_commits(lambda: self.insert(json.loads(text)))  # as it is now
 
     def enqueue_many(
         self,
@@ -289,12 +293,30 @@ class JobType(Generic[P, R]):
         return not hasattr(self.handler, "starts_workflow")
 
     def upgraded(self, payload: Any, version: int) -> dict[str, Any]:
-        """A stored payload of ``version`` in the version that the handler takes.
+        """A stored payload of ``version`` in the version that the handler takes, upgraded one
+        version at a time.
 
         Never changes ``payload`` itself. Raises :class:`PayloadError` if it is not a dict or is
         newer than the handler, or if an upgrade is missing, raises, or returns anything but a dict.
         """
-        return payload_versions.upgraded(payload, version, self.version, self.upgrades)
+        if not isinstance(payload, dict):
+            raise PayloadError("it is not a dict of arguments")
+        if version == self.version:
+            return payload
+        if version > self.version:
+            raise PayloadError(f"version {version} is newer than the handler's, {self.version}")
+        result = deepcopy(payload)
+        for step in range(version, self.version):
+            if step not in self.upgrades:
+                raise PayloadError(f"there is no upgrade from version {step}")
+            try:
+                result = self.upgrades[step](result)
+            except Exception as error:
+                raise UpgradeRaised(step, error) from error
+            if not isinstance(result, dict):
+                problem = f"the upgrade from version {step} gave {a_kind(result)}, not a dict"
+                raise PayloadError(problem)
+        return result
 
     def insert(self, payload: dict[str, Any]) -> Job:
         """Write one job with a payload from :meth:`bind`. Raises what :meth:`enqueue` raises."""

@@ -23,7 +23,7 @@ from ..models import Job, WorkflowRun
 from ..models.database import needing_tables
 from .gating import name_rule, resource_names
 from .job_type import JobType
-from .payload_versions import UpgradeRaised
+from .payloads import UpgradeRaised
 from .validation import (
     MAPPINGS,
     check_declaration,

@@ -45,13 +45,6 @@ def tag_names(given: Iterable[str] | str | None, where: str) -> tuple[str, ...]:
     return combined(tags)
 
 
-def with_more(
-    tags: tuple[str, ...], given: Iterable[str] | str | None, where: str
-) -> tuple[str, ...]:
-    """``tags`` and those that are given for one request. Raises :class:`EnqueueError`."""
-    return combined(tags, tag_names(given, where))
-
-
 def check_number(tags: tuple[str, ...], where: str) -> None:
     """Raise :class:`EnqueueError` for more tags than a job may have."""
     if len(tags) > MOST_TAGS:

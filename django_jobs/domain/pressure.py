@@ -1,4 +1,4 @@
-"""How full the backlog of a queue is, and what that means for who enqueues."""
+"""How full the backlog of a queue is, what that means for who enqueues, and when it is gone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,33 @@ def level_of(held: int, max_backlog: int | None) -> Level:
 
 
 def drain_seconds(ready: int, rate: float | None) -> float | None:
-    """Seconds in which the ready jobs run, at ``rate`` jobs a second; None if that is not known."""
+    """Seconds until none of the ready jobs is left, if they become fewer by ``rate`` jobs a second;
+    None if they do not, or that is not known."""
     if ready == 0:
         return 0.0
-    return ready / rate if rate else None
+    return ready / rate if rate and rate > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Jobs per second that became ready, were claimed, and ended."""
+
+    arrived: float
+    claimed: float
+    ended: float
+
+    @property
+    def drained(self) -> float:
+        """Jobs per second by which the ready ones become fewer, if those that arrive count too."""
+        return self.claimed - self.arrived
+
+
+def rates_of(
+    *, ready: tuple[int, int], running: tuple[int, int], ended: int, seconds: float
+) -> Rates:
+    """The rates of the last ``seconds``, from the ready and the running jobs before and now, and
+    the attempts that ended. A job was claimed if it runs or has ended, and did not run before. It
+    arrived if it is ready or was claimed, and was not ready before."""
+    claimed = max(running[1] - running[0] + ended, 0)
+    arrived = max(ready[1] - ready[0] + claimed, 0)
+    return Rates(arrived=arrived / seconds, claimed=claimed / seconds, ended=ended / seconds)

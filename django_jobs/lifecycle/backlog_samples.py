@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from django.db import OperationalError
 
-from ..domain.forecast import Rates, drain_seconds, rates_of
+from ..domain.pressure import Rates, drain_seconds, rates_of
 from ..models.database import execute, fetch, is_canceled, statement_limit
 from .backlog import MOST_COUNTED, ready_up_to
 from .pruning import SUCCESSES_KEPT, queues_without_successes
@@ -190,10 +190,10 @@ class Past(NamedTuple):
         will be drained; None if that is not known, or they do not become fewer."""
         rates = self.rates(ready)
         if ready is not None:
-            return drain_seconds(ready, rates)
+            return drain_seconds(ready, None if rates is None else rates.drained)
         if rates is None or self.last_ready is None or self.last_seconds is None:
             return None
-        seconds = drain_seconds(self.last_ready, rates)
+        seconds = drain_seconds(self.last_ready, rates.drained)
         return None if seconds is None else max(seconds - self.last_seconds, 0.0)
 
     @property

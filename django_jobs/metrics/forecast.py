@@ -11,8 +11,8 @@ from itertools import groupby
 from math import ceil
 
 from .. import registry
-from ..domain.forecast import drain_seconds
 from ..domain.histograms import BOUNDS, BUCKETS, Histogram
+from ..domain.pressure import drain_seconds
 from ..lifecycle.backlog import MOST_COUNTED
 from ..lifecycle.backlog_samples import Past, past
 from ..lifecycle.run_totals import HOUR

@@ -96,6 +96,34 @@ def is_of_a_test(connection: Any) -> bool:
     return bool(blocks) and all(block._from_testcase for block in blocks)
 
 
+def in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Whether writes on this connection are not committed yet. Takes no round trip."""
+    return connection.in_atomic_block or (
+        connection.connection is not None and not connection.autocommit
+    )
+
+
+def call_after_all_commits(work: Callable[[], object]) -> None:
+    """Call ``work`` once all transactions have committed that are open in this thread; at once if
+    there is none. Never if one of them rolls back. That of a ``TestCase`` does not count.
+
+    Raises ``TransactionManagementError`` if one is managed without ``atomic``: Django does not
+    notice its commit.
+    """
+    open_ones = connections.all(initialized_only=True)
+    waiting = {one.alias for one in open_ones if in_transaction(one) and not is_of_a_test(one)}
+
+    def committed(alias: str) -> None:
+        waiting.discard(alias)
+        if not waiting:
+            work()
+
+    for alias in list(waiting):
+        transaction.on_commit(functools.partial(committed, alias), using=alias)
+    if not waiting:
+        work()
+
+
 def repeat_conflicts(work: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of one ``atomic`` block: call it again after a conflict with another
     session. Raises the error of the fifth try.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.domain.forecast import Rates, drain_seconds, rates_of
+from django_jobs.domain.pressure import Rates, drain_seconds, rates_of
 
 
 def test_what_ended_and_what_is_more_than_before_has_arrived() -> None:
@@ -36,4 +36,4 @@ def test_jobs_that_were_cancelled_are_no_negative_arrivals() -> None:
 def test_a_backlog_is_drained_by_what_is_claimed_beyond_what_arrives(
     ready: int, rates: Rates | None, seconds: float | None
 ) -> None:
-    assert drain_seconds(ready, rates) == seconds
+    assert drain_seconds(ready, rates and rates.drained) == seconds

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ...conf import conf
-from ...domain.forecast import Rates, drain_seconds
+from ...domain.pressure import Rates, drain_seconds
 from ...lifecycle.backlog_samples import Past
 from ...metrics.gauges import read_gauges
 from ...metrics.overview import MINUTES, RATE_MINUTES, read_overview, read_queue
@@ -339,7 +339,7 @@ def empty_in(numbers: Numbers, name: str, *, paused: bool) -> str:
     rates = rates_of_queue(numbers, name)
     if rates is None:
         return NOTHING
-    seconds = drain_seconds(ready.number, rates)
+    seconds = drain_seconds(ready.number, rates.drained)
     if seconds is not None:
         text = seconds_text(min(seconds, LONGEST_SECONDS))
         return text if seconds < LONGEST_SECONDS else f">\N{NO-BREAK SPACE}{text}"

@@ -16,7 +16,7 @@ from ..job_type import JobType
 from ..steps import Step, check_step_name, compensation_name
 from ..validation import LONGEST_NAME
 from .edges import check_children
-from .run_options import StartArguments
+from .new_runs import StartArguments
 from .startable import Startable
 
 MOST_EDGES = 1_000_000

@@ -24,8 +24,7 @@ from ...models.database import needing_tables
 from ..hooks import HookEvent, around
 from ..job_type import JobType
 from ..steps import Step
-from .new_steps import compensations_of, demand_room_for, new_steps
-from .run_options import RunOptions, StartArguments
+from .new_runs import RunOptions, StartArguments, compensations_of, demand_room_for, new_steps
 
 if TYPE_CHECKING:
     from .workflow import Workflow

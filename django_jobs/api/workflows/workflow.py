@@ -30,7 +30,7 @@ from ..steps import (
 from ..validation import LONGEST_NAME
 from .definitions import definition_of
 from .edges import After, Condition, DeclaredSteps, Reference
-from .run_options import StartArguments, chosen_for
+from .new_runs import StartArguments, chosen_for
 from .startable import Startable, register_start_job
 
 OPTIONS_OF_STEP = ("after", "when", "payload", "takes", "compensate", "optional")

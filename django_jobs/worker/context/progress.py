@@ -19,7 +19,7 @@ from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.progress import ProgressReport, report, take_over
 from ...lifecycle.settling import Settled
 from ...lifecycle.workflows.results import decoded
-from ...models.database import jobs_connection
+from ...models.database import in_transaction, jobs_connection
 from ..connections import retry_while_disconnected
 from ..events import emit_throttled
 from .attempt import Attempt
@@ -275,13 +275,6 @@ class Reporter:
 def _is_reported_first(outcome: Outcome | Settled | None) -> bool:
     """Whether the reports are written before the settle: the next attempt may need them."""
     return not (outcome is None or isinstance(outcome, (Succeeded, Settled)))
-
-
-def in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Whether writes on this connection are not committed yet. Takes no round trip."""
-    return connection.in_atomic_block or (
-        connection.connection is not None and not connection.autocommit
-    )
 
 
 def _news(

@@ -14,10 +14,10 @@ from ...conf import conf
 from ...domain.errors import ErrorReport
 from ...domain.outcomes import Succeeded
 from ...domain.payload import encode
-from ...models.database import jobs_connection
+from ...models.database import in_transaction, jobs_connection
 from ..connections import retry_while_disconnected
 from ..events import emit
-from .progress import PATIENCE, in_transaction
+from .progress import PATIENCE
 
 JSON_TYPES = frozenset({dict, list, tuple, str, int, float, bool})
 

@@ -19,11 +19,10 @@ from ...domain.gates import parse
 from ...domain.payload import NotStorable, encode, key_parts
 from ...exceptions import Cancelled, PayloadError
 from ...logs.context import current
-from ...models.database import jobs_connection
+from ...models.database import in_transaction, jobs_connection
 from . import once, suspending
 from .attempt import Attempt, StopHandler
 from .once import KEEP, Scope
-from .progress import in_transaction
 from .rows import Rows
 from .steps import Call, Children, Results, joined_by, spawn, spawned_by
 

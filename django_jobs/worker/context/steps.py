@@ -11,9 +11,9 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
-from ...api.bulk_items import items_of
 from ...api.hooks import around, enqueue_event, request_with_hooks
 from ...api.job_type import JobType
+from ...api.payloads import items_of
 from ...api.steps import Step, check_options_of_step, check_step_name
 from ...domain.payload import key_problem
 from ...domain.workflows import When
@@ -29,9 +29,8 @@ from ...lifecycle.workflows.results import (
     steps_of,
 )
 from ...lifecycle.workflows.spawning import NewSpawn, Spawned, new_run_id, stored, write_batch
-from ...models.database import jobs_connection
+from ...models.database import in_transaction, jobs_connection
 from .attempt import Attempt
-from .progress import in_transaction
 
 LONGEST_KEY = 150
 """Characters of the key of a spawn, which is the name of its children without their numbers."""

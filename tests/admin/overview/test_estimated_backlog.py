@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_jobs.admin.overview.numbers import Numbers, rates_of_queue
-from django_jobs.domain.forecast import Rates
+from django_jobs.domain.pressure import Rates
 from django_jobs.lifecycle.backlog_samples import Past
 
 PAST = Past(

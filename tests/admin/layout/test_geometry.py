@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.domain.charts import THINNEST, line, stacked_bars
+from django_jobs.admin.layout.charts import THINNEST, line, stacked_bars
 
 COUNTS = st.floats(0, 1e9, allow_nan=False)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
