@@ -47,7 +47,7 @@ def follow_immediate(*, setting: str, **kwargs: Any) -> None:
     values = getattr(settings, "DJANGO_JOBS", None)  # whose type a check looks at later
     at_once = isinstance(values, dict) and values.get("IMMEDIATE") is True
     if at_once and notifying.run_at_once is None:
-        from .testing.at_once import AtOnce
+        from .testing.draining import AtOnce
 
         notifying.run_at_once = AtOnce(of_the_setting=True)
     elif not at_once and getattr(notifying.run_at_once, "of_the_setting", False):

@@ -53,7 +53,7 @@ BUDGETS = {
     "api": 4_619,
     "backend": 1_065,
     "checks": 1_029,
-    "contrib": 4_522,
+    "contrib": 4_500,
     "doctor": 2_615,
     "domain": 5_470,
     "http": 414,
@@ -64,9 +64,9 @@ BUDGETS = {
     "metrics": 3_184,
     "models": 3_452,
     "templatetags": 33,
-    "testing": 1_641,
+    "testing": 1_630,
     "why": 1_786,
-    "worker": 11_057,
+    "worker": 10_958,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

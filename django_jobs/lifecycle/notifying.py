@@ -92,7 +92,7 @@ class RunsAtOnce(Protocol):
 
 
 run_at_once: RunsAtOnce | None = None
-"""Called in place of a NOTIFY where jobs run at once: see :mod:`django_jobs.testing.at_once`."""
+"""Called in place of a NOTIFY where jobs run at once: see :mod:`django_jobs.testing.draining`."""
 
 
 def notify_after_commit(queue: str, connection: BaseDatabaseWrapper | None = None) -> None:

@@ -15,20 +15,19 @@ if TYPE_CHECKING:
     from .assertions import assert_enqueued as assert_enqueued
     from .assertions import capture_jobs as capture_jobs
     from .assertions import refute_enqueued as refute_enqueued
-    from .at_once import immediate as immediate
     from .crashing import crash_at as crash_at
     from .crashing import expire_lease as expire_lease
     from .draining import JobFailed as JobFailed
     from .draining import arun_jobs as arun_jobs
+    from .draining import immediate as immediate
     from .draining import run_jobs as run_jobs
     from .travelling import travel as travel
 
 _HOMES = {
-    **dict.fromkeys(("JobFailed", "arun_jobs", "run_jobs"), "draining"),
+    **dict.fromkeys(("JobFailed", "arun_jobs", "immediate", "run_jobs"), "draining"),
     **dict.fromkeys(("assert_enqueued", "capture_jobs", "refute_enqueued"), "assertions"),
     **dict.fromkeys(("JobsMixin", "JobsTestCase"), "assertions"),
     **dict.fromkeys(("crash_at", "expire_lease"), "crashing"),
-    "immediate": "at_once",
     "travel": "travelling",
 }
 __all__ = sorted(_HOMES)

@@ -19,9 +19,8 @@ from ..domain.payload import is_same
 from ..domain.states import JobState
 from ..exceptions import PayloadError
 from ..models import Job
-from .at_once import immediate
 from .crashing import AnyJobType, crash_at, expire_lease, job_type_of
-from .draining import arun_jobs, run_jobs
+from .draining import arun_jobs, immediate, run_jobs
 from .travelling import return_to_now, travel
 
 if TYPE_CHECKING:

@@ -37,8 +37,7 @@ from ..worker.execution import handler_call
 from ..worker.execution.event_loop import Asked, HandlerLoop
 from ..worker.execution.interruption import bound
 from ..worker.ipc.scoreboard import Scoreboard, WorkerSlot
-from ..worker.timeouts.limits import never
-from ..worker.timeouts.threads import ThreadTimeouts
+from ..worker.timeouts.limits import ThreadTimeouts, never
 from .crash_points import AFTER_CALL, AFTER_SETTLE, Observer, ProcessDied
 from .nested_transactions import Transactions, committing
 

@@ -21,6 +21,7 @@ from psycopg import Error as PsycopgError
 from psycopg import IsolationLevel, OperationalError
 
 from ..conf import conf
+from ..domain.durations import NEVER
 from ..models.database import DATABASE_ERRORS
 from ..signals import WorkerSignal
 from .events import emit_throttled
@@ -301,14 +302,15 @@ def retry_while_disconnected(
     *,
     what: str,
     give_up: Callable[[], bool] = lambda: False,
+    until: float = NEVER,
     deadline: StatementTimeout | None = None,
 ) -> R | None:
     """Call ``work`` on this thread's connection, and repeat it while the database is away.
 
     Pauses with jitter from 50 ms to 2 s, logs at most every five seconds, and returns None once
-    ``give_up`` returns True. Closes the connection after each error, because Django does not reopen
-    a broken one in autocommit. Raises :class:`StatementTimedOut` if ``deadline`` ended the
-    statement.
+    ``give_up`` returns True, or ``time.monotonic()`` is ``until``. Closes the connection after each
+    error, because Django does not reopen a broken one in autocommit. Raises
+    :class:`StatementTimedOut` if ``deadline`` ended the statement.
     """
     pause = FIRST_PAUSE
     while True:
@@ -321,7 +323,7 @@ def retry_while_disconnected(
             drop_connection()
             if deadline is not None and deadline.cut_short(error):
                 raise StatementTimedOut(what) from error
-            if give_up():
+            if give_up() or time.monotonic() >= until:
                 return None
             text = f"{type(error).__name__}: {error}"
             emit_throttled("database_error", logging.WARNING, what=what, error=text)

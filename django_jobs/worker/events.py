@@ -1,12 +1,14 @@
-"""Sends the events of the worker, which become log lines."""
+"""What a worker reports: its events, which become log lines, and the errors of handlers."""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable
 from typing import Any
 
+from ..domain.errors import ErrorReport
 from ..lifecycle.job_columns import ClaimedJob
 from ..lifecycle.settling import Settled
 from ..lifecycle.signalling import send_job_signals
@@ -41,3 +43,17 @@ def emit_settled(settled: Iterable[Settled]) -> None:
             fields = {"job_id": job.id, "attempt": job.attempt, "worker": job.worker}
             emit("lease_lost", logging.WARNING, **fields)
     send_job_signals(settled)
+
+
+WORKER = os.path.dirname(__file__)
+
+ROOMS = "execution", "handlers", "process", "timeouts"
+
+callers = [os.path.join(WORKER, room, "") for room in ROOMS]
+"""The directories with the code between a worker's thread and a handler. Packages that bring
+handlers of their own add theirs."""
+
+
+def report_of(error: BaseException) -> ErrorReport:
+    """The report of an error that a handler raised. Its traceback begins with the handler."""
+    return ErrorReport.of(error, callers)

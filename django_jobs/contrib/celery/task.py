@@ -80,12 +80,12 @@ def _where_a_row_can_be_written(name: str) -> Iterator[None]:
 
 
 def _received_by(name: str, app: Any) -> Callable[..., None]:
-    """A receiver, which is the function of this name in :mod:`.running.around`."""
+    """A receiver, which is the function of this name in :mod:`.running.attempts`."""
 
     def receive(sender: str, **fields: Any) -> None:
-        from .running import around
+        from .running import attempts
 
-        getattr(around, name)(app, sender, **fields)
+        getattr(attempts, name)(app, sender, **fields)
 
     return receive
 

@@ -262,7 +262,7 @@ class Reporter:
             return retry_while_disconnected(
                 lambda: report(news),
                 what="report",
-                give_up=lambda: time.monotonic() >= until,
+                until=until,
                 deadline=self.background.deadline,
             )
         except Exception as error:  # StatementTimedOut, or any other: it must not affect a handler

@@ -105,10 +105,7 @@ def _encoded(value: Any, name: str, job_id: int | None = None) -> tuple[str, str
 
 def _unless_disconnected(save: Callable[[], str]) -> str:
     """Call ``save``, outside of transactions again and again while the database is away."""
+    if in_transaction(jobs_connection()):
+        return save()
     until = time.monotonic() + PATIENCE
-    text: str | None = None
-    if not in_transaction(jobs_connection()):
-        text = retry_while_disconnected(
-            save, what="result", give_up=lambda: time.monotonic() >= until
-        )
-    return text or save()
+    return retry_while_disconnected(save, what="result", until=until) or save()

@@ -20,9 +20,9 @@ from ...domain.payload import NotStorable, encode, key_parts
 from ...exceptions import Cancelled, PayloadError
 from ...logs.context import current
 from ...models.database import in_transaction, jobs_connection
-from . import once, suspending
+from . import durable
 from .attempt import Attempt, StopHandler
-from .once import KEEP, Scope
+from .durable import KEEP, Scope
 from .rows import Rows
 from .steps import Call, Children, Results, joined_by, spawn, spawned_by
 
@@ -206,7 +206,8 @@ class RunContext:
         worker.
         """
         self._note_call()
-        return once.once(self._attempt, key, call, once.kept_for(self._attempt, key, scope, keep))
+        seconds = durable.kept_for(self._attempt, key, scope, keep)
+        return durable.once(self._attempt, key, call, seconds)
 
     async def aonce(
         self,
@@ -219,8 +220,8 @@ class RunContext:
         """:meth:`once` for async code: awaits the result of ``call``. A plain function works too,
         but blocks the event loop."""
         self._note_call()
-        seconds = once.kept_for(self._attempt, key, scope, keep)
-        return await once.aonce(self._attempt, key, call, seconds)
+        seconds = durable.kept_for(self._attempt, key, scope, keep)
+        return await durable.aonce(self._attempt, key, call, seconds)
 
     def sleep(self, key: str, duration: Duration) -> None:
         """Sleep for ``duration``, a timedelta or seconds, once in all attempts of the job.
@@ -231,12 +232,14 @@ class RunContext:
         not a time, or the job is delivered at most once.
         """
         self._note_call()
-        suspending.sleep(self._attempt, key, duration)
+        work = durable.sleeping(self._attempt, key, duration)
+        durable.pass_sleep(durable.begin(self._attempt, work))
 
     async def asleep(self, key: str, duration: Duration) -> None:
         """:meth:`sleep` for async code."""
         self._note_call()
-        await suspending.asleep(self._attempt, key, duration)
+        work = durable.sleeping(self._attempt, key, duration)
+        durable.pass_sleep(await durable.abegin(self._attempt, work))
 
     def wait_for(self, name: str, timeout: Duration | None = None) -> Any:
         """Return the data of the signal ``name``, in every attempt the same.
@@ -248,12 +251,14 @@ class RunContext:
         ``ValueError`` as :meth:`sleep` does.
         """
         self._note_call()
-        return suspending.wait_for(self._attempt, name, timeout)
+        work = durable.waiting(self._attempt, name, timeout)
+        return durable.pass_wait(name, durable.begin(self._attempt, work))
 
     async def await_for(self, name: str, timeout: Duration | None = None) -> Any:
         """:meth:`wait_for` for async code."""
         self._note_call()
-        return await suspending.await_for(self._attempt, name, timeout)
+        work = durable.waiting(self._attempt, name, timeout)
+        return durable.pass_wait(name, await durable.abegin(self._attempt, work))
 
     @property
     def results(self) -> Results:

@@ -20,8 +20,13 @@ from ..context.attempt import StopHandler
 from ..context.background import until_done
 from ..context.run_context import RunContext, current_run
 from ..events import emit
-from ..handlers.call_threads import CallThreads, FreeThreads, HandlerCalls, current_calls
-from ..handlers.lent_connections import Sessions
+from ..handlers.lent_connections import (
+    CallThreads,
+    FreeThreads,
+    HandlerCalls,
+    Sessions,
+    current_calls,
+)
 from ..timeouts.limits import Interrupted
 
 TICK = 0.25

@@ -38,7 +38,7 @@ from ...exceptions import (
 from ...models.database import CONFLICTS
 from ..connections import is_out_of_connections
 from ..context.attempt import StopHandler, Suspended
-from ..error_reports import report_of
+from ..events import report_of
 from ..ipc.pipes import AttemptEnd
 
 DECIDING = (

@@ -86,7 +86,7 @@ class CrashRecovery:
                     worker, outcomes, reason=reason, status=message["status"]
                 ),
                 what="settle the jobs of a dead process",
-                give_up=lambda: time.monotonic() > until,
+                until=until,
                 deadline=self.deadline,
             )
 

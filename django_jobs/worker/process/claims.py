@@ -22,8 +22,7 @@ from ..ipc.scoreboard import CAPACITY, WorkerSlot
 from ..options import Options
 from ..poller import LINGER_SECONDS, Poller
 from ..pools.claimed_jobs import SMALL, ClaimedJobs
-from ..pools.pool import PREFETCH_LIMIT, Claimable, Pool
-from ..pools.queue_selector import mixed
+from ..pools.pool import PREFETCH_LIMIT, Claimable, Pool, mixed
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .settler import Settler
 

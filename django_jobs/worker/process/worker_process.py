@@ -38,9 +38,8 @@ from ..options import RECYCLE, Options, PoolOptions, claimable
 from ..pools.claimed_jobs import ClaimedJobs
 from ..pools.pool import PREFETCH_LIMIT, Claimable, Pool
 from ..wakeup import Wakeup
-from .async_executor import AsyncExecutor
 from .claimer import Claimer
-from .executor import NOTHING_LEFT, Executor
+from .executor import NOTHING_LEFT, AsyncExecutor, Executor
 from .inspector import Inspector
 from .settler import Settler
 
@@ -271,11 +270,10 @@ class WorkerProcess:
         worker = self._slot.worker
         if not worker:
             return
-        until = time.monotonic() + 2
         retry_while_disconnected(
             lambda: workers.end(worker, reason=self._stop_reason),
             what="deregister",
-            give_up=lambda: time.monotonic() > until,
+            until=time.monotonic() + 2,
         )
         self._slot.register(0, 0.0)
         emit("worker_stopped", logging.INFO, worker=worker, ended=self._claimed.ended)

@@ -25,7 +25,7 @@ from ..ipc.pipes import CRASHED, STOPS, MessagePipe, MessageType, flush, refuse,
 from ..ipc.scoreboard import Scoreboard
 from ..options import FORCED, Options, left_to_others
 from ..process.worker_process import WorkerProcess
-from .children import WorkerProcessHandle
+from .process_tree import WorkerProcessHandle
 from .supervisor import SHUTDOWN_SECONDS, STOP_GRACE
 from .watchdog import LOST_GRACE
 

@@ -22,8 +22,7 @@ from ..ipc.scoreboard import StartedJob
 from ..meters import usage_of
 from ..options import FORCED, RECYCLE, Options
 from ..timeouts.limits import STOP_SIGNAL
-from .children import IsolatedChild, WorkerProcessHandle
-from .process_tree import ProcessTree
+from .process_tree import IsolatedChild, ProcessTree, WorkerProcessHandle
 from .watchdog import TICK, Watchdog
 
 STOP_GRACE = 0.5

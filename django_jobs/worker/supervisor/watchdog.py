@@ -10,13 +10,12 @@ import time
 from ...conf import conf
 from ...lifecycle.job_columns import Fence
 from ..events import emit
-from ..health.report import hung_after
+from ..health.server import hung_after
 from ..ipc.pipes import AttemptEnd, kill
 from ..ipc.scoreboard import StartedJob
 from ..meters import resident_megabytes
 from ..timeouts.limits import STOP_SIGNAL
-from .children import IsolatedChild, WorkerProcessHandle
-from .process_tree import ProcessTree
+from .process_tree import IsolatedChild, ProcessTree, WorkerProcessHandle
 
 TICK = 0.25
 """Seconds between two checks if something is due soon."""

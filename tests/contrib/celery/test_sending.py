@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from django_jobs.api.job_type import JobType
 from django_jobs.contrib.celery.beat.declared import schedule_of
-from django_jobs.contrib.celery.messages.requests import task_id_of
+from django_jobs.contrib.celery.messages.options import task_id_of
 from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.models import Job, Queue
 from django_jobs.testing import run_jobs

@@ -22,7 +22,7 @@ from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Effect as StoredEffect
 from django_jobs.models import Receipt
 from django_jobs.signals import worker_event
-from django_jobs.worker.context import once
+from django_jobs.worker.context import durable
 from tests.app.long_jobs import this_run
 from tests.app.models import Effect
 from tests.factories import declared, enqueue_and_claim, heard, run_sql
@@ -218,7 +218,7 @@ def test_an_outage_refuses_a_once_call_before_it_and_delays_its_receipt(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote, tries = Remote("stored in the end"), []
-    monkeypatch.setattr(once, "PATIENCE", 0.0)
+    monkeypatch.setattr(durable, "PATIENCE", 0.0)
 
     def away(*arguments: Any) -> Any:
         tries.append(1)
@@ -230,12 +230,12 @@ def test_an_outage_refuses_a_once_call_before_it_and_delays_its_receipt(
         return this_run().once("charge", remote.call)
 
     with monkeypatch.context() as patch:
-        patch.setattr(once, "look_up", away)
+        patch.setattr(durable, "look_up", away)
         (failed,) = desk.run(handler)
     assert isinstance(failed, Failed)
     assert "the call was not made" in failed.error.message
     assert remote.calls == 0
-    monkeypatch.setattr(once, "store", away)
+    monkeypatch.setattr(durable, "store", away)
     assert desk.run(handler) == [Succeeded(result='"stored in the end"')]
     assert (remote.calls, len(tries)) == (1, 4)
 
@@ -479,7 +479,7 @@ class TestACallOfTheOtherKind:
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         remote = Remote()
-        monkeypatch.setattr(once, "look_up", None)
+        monkeypatch.setattr(durable, "look_up", None)
 
         def handler() -> None:
             this_run().once("charge", partial(self.charge, remote))
@@ -526,7 +526,7 @@ class TestACallOfTheOtherKind:
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         remote = Remote()
-        monkeypatch.setattr(once, "look_up", None)
+        monkeypatch.setattr(durable, "look_up", None)
 
         def handler() -> None:
             call: Any = 5

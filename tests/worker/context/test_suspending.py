@@ -20,8 +20,9 @@ from django_jobs.lifecycle.operations import jobs as job_operations
 from django_jobs.lifecycle.settling import Settled
 from django_jobs.models import Job, Receipt
 from django_jobs.models.database import database_time
-from django_jobs.worker.context import suspending
+from django_jobs.worker.context import durable
 from django_jobs.worker.context.attempt import Attempt, Suspended
+from django_jobs.worker.context.run_context import RunContext
 from tests.app.long_jobs import this_run
 from tests.app.models import Effect
 from tests.factories import (
@@ -207,8 +208,8 @@ SELECT 1 FROM pg_locks WHERE NOT granted
 @pytest.mark.parametrize(
     "begin",
     [
-        lambda attempt: suspending.sleep(attempt, "nap", 3600),
-        lambda attempt: asyncio.run(suspending.await_for(attempt, "paid", 3600)),
+        lambda attempt: RunContext(attempt).sleep("nap", 3600),
+        lambda attempt: asyncio.run(RunContext(attempt).await_for("paid", 3600)),
     ],
 )
 def test_a_locked_job_that_begins_to_wait_holds_up_no_other_handler(
@@ -465,8 +466,8 @@ def test_an_outage_fails_the_attempt_after_a_while(
     def away(*arguments: Any) -> Any:
         raise OperationalError("away")
 
-    monkeypatch.setattr(suspending, "PATIENCE", 0.0)
-    monkeypatch.setattr(suspending, "begin_sleep", away)
+    monkeypatch.setattr(durable, "PATIENCE", 0.0)
+    monkeypatch.setattr(durable, "begin_sleep", away)
 
     def handler() -> None:
         this_run().sleep("nap", 1)

@@ -25,8 +25,7 @@ from django_jobs.worker.execution import handler_call
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.execution.interruption import bound, limit_of
 from django_jobs.worker.ipc.scoreboard import Scoreboard, WorkerSlot
-from django_jobs.worker.timeouts.limits import Interrupted, never
-from django_jobs.worker.timeouts.threads import ThreadTimeouts
+from django_jobs.worker.timeouts.limits import Interrupted, ThreadTimeouts, never
 from tests.factories import declared
 from tests.patience import PATIENCE
 from tests.worker.processes import until

@@ -21,7 +21,7 @@ from django_jobs.worker.connections import note_shortage
 from django_jobs.worker.execution import isolation
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.ipc.scoreboard import Scoreboard
-from django_jobs.worker.timeouts.threads import ThreadTimeouts
+from django_jobs.worker.timeouts.limits import ThreadTimeouts
 from tests.app import long_jobs
 from tests.app.jobs import noop
 from tests.app.models import Effect

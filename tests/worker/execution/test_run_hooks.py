@@ -23,7 +23,7 @@ from django_jobs.worker.context.attempt import StopHandler
 from django_jobs.worker.execution import handler_call
 from django_jobs.worker.execution.event_loop import HandlerLoop
 from django_jobs.worker.execution.interruption import bound
-from django_jobs.worker.timeouts.threads import ThreadTimeouts
+from django_jobs.worker.timeouts.limits import ThreadTimeouts
 from tests.app import hooks
 from tests.app.hook_jobs import anote_context, context, note_context, note_context_alone
 from tests.app.jobs import add, noop

@@ -12,8 +12,12 @@ import pytest
 from django.db import DataError, InterfaceError, OperationalError, connection, transaction
 
 from django_jobs.worker.handlers import lent_connections
-from django_jobs.worker.handlers.call_threads import CallThreads, FreeThreads, HandlerCalls
-from django_jobs.worker.handlers.lent_connections import Sessions
+from django_jobs.worker.handlers.lent_connections import (
+    CallThreads,
+    FreeThreads,
+    HandlerCalls,
+    Sessions,
+)
 from tests.app.models import Effect
 from tests.factories import run_sql
 from tests.patience import PATIENCE

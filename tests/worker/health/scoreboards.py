@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.worker.health import report
+from django_jobs.worker.health import server
 from django_jobs.worker.ipc import scoreboard
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 
@@ -29,7 +29,7 @@ class Clock:
 def stand_still(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of scoreboards and of reports, from now on."""
     clock = Clock()
-    monkeypatch.setattr(report, "time", clock)
+    monkeypatch.setattr(server, "time", clock)
     monkeypatch.setattr(scoreboard, "time", clock)
     return clock
 

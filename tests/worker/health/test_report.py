@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_jobs.worker.health.report import (
+from django_jobs.worker.health.server import (
     CLAIM_SECONDS,
     SUPERVISOR_SECONDS,
     hung_after,

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from django_jobs.worker.health.report import liveness
+from django_jobs.worker.health.server import liveness
 from django_jobs.worker.heartbeat import heartbeat
 from django_jobs.worker.ipc.pipes import Message, MessagePipe, MessageType
 from django_jobs.worker.options import Options

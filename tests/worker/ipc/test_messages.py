@@ -15,7 +15,7 @@ from django_jobs.worker.ipc.pipes import AttemptEnd, MessagePipe, MessageType, U
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.options import Options, QueueShare
 from django_jobs.worker.process.worker_process import WorkerProcess
-from django_jobs.worker.supervisor.children import IsolatedChild, WorkerProcessHandle
+from django_jobs.worker.supervisor.process_tree import IsolatedChild, WorkerProcessHandle
 from django_jobs.worker.supervisor.supervisor import Supervisor
 from tests.patience import PATIENCE
 

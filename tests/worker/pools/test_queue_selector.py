@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_jobs.worker.options import QueueShare
-from django_jobs.worker.pools.queue_selector import MOST_QUEUES, QueueSelector, mixed
+from django_jobs.worker.pools.pool import MOST_QUEUES, QueueSelector, mixed
 from tests.worker.execution.test_handler_call import HELD
 
 WEIGHTS = st.lists(st.integers(1, 20), min_size=1, max_size=6)

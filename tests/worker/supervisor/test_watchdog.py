@@ -9,8 +9,11 @@ import pytest
 from django_jobs.worker.ipc.pipes import AttemptEnd, MessagePipe
 from django_jobs.worker.ipc.scoreboard import STARTED, Scoreboard, StartedJob
 from django_jobs.worker.options import Options
-from django_jobs.worker.supervisor.children import IsolatedChild, WorkerProcessHandle
-from django_jobs.worker.supervisor.process_tree import ProcessTree
+from django_jobs.worker.supervisor.process_tree import (
+    IsolatedChild,
+    ProcessTree,
+    WorkerProcessHandle,
+)
 from django_jobs.worker.supervisor.watchdog import SOFT_GRACE, _overdue
 
 RUNNING = {

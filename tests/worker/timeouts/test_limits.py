@@ -25,10 +25,10 @@ from django_jobs.worker.timeouts.limits import (
     UNSAFE_WAIT,
     Interrupted,
     SignalTimeouts,
+    ThreadTimeouts,
     TimeLimit,
     TimeoutSource,
 )
-from django_jobs.worker.timeouts.threads import ThreadTimeouts
 from tests.patience import PATIENCE
 
 SHORT = 0.002

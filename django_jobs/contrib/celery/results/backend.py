@@ -22,7 +22,7 @@ from ....models import Job
 from ....models.database import jobs_connection
 from ....worker.context.run_context import RunContext, current_run
 from ..messages.arguments import as_result, revived
-from ..messages.requests import task_id_of
+from ..messages.options import task_id_of
 from ..running.attempts import IGNORED, STORED, hostname, keep, task_id_of_run
 from .jobs import (
     end_of,

@@ -22,9 +22,8 @@ from ....lifecycle.workflows.results import result_in
 from ....models import Dependency, Job, Queue, Run
 from ....models.database import jobs_connection
 from ..messages.arguments import arguments_of, revived
-from ..messages.requests import ALL, job_id_of, read, task_id_of
-from ..running.around import task_revoked
-from ..running.attempts import ARGUMENTS, STORED, hostname
+from ..messages.options import ALL, job_id_of, read, task_id_of
+from ..running.attempts import ARGUMENTS, STORED, hostname, task_revoked
 
 ENDED: dict[str, Callable[[Job, str], Any]] = {
     "Expired": lambda job, message: TaskRevokedError("expired"),

@@ -2,6 +2,6 @@
 
 import os
 
-from ....worker import error_reports
+from ....worker.events import callers
 
-error_reports.callers.append(os.path.join(os.path.dirname(__file__), ""))
+callers.append(os.path.join(os.path.dirname(__file__), ""))

@@ -14,7 +14,7 @@ from ....api.workflows.compositions import Composition, chain, group
 from ....exceptions import EnqueueError, JobsError
 from ....models import WorkflowRun
 from ....models.database import DATABASE_ERRORS, needing_tables
-from ..messages.requests import ALL, ONE, task_id_of
+from ..messages.options import ALL, ONE, task_id_of
 from .enqueueing import Collected, Message, collecting, published
 
 

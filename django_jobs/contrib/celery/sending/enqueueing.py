@@ -19,15 +19,19 @@ from ....models import Queue, Resource
 from ....models.database import needing_tables
 from ..messages.arguments import AS_A_PAIR, as_json, check_kinds, payload_of
 from ..messages.options import (
+    RetryAsked,
     check,
     delay_of,
     due_of,
+    is_read,
     is_routed_by_name,
+    message_in_celery,
     moment_of,
     priority_of,
     queue_of,
+    stored,
+    task_id_of,
 )
-from ..messages.requests import RetryAsked, is_read, message_in_celery, stored, task_id_of
 from ..running.job_types import register, seed
 
 OF_THE_JOB = ("expires", "time_limit", "soft_time_limit")

@@ -1,4 +1,4 @@
-"""Makes an outside call once in all attempts of a job, or of all jobs, which get its answer."""
+"""What an attempt does not repeat: calls whose answers are kept, sleeps and waits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
+from math import inf
 from typing import Any, Literal, TypeVar
 
 from django.db import OperationalError
 
-from ...domain.durations import Duration
+from ...domain.durations import LONGEST_AGE, Duration, as_seconds
 from ...domain.outcomes import Snoozed
 from ...domain.payload import key_problem
+from ...exceptions import SignalTimeout
 from ...lifecycle.job_columns import ClaimedJob
 from ...lifecycle.progress import (
     Answer,
@@ -28,17 +30,112 @@ from ...lifecycle.progress import (
     store,
     store_effect,
 )
-from ...lifecycle.waits import SIGNAL_KEY, SLEEP_KEY
+from ...lifecycle.waits import SIGNAL_KEY, SLEEP_KEY, Wait, begin_sleep, begin_wait
 from ...lifecycle.workflows.spawning import SPAWNED
 from ...models.database import ROW_ERRORS, is_of_a_row
 from ..connections import retry_while_disconnected
 from ..events import emit
+from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .attempt import Attempt, Suspended
 from .progress import PATIENCE
 from .results import encode_answer, note_of
-from .suspending import check_that_there_is_another, checked_seconds
 
 R = TypeVar("R")
+
+LOCKED_SECONDS = 1.0
+"""Seconds between two tries if another session has locked the job."""
+
+
+def begin(attempt: Attempt, work: Callable[[], R]) -> R:
+    """Do the work in the background thread. Between two tries, while another session has locked the
+    job, that serves other handlers."""
+    background, after = attempt.reporter.background, 0.0
+    while True:
+        try:
+            return background.wait(background.submit(work, after=after))
+        except StatementTimedOut:
+            after = LOCKED_SECONDS
+
+
+async def abegin(attempt: Attempt, work: Callable[[], R]) -> R:
+    background, after = attempt.reporter.background, 0.0
+    while True:
+        try:
+            return await asyncio.wrap_future(background.submit(work, after=after))
+        except StatementTimedOut:
+            after = LOCKED_SECONDS
+
+
+def sleeping(attempt: Attempt, key: str, duration: Duration) -> Callable[[], float]:
+    """Returns how long the sleep under ``key`` still takes."""
+    if problem := key_problem(key, "a key", "key"):
+        raise ValueError(f"sleep(): {problem}")
+    seconds = _checked_seconds(duration, "sleep()")
+    _check_that_there_is_another(attempt, "sleep()")
+    return lambda: _wait_found(attempt, lambda: begin_sleep(attempt.job, key, seconds))
+
+
+def pass_sleep(left: float) -> None:
+    """Pass if the sleep is over; otherwise end the attempt until then."""
+    if left > 0:
+        raise Suspended(Snoozed(seconds=left))
+
+
+def waiting(attempt: Attempt, name: str, timeout: Duration | None) -> Callable[[], Wait]:
+    """Returns the wait for the signal ``name``."""
+    if problem := key_problem(name, "the name of a signal", "name"):
+        raise ValueError(f"wait_for(): {problem}")
+    seconds = None if timeout is None else _checked_seconds(timeout, "wait_for()")
+    _check_that_there_is_another(attempt, "wait_for()")
+
+    def look() -> Wait:
+        wait = begin_wait(attempt.job, name, seconds)
+        if wait.data is None and not wait.is_over and wait.left is not None and wait.left <= 0:
+            return begin_wait(attempt.job, name, seconds)  # which notes that it is over
+        return wait
+
+    return lambda: _wait_found(attempt, look)
+
+
+def pass_wait(name: str, wait: Wait) -> Any:
+    """The data of the signal; if it has not arrived, end the attempt until then."""
+    if wait.data is not None:
+        return json.loads(wait.data[0])
+    if wait.is_over:
+        raise SignalTimeout(name)
+    raise Suspended(Snoozed(seconds=inf if wait.left is None else wait.left, awaits=name))
+
+
+def _checked_seconds(duration: Duration, method: str) -> float:
+    seconds = as_seconds(duration)
+    if seconds is None:
+        raise ValueError(f"{method} takes a timedelta or a number of seconds, not {duration!r}")
+    return min(max(seconds, 0.0), LONGEST_AGE)
+
+
+def _check_that_there_is_another(attempt: Attempt, method: str) -> None:
+    if attempt.job.at_most_once:
+        raise ValueError(
+            f"{method} ends the attempt, and a job that is delivered at most once has no other"
+        )
+
+
+def _wait_found(attempt: Attempt, look: Callable[[], R]) -> R:
+    deadline = attempt.reporter.background.deadline
+    return _found(look, "look up a wait", "the database was away for too long", deadline)
+
+
+def _found(
+    look: Callable[[], R], what: str, problem: str, deadline: StatementTimeout | None = None
+) -> R:
+    """What ``look`` finds. Harmless to repeat, also if an answer was lost. Raises an error with the
+    ``problem`` if the database is away for longer than :data:`PATIENCE`."""
+    until = time.monotonic() + PATIENCE
+    found = retry_while_disconnected(lambda: (look(),), what=what, until=until, deadline=deadline)
+    if found is None:
+        raise OperationalError(problem)
+    return found[0]
+
 
 Scope = Literal["job", "effect"]
 KEEP = timedelta(days=90)
@@ -56,7 +153,7 @@ def once(attempt: Attempt, key: str, call: Callable[[], Any], keep: float | None
 
     Raises ``TypeError`` for an async call, which would not be awaited; nothing is stored then.
     """
-    check_call(call)
+    _check_call(call)
     if inspect.iscoroutinefunction(call):
         raise TypeError(ASYNC_CALL)
     job, background = attempt.job, attempt.reporter.background
@@ -77,7 +174,7 @@ async def aonce(
 ) -> Any:
     """:func:`once` for a call that is awaited. The answer of a plain call is stored and returned
     too, because the call was made."""
-    check_call(call)
+    _check_call(call)
     job, background = attempt.job, attempt.reporter.background
     kept = await asyncio.wrap_future(background.submit(lambda: _look_up(job, key, keep)))
     if kept is not None:
@@ -98,8 +195,8 @@ def kept_for(attempt: Attempt, key: str, scope: Scope, keep: Duration) -> float 
     if problem := key_problem(key, "a key", "key"):
         raise ValueError(f"once(): {problem}")
     if scope == "effect":
-        check_that_there_is_another(attempt, 'once(scope="effect")')
-        return checked_seconds(keep, "once(keep=)")
+        _check_that_there_is_another(attempt, 'once(scope="effect")')
+        return _checked_seconds(keep, "once(keep=)")
     if scope != "job":
         raise ValueError(f"once(): scope is 'job' or 'effect', not {scope!r}")
     if key.startswith((SLEEP_KEY, SIGNAL_KEY)):
@@ -112,7 +209,7 @@ def kept_for(attempt: Attempt, key: str, scope: Scope, keep: Duration) -> float 
     return None
 
 
-def check_call(call: Any) -> None:
+def _check_call(call: Any) -> None:
     """Raise ``TypeError`` for anything that cannot be called, such as the result of a call."""
     if not callable(call):
         _drop(call)
@@ -185,15 +282,8 @@ def _answer(job: ClaimedJob, key: str, keep: float | None) -> Answer | None:
 
 
 def _look_up(job: ClaimedJob, key: str, keep: float | None) -> Answer | None:
-    until = time.monotonic() + PATIENCE  # after the call there is no limit
-    looked_up = retry_while_disconnected(
-        lambda: (_answer(job, key, keep),),
-        what="look up a receipt",
-        give_up=lambda: time.monotonic() >= until,
-    )
-    if looked_up is None:
-        raise OperationalError(f"the receipt {key!r} could not be looked up; the call was not made")
-    return looked_up[0]
+    problem = f"the receipt {key!r} could not be looked up; the call was not made"
+    return _found(lambda: _answer(job, key, keep), "look up a receipt", problem)
 
 
 def _store(write: Callable[[str], str], text: str) -> str:
