@@ -27,7 +27,7 @@ def doctor_view(page: Any, request: HttpRequest) -> HttpResponse:
     """The findings, errors first. Needs ``run_doctor``: they show sessions of other roles."""
     from ..doctor.examination import diagnose
     from ..doctor.findings import KINDS, Severity
-    from ..domain.alerts import shown_target
+    from ..domain.callbacks import shown_target
 
     if request.method == "POST":
         return _send_test(page, request)

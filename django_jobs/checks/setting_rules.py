@@ -14,9 +14,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.utils.module_loading import import_string
 
-from ..domain.alerts import HOLD_SECONDS, MAILTO, WEB
 from ..domain.backoff import Backoff
-from ..domain.callbacks import hosts_problem
+from ..domain.callbacks import HOLD_SECONDS, MAILTO, WEB, hosts_problem
 from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.hints import why_not
 from ..domain.links import link_problem

@@ -20,7 +20,7 @@ from django.db import connections, transaction
 from django.utils.module_loading import import_string
 
 from ..conf import conf
-from ..domain.alerts import AT_MOST_PER_HOUR, HOLD_SECONDS, MAILTO, WEB
+from ..domain.callbacks import AT_MOST_PER_HOUR, HOLD_SECONDS, MAILTO, WEB
 from ..metrics.gauges import BOUNDS, read_gauges
 from ..metrics.schedules import MAX_LAG, problem_of_schedules, take_schedules
 from ..metrics.slo import BURNING, FEWEST_RUNS, take_objectives
@@ -86,7 +86,7 @@ LOOKS: dict[str, Callable[[], Iterable[Situation]]] = {
     "open_breaker": _open_breaker,
     "burning_objective": _burning_objective,
 }
-"""By the names of :data:`~django_jobs.domain.alerts.HOLD_SECONDS`."""
+"""By the names of :data:`~django_jobs.domain.callbacks.HOLD_SECONDS`."""
 
 
 def look_for(names: Collection[str]) -> dict[str, dict[str, str]]:

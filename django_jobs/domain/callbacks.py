@@ -1,5 +1,5 @@
-"""Calls to a client at the end of its job: which addresses are allowed, and how they are signed, as
-Standard Webhooks 1.0 has it."""
+"""What is sent to others: calls to a client at the end of its job, to addresses that are allowed
+and signed as Standard Webhooks 1.0 has it; and alerts of situations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 LONGEST_ADDRESS = 2_000
 ADDRESS = re.compile(
@@ -68,3 +69,25 @@ def _key(secret: str) -> bytes:
     if not secret.startswith(SECRET):
         raise ValueError
     return b64decode(secret.removeprefix(SECRET), validate=True)
+
+
+HOLD_SECONDS = {
+    "dead_jobs": 0.0,
+    "late_schedule": 120.0,
+    "unserved_queue": 300.0,
+    "failed_compensation": 0.0,
+    "open_breaker": 120.0,
+    "burning_objective": 120.0,
+}
+"""How long each situation has to last before it is sent: as ``for:`` of the alert rules."""
+AT_MOST_PER_HOUR = 20
+MAILTO = "mailto:"
+WEB = ("https://", "http://")
+
+
+def shown_target(to: str) -> str:
+    """Where an alert is sent, without what may be secret: the path of a webhook often is."""
+    if not to.startswith(WEB):
+        return to.removeprefix(MAILTO)
+    parts = urlsplit(to)
+    return f"{parts.scheme}://{parts.hostname}/…"

@@ -15,21 +15,27 @@ from ..domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from ..domain.states import LIVE, JobState
 from ..domain.workflows import Skipped
 from ..exceptions import OperationRefused
-from .fields import (
-    LOOSE,
-    FloatField,
-    TagsField,
-    TagsIndex,
-    TimestampField,
-    check,
-    index,
-    unique,
-)
-from .permissions import JOB_PERMISSIONS
+from .fields import LOOSE, FloatField, TagsField, TagsIndex, TimestampField, check, index, unique
 from .querysets import DeadLetterManager, JobQuerySet
 from .resource import LONGEST_TENANT
 from .worker import Worker
 from .workflow import LONGEST_STEP, WorkflowRun, above
+
+JOB_PERMISSIONS = {
+    "cancel_job": "Can cancel jobs",
+    "stop_job": "Can stop running jobs by force",
+    "reprioritize_job": "Can change the priority of jobs",
+    "run_job": "Can run scheduled jobs now",
+    "edit_job": "Can edit jobs that have not started, and dead ones",
+    "enqueue_job": "Can enqueue jobs by hand",
+    "inspect_job": "Can see what running jobs are doing",
+    "replay_job": "Can replay dead jobs",
+    "dismiss_job": "Can dismiss dead jobs",
+    "export_job": "Can export lists of jobs, failures, runs and ticks",
+    "view_job_payload": "Can see payloads and results in full",
+    "view_job_error": "Can see error messages and tracebacks",
+    "reveal_job": "Can reveal hidden payloads and errors, which the history notes",
+}
 
 
 class NotOfAJob:

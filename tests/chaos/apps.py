@@ -26,7 +26,7 @@ class ChaosConfig(AppConfig):
     def shorten_alerts(self) -> None:
         """A look a second in place of one a minute, and minutes of four seconds."""
         from django_jobs.doctor import alerts
-        from django_jobs.domain.alerts import HOLD_SECONDS
+        from django_jobs.domain.callbacks import HOLD_SECONDS
 
         from .timing import ALERT_AGAIN
 

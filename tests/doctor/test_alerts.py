@@ -20,7 +20,7 @@ from django_jobs.doctor.alerts import (
     take,
     why_not_sent,
 )
-from django_jobs.domain.alerts import HOLD_SECONDS, shown_target
+from django_jobs.domain.callbacks import HOLD_SECONDS, shown_target
 from django_jobs.models import Alert, Resource
 from django_jobs.signals import worker_event
 from tests.app.jobs import noop

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from django_jobs.domain.alerts import HOLD_SECONDS
+from django_jobs.domain.callbacks import HOLD_SECONDS
 from django_jobs.metrics.slo import FEWEST_RUNS
 from tests.test_docs import page
 
