@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .domain.durations import Duration, as_seconds
 from .domain.hints import Explained
-from .domain.numbers import is_priority, is_whole
+from .domain.numbers import Duration, as_seconds, is_priority, is_whole
 from .domain.payload import a_kind
 from .domain.workflows import Skipped
 

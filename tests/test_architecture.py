@@ -48,25 +48,25 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 933,
-    "admin": 16_276,
-    "api": 4_619,
+    ".": 932,
+    "admin": 16_274,
+    "api": 4_616,
     "backend": 1_065,
-    "checks": 1_028,
-    "contrib": 4_500,
+    "checks": 1_027,
+    "contrib": 4_505,
     "doctor": 2_615,
-    "domain": 5_467,
-    "http": 414,
-    "lifecycle": 13_286,
+    "domain": 5_310,
+    "http": 413,
+    "lifecycle": 13_285,
     "logs": 447,
-    "maintenance": 1_526,
-    "management": 3_650,
+    "maintenance": 1_525,
+    "management": 3_776,
     "metrics": 3_184,
-    "models": 3_439,
+    "models": 3_437,
     "templatetags": 33,
     "testing": 1_630,
     "why": 1_786,
-    "worker": 10_958,
+    "worker": 10_957,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

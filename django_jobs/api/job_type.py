@@ -19,8 +19,8 @@ from django.conf import settings
 from ..conf import conf
 from ..domain.backoff import Backoff
 from ..domain.concurrency import Concurrency
-from ..domain.durations import without_decimal
 from ..domain.gates import Gates
+from ..domain.numbers import without_decimal
 from ..domain.options import (
     Delivery,
     KeyScope,
@@ -28,12 +28,13 @@ from ..domain.options import (
     OnDuplicate,
     RequestOptions,
     Upgrade,
+    as_text,
     check_known,
+    combined,
     no_attribute,
     of_a_request,
 )
 from ..domain.payload import NotStorable, Path, a_kind, encode
-from ..domain.tags import as_text, combined
 from ..exceptions import EnqueueError, PayloadError
 from ..lifecycle import enqueueing
 from ..lifecycle.job_columns import NewJobs

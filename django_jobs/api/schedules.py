@@ -15,12 +15,11 @@ from django.db.models import Q
 
 from .. import registry
 from ..conf import conf
-from ..domain.changes import Change
 from ..domain.cron import DST_POLICIES
 from ..domain.errors import ErrorReport
 from ..domain.options import check_known
 from ..domain.payload import encode, is_same
-from ..domain.policies import CatchUp, Overlap, in_utc
+from ..domain.policies import CatchUp, Change, Overlap, in_utc
 from ..domain.schedules import check_every
 from ..exceptions import HookError, JobsError, PayloadError, QueueFull
 from ..lifecycle.backlog import demand_room, demand_room_at_gates

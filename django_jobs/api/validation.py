@@ -15,12 +15,10 @@ from django.utils import timezone
 
 from ..conf import conf
 from ..domain.backoff import Backoff
-from ..domain.durations import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds
 from ..domain.hints import hint, why_not
-from ..domain.numbers import is_priority, is_whole
-from ..domain.options import HandlerSignature, several
+from ..domain.numbers import LONGEST_AGE, LONGEST_TIMEOUT, as_seconds, is_priority, is_whole
+from ..domain.options import MOST_TAGS, HandlerSignature, combined, several, tag_problem
 from ..domain.payload import KEY_SEPARATOR, key_problem
-from ..domain.tags import MOST_TAGS, combined, tag_problem
 from ..exceptions import Cancelled, EnqueueError, Fate, LeaseLost, TimeLimitExceeded, UnknownQueue
 from ..models.database import DATABASE_ERRORS
 from ..models.queue import A_QUEUE_NAME, Queue, is_queue_name

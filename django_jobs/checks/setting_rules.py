@@ -16,10 +16,9 @@ from django.utils.module_loading import import_string
 
 from ..domain.backoff import Backoff
 from ..domain.callbacks import HOLD_SECONDS, MAILTO, WEB, hosts_problem
-from ..domain.durations import LONGEST_TIMEOUT, seconds_of
 from ..domain.hints import why_not
 from ..domain.links import link_problem
-from ..domain.numbers import STRICT_WEIGHT
+from ..domain.numbers import LONGEST_TIMEOUT, STRICT_WEIGHT, seconds_of
 from ..domain.retention import NOT_OF_JOBS, Period, kept_by_status
 from ..models.queue import A_QUEUE_NAME, OnFull, SloSince, is_queue_name
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from ..conf import conf
-from ..domain.durations import LONGEST_AGE, seconds_of
+from ..domain.numbers import LONGEST_AGE, seconds_of
 from ..domain.retention import Period, Span, missing
 from ..lifecycle import history
 from ..lifecycle.dropping import MOST_KEPT, keeps_many_steps

@@ -11,9 +11,8 @@ from functools import lru_cache
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from .changes import Occurrence
 from .cron import LocalTimes, check_timezone, local_times
-from .policies import EPOCH, MOST_AT_ONCE, MOST_MOVED, ON_TIME_SECONDS, CatchUp, in_utc
+from .policies import EPOCH, MOST_AT_ONCE, MOST_MOVED, ON_TIME_SECONDS, CatchUp, Occurrence, in_utc
 from .schedules import DAY, INSTANT, SECOND, Rule, next_interval
 
 MINUTE = timedelta(minutes=1)

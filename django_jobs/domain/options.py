@@ -1,17 +1,20 @@
-"""The options of a job type and of one request: those that exist, and what is meant by others."""
+"""The options of a job type and of one request: those that exist, what is meant by others; tags."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict
 
+from .concurrency import name_problem
 from .hints import hint
 
 if TYPE_CHECKING:
     from .backoff import Backoff
     from .concurrency import Concurrency
+
 
 Delivery = Literal["at_least_once", "at_most_once", "exactly_once"]
 OnCancel = Literal["raise", "ask"]
@@ -234,3 +237,32 @@ def no_attribute(job_type: Any, name: str) -> AttributeError:
     if name in INSTEAD_OF_ATTRIBUTES:
         problem += f"; {INSTEAD_OF_ATTRIBUTES[name].format(call=job_type.handler.__name__)}"
     return AttributeError(problem, name=name, obj=job_type)
+
+
+LONGEST_TAG = 100
+"""Characters."""
+MOST_TAGS = 20
+"""Of one job."""
+
+
+def tag_problem(tag: Any) -> str | None:
+    if problem := name_problem(tag, LONGEST_TAG):
+        return problem
+    return "begins or ends with a space" if tag != tag.strip() else None
+
+
+def combined(*tags: Iterable[str]) -> tuple[str, ...]:
+    """All tags, sorted and each once."""
+    return tuple(sorted({tag for some in tags for tag in some}))
+
+
+# Without control characters, JSON quotes a string as PostgreSQL does in an array.
+def as_text(tags: Sequence[str]) -> str | None:
+    """Tags as the text of an array; None for none."""
+    return f"{{{json.dumps(tags, ensure_ascii=False)[1:-1]}}}" if tags else None
+
+
+def of_text(text: str) -> list[str]:
+    """The tags in a text of :func:`as_text`."""
+    tags: list[str] = json.loads(f"[{text[1:-1]}]")
+    return tags

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from .durations import seconds_of
-from .numbers import is_whole
+from .numbers import is_whole, seconds_of
 from .states import FINAL, JobState
 
 MOST_KEPT = 2**31 - 1

@@ -11,11 +11,10 @@ from functools import lru_cache
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
-from django_jobs.domain.durations import as_seconds
+from django_jobs.domain.numbers import as_seconds
 
-from .changes import Change, Occurrence, changed, occurrences
 from .cron import BrokenCron, check_cron, check_timezone, times
-from .policies import EPOCH, Overlap, in_utc
+from .policies import EPOCH, Change, Occurrence, Overlap, changed, in_utc, occurrences
 
 MOST_EXCLUDED = 366
 """Dates that a rule excludes, at most."""

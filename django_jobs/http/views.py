@@ -26,11 +26,10 @@ from ..conf import conf
 from ..domain.callbacks import secrets_for
 from ..domain.errors import cut
 from ..domain.hints import hint
-from ..domain.options import FOREIGN_OPTIONS
+from ..domain.options import FOREIGN_OPTIONS, tag_problem
 from ..domain.payload import VALUE_KEYS, a_kind, is_reference, is_same
 from ..domain.run_log import masked, without_assigned
 from ..domain.states import JobState
-from ..domain.tags import tag_problem
 from ..domain.workflows import CALLBACK
 from ..exceptions import Discard, EnqueueError, QueueFull, UnknownQueue, UnknownResource
 from ..lifecycle.operations import jobs as job_operations

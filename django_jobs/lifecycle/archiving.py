@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, transaction
 
 from ..conf import conf
-from ..domain.durations import LONGEST_AGE
+from ..domain.numbers import LONGEST_AGE
 from ..models import Run
 from ..models.database import database_time, jobs_connection, sqlstate_of
 from .dropping import OF_KEPT_JOBS, DropResult, drop

@@ -18,7 +18,7 @@ from psycopg.adapt import Transformer
 
 from .. import registry
 from ..domain.gates import JUST_WAITS, NO_TENANT, Gates, parse
-from ..domain.tags import of_text
+from ..domain.options import of_text
 from ..models import Job
 from ..models.database import jobs_connection
 from ..models.queue import OnFull

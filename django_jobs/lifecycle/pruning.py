@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..conf import conf
-from ..domain.durations import LONGEST_AGE, seconds_of
+from ..domain.numbers import LONGEST_AGE, seconds_of
 from ..models.database import execute, fetch
 
 PAGE = 2_000

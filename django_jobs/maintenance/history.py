@@ -11,8 +11,8 @@ from functools import partial
 from django.db import DatabaseError, OperationalError
 
 from ..conf import conf
-from ..domain.durations import LONGEST_AGE
 from ..domain.maintenance import TaskParts
+from ..domain.numbers import LONGEST_AGE
 from ..domain.retention import Period, Span, missing
 from ..lifecycle import history
 from ..lifecycle.dropping import OF_LIVE_JOBS, WITH_JOBS, DropResult, KeptRuns, delete_others, drop

@@ -16,8 +16,8 @@ from django.db.models.functions import Cast
 
 from .. import registry
 from ..conf import conf
-from ..domain.durations import seconds_of
 from ..domain.maintenance import TaskParts
+from ..domain.numbers import seconds_of
 from ..domain.retention import ALL, NOT_OF_JOBS, Kept, Period, end_of, kept_by_status
 from ..domain.states import FINAL, JobState
 from ..lifecycle import history

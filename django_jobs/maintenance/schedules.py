@@ -24,11 +24,10 @@ from django.db import (
 from .. import registry
 from ..api.schedules import Requests
 from ..conf import conf
-from ..domain.changes import Occurrence
 from ..domain.due_times import first_due, plan
-from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
-from ..domain.policies import Overlap, TickState
+from ..domain.numbers import NEVER
+from ..domain.policies import Occurrence, Overlap, TickState
 from ..domain.schedules import Admission, admit
 from ..exceptions import HookError, QueueFull
 from ..lifecycle.bulk_insert import RowsDropped

@@ -21,9 +21,9 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from ..conf import conf
-from ..domain.durations import seconds_of
 from ..domain.errors import cut
 from ..domain.hints import did_you_mean, hint
+from ..domain.numbers import seconds_of
 from ..domain.states import LIVE
 from ..exceptions import JobsError
 from ..lifecycle.operations import OperationResult

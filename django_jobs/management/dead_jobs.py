@@ -13,7 +13,7 @@ from django.db import transaction
 
 from ..api.closing import demand_known
 from ..conf import conf
-from ..domain.durations import seconds_of
+from ..domain.numbers import seconds_of
 from ..lifecycle.operations import OperationResult
 from ..models import Job
 from ..models.database import database_time

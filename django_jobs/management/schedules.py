@@ -18,10 +18,10 @@ from django.utils import timezone as clock
 from ..api.occurrences import change_occurrence, known_of
 from ..api.schedules import request_of
 from ..conf import conf
-from ..domain.changes import Occurrence, zone_text
 from ..domain.cron import UnknownTimezone, ZonePrefix, check_timezone, clock_change
 from ..domain.cron_text import describe, needs_both_elsewhere
-from ..domain.durations import exactly
+from ..domain.numbers import exactly
+from ..domain.policies import Occurrence, zone_text
 from ..domain.schedules import Rule
 from ..lifecycle.editing import occurrences
 from ..lifecycle.operations import schedules as schedule_operations

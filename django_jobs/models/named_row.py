@@ -12,8 +12,7 @@ from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
-from ..domain.durations import LONGEST_TIMEOUT
-from ..domain.numbers import LOWEST_RATE, SHORTEST_PERIOD
+from ..domain.numbers import LONGEST_TIMEOUT, LOWEST_RATE, SHORTEST_PERIOD
 from .fields import FloatField, TimestampField, check, count_or_none
 
 RECENT_SECONDS = 2.0

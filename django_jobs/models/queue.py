@@ -13,8 +13,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..domain.backoff import Backoff
-from ..domain.durations import LONGEST_TIMEOUT
-from ..domain.numbers import AGEING_WEIGHT, STRICT_WEIGHT
+from ..domain.numbers import AGEING_WEIGHT, LONGEST_TIMEOUT, STRICT_WEIGHT
 from .database import DROPPING
 from .fields import FloatField, TimestampField, check, count_or_none, positive_or_none
 from .named_row import OBJECTIVE_BOUNDS, SLO_TARGET, NamedRow, Objective, within

@@ -23,7 +23,7 @@ from .querysets import ARMED, ScheduleQuerySet, ScheduleState, state_at
 from .queue import QUEUE_NAME
 
 if TYPE_CHECKING:
-    from ..domain.changes import Change
+    from ..domain.policies import Change
     from ..domain.schedules import Rule
 
 
@@ -397,7 +397,7 @@ class Schedule(Pausable):
 
 def _changes_of(text: str) -> tuple[Change, ...]:
     """Leaves out those with a time that Python cannot represent."""
-    from ..domain.changes import Change
+    from ..domain.policies import Change
 
     changes = []
     for row in json.loads(text):

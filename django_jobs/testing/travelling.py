@@ -16,7 +16,7 @@ from django.db.models import Max, Min, Q, QuerySet
 
 from .. import registry
 from ..conf import conf
-from ..domain.durations import LONGEST_AGE, NEVER, Duration, as_seconds
+from ..domain.numbers import LONGEST_AGE, NEVER, Duration, as_seconds
 from ..lifecycle.promoting import peek
 from ..lifecycle.schedules import due
 from ..lifecycle.waits import SIGNAL_KEY, SLEEP_KEY

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..domain.durations import duration_text
+from ..domain.numbers import duration_text
 from ..domain.states import LIVE, JobState
 from ..lifecycle.backlog_samples import past
 from ..models import Job

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..domain.durations import duration_text
+from ..domain.numbers import duration_text
 from ..models import Job, JobStatus
 from ..models.database import fetch, with_parts
 from ..separators import localized, number_text

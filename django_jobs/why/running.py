@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.utils.translation import gettext as _
 
 from ..conf import conf
-from ..domain.durations import duration_text
+from ..domain.numbers import duration_text
 from ..domain.states import JobState
 from ..models import Job, JobStatus, WorkerStatus
 from ..models.worker import IS_ALIVE

@@ -21,7 +21,7 @@ from psycopg import Error as PsycopgError
 from psycopg import IsolationLevel, OperationalError
 
 from ..conf import conf
-from ..domain.durations import NEVER
+from ..domain.numbers import NEVER
 from ..models.database import DATABASE_ERRORS
 from ..signals import WorkerSignal
 from .events import emit_throttled

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from django.db import DataError, IntegrityError, NotSupportedError, ProgrammingError
 
 from ..domain.admission import FairShares
-from ..domain.durations import NEVER
 from ..domain.errors import ErrorReport
 from ..domain.gates import LoneGate
+from ..domain.numbers import NEVER
 from ..lifecycle import promoting
 from ..lifecycle.gates.admission import Admission, admit
 from ..lifecycle.gates.arrivals import admit_arrivals

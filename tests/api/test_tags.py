@@ -8,7 +8,7 @@ import pytest
 
 from django_jobs import EnqueueError, chain, enqueue, enqueue_many, group, job
 from django_jobs.api.schedules import schedule as declare_schedule
-from django_jobs.domain.tags import LONGEST_TAG, MOST_TAGS, as_text, of_text
+from django_jobs.domain.options import LONGEST_TAG, MOST_TAGS, as_text, of_text
 from django_jobs.lifecycle.operations import jobs as operations
 from django_jobs.models import Job, JobStatus, Queue
 from django_jobs.testing import run_jobs

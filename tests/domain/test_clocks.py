@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_jobs.domain.durations import clock_skew
+from django_jobs.domain.numbers import clock_skew
 
 
 @pytest.mark.parametrize(

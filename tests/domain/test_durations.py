@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_jobs.domain.durations import as_seconds, seconds_of, without_decimal
+from django_jobs.domain.numbers import as_seconds, seconds_of, without_decimal
 
 
 class Broken:

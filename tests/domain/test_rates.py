@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_jobs.domain.durations import SECONDS
-from django_jobs.domain.numbers import Rate, rate_of
+from django_jobs.domain.numbers import SECONDS, Rate, rate_of
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from django_jobs.domain.changes import Change
 from django_jobs.domain.due_times import plan
+from django_jobs.domain.policies import Change
 from django_jobs.domain.schedules import Rule
 
 UTC = dt.UTC

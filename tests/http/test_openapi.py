@@ -12,7 +12,7 @@ import pytest
 
 import django_jobs.http
 from django_jobs.domain.callbacks import LONGEST_ADDRESS
-from django_jobs.domain.tags import LONGEST_TAG, MOST_TAGS
+from django_jobs.domain.options import LONGEST_TAG, MOST_TAGS
 from django_jobs.http import urls, views
 from django_jobs.models import JobStatus
 from django_jobs.testing import run_jobs

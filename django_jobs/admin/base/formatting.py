@@ -22,7 +22,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext, pgettext
 
-from ...domain.durations import duration_text
+from ...domain.numbers import duration_text
 from ...models import Job, Worker
 from ...models.fields import DistantTime
 from ...separators import localized, number_text

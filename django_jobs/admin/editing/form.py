@@ -15,8 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ...api.job_type import JobType
-from ...domain.durations import LONGEST_AGE
-from ...domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from ...domain.numbers import HIGHEST_PRIORITY, LONGEST_AGE, LOWEST_PRIORITY
 from ...domain.run_log import MASK
 from ...lifecycle.scope import Scope
 from ...models import Queue

@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ...domain.durations import LONGEST_TIMEOUT
+from ...domain.numbers import LONGEST_TIMEOUT
 from ...lifecycle.scope import scope_of
 from ...models import Job, JobStatus, Queue
 from ...models.job import QUARANTINED

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import registry
 from ...conf import conf
-from ...domain.tags import combined
+from ...domain.options import combined
 from ...models import Job
 from ...models.querysets import JobQuerySet
 from ..base.formatting import list_url, one_line, shortened

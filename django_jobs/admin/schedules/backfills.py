@@ -212,7 +212,7 @@ def _make(
     page: ModelAdmin, request: HttpRequest, schedule: Schedule, begin: datetime, end: datetime
 ) -> HttpResponse:
     from ...api.schedules import request_of
-    from ...domain.changes import zone_text
+    from ...domain.policies import zone_text
     from ...lifecycle.operations.schedules import backfill
 
     row = backfill(schedule, begin, end, request_of, actor=request.user)

@@ -18,9 +18,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from ...conf import conf
-from ...domain.changes import Occurrence
 from ...domain.cron import check_timezone
 from ...domain.due_times import DueTimes, due_between, with_changes
+from ...domain.policies import Occurrence
 from ...models import Schedule
 from ...models.database import database_time
 from ...models.querysets import ScheduleState

@@ -23,7 +23,7 @@ from django.utils.translation import gettext as _
 
 from ... import registry
 from ...domain.cron_text import MONTHS, WEEKDAYS, describe, needs_both_elsewhere
-from ...domain.durations import exactly
+from ...domain.numbers import exactly
 from ...models import Schedule
 from ...models.schedule import rule_problem
 from ...separators import localized, number_text
@@ -32,7 +32,7 @@ from ..base.formatting import NOTHING, ago, badge, due_text, moment_in_zone
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
-    from ...domain.changes import Change, Occurrence
+    from ...domain.policies import Change, Occurrence
     from ...domain.schedules import Rule
 
 PREVIEWED = 5

@@ -25,8 +25,7 @@ from django.utils.translation import gettext_lazy
 
 from ... import registry
 from ...conf import conf
-from ...domain.changes import zone_text
-from ...domain.policies import in_utc
+from ...domain.policies import in_utc, zone_text
 from ...domain.schedules import INSTANT
 from ...exceptions import JobsError
 from ...models import Schedule, ScheduleException, Worker

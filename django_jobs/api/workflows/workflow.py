@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ... import registry
-from ...domain.durations import LONGEST_AGE, Duration, as_seconds
 from ...domain.graph import Document, StepKind
-from ...domain.numbers import is_whole
+from ...domain.numbers import LONGEST_AGE, Duration, as_seconds, is_whole
 from ...domain.options import USING_OPTIONS, check_known
 from ...domain.workflows import END, SLEEP, WAIT, If, When
 from ...exceptions import WorkflowError

@@ -13,9 +13,8 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from ...conf import conf
-from ...domain.changes import Change, zone_text
-from ...domain.durations import LONGEST_AGE
-from ...domain.policies import EPOCH, TickState, in_utc
+from ...domain.numbers import LONGEST_AGE
+from ...domain.policies import EPOCH, Change, TickState, in_utc, zone_text
 from ...domain.schedules import INSTANT
 from ...exceptions import OperationRefused
 from ...models import Schedule, ScheduleException, Tick

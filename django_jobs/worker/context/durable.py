@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from django.db import OperationalError
 
-from ...domain.durations import LONGEST_AGE, Duration, as_seconds
+from ...domain.numbers import LONGEST_AGE, Duration, as_seconds
 from ...domain.outcomes import Snoozed
 from ...domain.payload import key_problem
 from ...exceptions import SignalTimeout

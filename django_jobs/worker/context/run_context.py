@@ -13,9 +13,9 @@ from django.db.models import Model, QuerySet
 from ...api.job_type import JobType
 from ...api.steps import Step
 from ...conf import conf
-from ...domain.durations import Duration
 from ...domain.errors import text_of
 from ...domain.gates import parse
+from ...domain.numbers import Duration
 from ...domain.payload import NotStorable, encode, key_parts
 from ...exceptions import Cancelled, PayloadError
 from ...logs.context import current

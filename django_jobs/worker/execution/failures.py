@@ -20,9 +20,8 @@ from django.db import InterfaceError, OperationalError
 
 from ... import exceptions
 from ...api.job_type import JobType
-from ...domain.durations import as_seconds
 from ...domain.errors import ErrorReport, chain, text_of
-from ...domain.numbers import is_priority, is_whole
+from ...domain.numbers import as_seconds, is_priority, is_whole
 from ...domain.outcomes import FORCED, Cancelled, Failed, Lost, Outcome, Released, Snoozed, TimedOut
 from ...exceptions import (
     SNOOZE_WITHOUT_TIME,

@@ -17,8 +17,8 @@ from psycopg import IsolationLevel
 
 from ...api.job_type import JobType
 from ...conf import conf
-from ...domain.durations import NEVER
 from ...domain.errors import ErrorReport
+from ...domain.numbers import NEVER
 from ...domain.outcomes import Failed, Outcome, Snoozed, Succeeded
 from ...domain.payload import STORED
 from ...exceptions import JobsError, LeaseLost, ResultNotStored, Retry

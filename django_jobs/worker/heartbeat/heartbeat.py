@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from queue import SimpleQueue
 
-from ...domain.durations import clock_skew
 from ...domain.maintenance import MaintenanceTask
+from ...domain.numbers import clock_skew
 from ...lifecycle import reaping, workers
 from ...lifecycle.settling import Settled
 from ...models.database import DATABASE_ERRORS

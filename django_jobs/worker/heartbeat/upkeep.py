@@ -18,8 +18,8 @@ from typing import Any
 from django.db import connections
 
 from ...conf import conf
-from ...domain.durations import NEVER
 from ...domain.maintenance import LeasesInDoubt, MaintenanceTask
+from ...domain.numbers import NEVER
 from ...lifecycle.notifying import CHANNEL, OPERATIONS, QUARANTINED, SCHEDULES
 from ...lifecycle.schedules.due import any_within
 from ...models.database import DATABASE_ERRORS, fetch

@@ -14,7 +14,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
-from ...domain.durations import NEVER
+from ...domain.numbers import NEVER
 from ...domain.outcomes import FORCED, Outcome, TimedOut
 from ...exceptions import Cancelled, TimeLimitExceeded
 from ..context.attempt import Attempt, StopHandler

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_jobs.admin.job_sections.why import ends_by
-from django_jobs.domain.durations import LONGEST_TIMEOUT
+from django_jobs.domain.numbers import LONGEST_TIMEOUT
 from django_jobs.models import Job
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)

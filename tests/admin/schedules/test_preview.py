@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_jobs.admin.schedules.display import in_words
-from django_jobs.domain.durations import exactly
+from django_jobs.domain.numbers import exactly
 from tests.admin.schedules.scheduling import add_url, filled_in, new_schedule, schedulable
 from tests.admin.walking import Page, change_url
 

@@ -18,8 +18,13 @@ from dateutil.parser import isoparse
 from django.utils import timezone
 
 from ....conf import conf
-from ....domain.durations import LONGEST_AGE, LONGEST_TIMEOUT
-from ....domain.numbers import HIGHEST_PRIORITY, LOWEST_PRIORITY, is_whole
+from ....domain.numbers import (
+    HIGHEST_PRIORITY,
+    LONGEST_AGE,
+    LONGEST_TIMEOUT,
+    LOWEST_PRIORITY,
+    is_whole,
+)
 from ....exceptions import EnqueueError
 from ....models import Queue
 from .arguments import revived

@@ -20,7 +20,7 @@ from celery.utils.saferepr import saferepr
 
 from .... import registry
 from ....conf import conf
-from ....domain.durations import NEVER
+from ....domain.numbers import NEVER
 from ....domain.states import JobState, RunState
 from ....exceptions import Cancel, Discard, PayloadError, Retry, Snooze
 from ....lifecycle.workflows.results import parents_after

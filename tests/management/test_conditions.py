@@ -9,19 +9,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from django_jobs.domain.conditions import (
+from django_jobs.domain.pressure import level_of
+from django_jobs.management.status_check import (
     LEVELS,
-    MOST_JOBS,
-    MOST_UNCLAIMABLE,
+    MOST_COUNTED,
+    MOST_LOOKED_AT,
     OF_A_QUEUE,
     OPERATORS,
     QUANTITIES,
     Condition,
     Unit,
-    failed,
     parse,
 )
-from django_jobs.domain.pressure import level_of
 
 QUEUES = ("mail", "mail.eu-1", "7", "age")
 
@@ -37,8 +36,8 @@ def conditions(draw: st.DrawFn) -> Condition:
         case Unit.SECONDS:
             number = st.integers(0, 10**9).map(lambda milliseconds: milliseconds / 1000)
         case Unit.JOBS | Unit.WORKERS:
-            most = MOST_UNCLAIMABLE if quantity == "unclaimable" else MOST_JOBS
-            number = st.integers(0, most)
+            most = MOST_LOOKED_AT if quantity == "unclaimable" else MOST_COUNTED
+            number = st.integers(0, most - 1)
     return Condition(
         queue=queue,
         quantity=quantity,
@@ -52,16 +51,15 @@ def test_what_is_written_is_read_back(written: list[Condition], comma: str) -> N
     assert parse(comma.join(map(str, written)), QUEUES) == tuple(written)
 
 
-@given(conditions(), st.integers(0, MOST_JOBS))
+@given(conditions(), st.integers(0, MOST_COUNTED - 1))
 def test_a_condition_compares_like_python(condition: Condition, value: int) -> None:
     if condition.quantity == "pressure":
         value %= len(LEVELS)
     symbol = {"=": "=="}.get(condition.operator, condition.operator)
     is_true = bool(eval(f"{value} {symbol} {condition.number!r}"))
-    wrong = failed([condition], {(condition.queue, condition.quantity): value})
-    assert (wrong == []) is is_true
-    for line in wrong:
-        assert line.startswith(f"{condition}, but it is ")
+    values = {(condition.queue, condition.quantity): value}
+    assert condition.holds(values) is is_true
+    assert condition.explain(values).startswith(f"{condition}, but it is ")
 
 
 @given(st.text(max_size=30) | st.from_regex(r"[a-z.]*[<>=!]*[0-9a-z.]*", fullmatch=True))
@@ -90,9 +88,10 @@ def test_the_part_before_the_last_dot_is_the_queue() -> None:
 
 def test_levels_are_compared_in_their_order() -> None:
     assert [level_of(ready, 10) for ready in (0, 8, 10)] == list(LEVELS)
-    below_full = parse("pressure<full", ())
-    assert failed(below_full, {("", "pressure"): 1}) == []
-    assert failed(below_full, {("", "pressure"): 2}) == ["pressure<full, but it is full"]
+    (below_full,) = parse("pressure<full", ())
+    assert below_full.holds({("", "pressure"): 1})
+    assert not below_full.holds({("", "pressure"): 2})
+    assert below_full.explain({("", "pressure"): 2}) == "pressure<full, but it is full"
 
 
 @pytest.mark.parametrize(
