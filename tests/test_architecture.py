@@ -53,7 +53,7 @@ BUDGETS = {
     "api": 4_616,
     "backend": 1_065,
     "checks": 1_027,
-    "contrib": 4_505,
+    "contrib": 4_468,
     "doctor": 2_615,
     "domain": 5_310,
     "http": 413,
@@ -78,7 +78,7 @@ MAY_IMPORT_ITS_NEIGHBOUR = {("registry", "exceptions"): "an unknown name is one 
 
 
 MAY_READ_THE_ENVIRONMENT = {
-    "contrib.celery.checking.patterns": "does not, but finds tasks that change it",
+    "contrib.celery.checking.code": "does not, but finds tasks that change it",
     "management.commands.jobworker": "faults on purpose, for drills",
     "management.worker.beside_runserver": "how runserver marks its child process",
 }

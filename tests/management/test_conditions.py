@@ -10,10 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_jobs.domain.pressure import level_of
+from django_jobs.lifecycle.backlog import MOST_COUNTED
 from django_jobs.management.status_check import (
     LEVELS,
-    MOST_COUNTED,
-    MOST_LOOKED_AT,
     OF_A_QUEUE,
     OPERATORS,
     QUANTITIES,
@@ -21,6 +20,7 @@ from django_jobs.management.status_check import (
     Unit,
     parse,
 )
+from django_jobs.metrics.unclaimable import MOST_LOOKED_AT
 
 QUEUES = ("mail", "mail.eu-1", "7", "age")
 

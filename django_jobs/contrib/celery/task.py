@@ -18,7 +18,7 @@ from ... import signals as ours
 
 RESULTS = "django_jobs.contrib.celery.results.backend:RowsBackend"
 LONGEST_REPR = 200
-REMOTE = "django_jobs.contrib.celery.results.jobs:RowsControl"
+REMOTE = "django_jobs.contrib.celery.results.backend:RowsControl"
 
 
 def connect(app: Any) -> None:

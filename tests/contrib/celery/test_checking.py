@@ -27,8 +27,12 @@ from kombu import Queue
 from django_jobs import registry
 from django_jobs.contrib.celery.checking import code
 from django_jobs.contrib.celery.checking.app import findings_of
-from django_jobs.contrib.celery.checking.code import findings_in_files, findings_in_source
-from django_jobs.contrib.celery.checking.patterns import PATTERNS, Level
+from django_jobs.contrib.celery.checking.code import (
+    PATTERNS,
+    Level,
+    findings_in_files,
+    findings_in_source,
+)
 
 pytestmark = pytest.mark.django_db
 

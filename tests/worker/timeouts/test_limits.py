@@ -333,7 +333,7 @@ django.setup()
 from django_jobs.exceptions import TimeLimitExceeded
 from django_jobs.worker.ipc.scoreboard import Scoreboard
 from django_jobs.worker.timeouts.limits import TimeLimit
-from django_jobs.worker.timeouts.threads import ThreadTimeouts
+from django_jobs.worker.timeouts.limits import ThreadTimeouts
 from tests.calls import calls_of
 
 timeouts, slot = ThreadTimeouts(), Scoreboard(1).slots[0]

@@ -18,8 +18,7 @@ from ....models import Queue
 from ..beat.declared import NotASchedule, schedule_of
 from ..running.job_types import is_acked_on_timeout, job_type_of
 from ..task import import_without_checks
-from .code import findings_in_files
-from .patterns import NEVER_SENT, OF_LOGGING, Finding, Level, error, note
+from .code import NEVER_SENT, OF_LOGGING, Finding, Level, error, findings_in_files, note
 
 JSON = "json"
 NOTES = {

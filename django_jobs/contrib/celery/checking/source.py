@@ -48,8 +48,7 @@ def _check(options: dict[str, Any]) -> Iterator[str]:
     if find_spec("celery") is None:
         raise CommandError("Celery is not installed")
     from .app import apps_of, findings_in_code, findings_of
-    from .code import files_of
-    from .patterns import Level
+    from .code import Level, files_of
 
     apps = apps_of(options["app"])
     files = files_of(apps)
