@@ -20,6 +20,7 @@ EDGE = 1.0
 """What a line keeps free above and below, so that its stroke is not cut."""
 THINNEST = 1.0
 """The height of a part that is not zero: one failure among thousands is seen."""
+BARS_WIDTH, BARS_HEIGHT, GAP = 1200, 150, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,9 @@ class Bars:
     columns: list[list[Bar]]
 
 
-def line(
-    values: Sequence[float | None], *, width: int = 120, height: int = 24, top: float | None = None
-) -> Line:
-    """A line from the left edge to the right one. ``top`` is the value at the upper edge: by
-    default the largest one, so that series of their own fill their height."""
-    known = [value for value in values if value is not None]
-    highest = max(known, default=0.0) if top is None else top
+def line(values: Sequence[float | None], *, width: int = 120, height: int = 24) -> Line:
+    """A line from the left edge to the right one. The largest value is at the upper edge."""
+    highest = max((value for value in values if value is not None), default=0.0)
     step = width / max(len(values) - 1, 1)
     room = height - 2 * EDGE
     paths, areas = [], []
@@ -75,31 +72,24 @@ def line(
     return Line(width, height, "".join(paths), "".join(areas))
 
 
-def stacked_bars(
-    columns: Sequence[Mapping[str, float]],
-    order: Sequence[str],
-    *,
-    width: int = 1200,
-    height: int = 150,
-    gap: float = 2.0,
-) -> Bars:
+def stacked_bars(columns: Sequence[Mapping[str, float]], order: Sequence[str]) -> Bars:
     """A column for each mapping: the values of ``order`` on one another, the first at the bottom.
 
     The largest column has the whole height.
     """
     top = max((sum(column.get(name, 0) for name in order) for column in columns), default=0)
-    slot = width / max(len(columns), 1)
+    slot = BARS_WIDTH / max(len(columns), 1)
     drawn = []
     for index, column in enumerate(columns):
-        sizes = _sizes([column.get(name, 0) for name in order], top, height)
-        bottom, bars = float(height), []
+        sizes = _sizes([column.get(name, 0) for name in order], top, BARS_HEIGHT)
+        bottom, bars = float(BARS_HEIGHT), []
         for name, size in zip(order, sizes, strict=True):
             if size:
                 bottom -= size
-                x, thick = index * slot + gap / 2, max(slot - gap, slot / 2)
+                x, thick = index * slot + GAP / 2, max(slot - GAP, slot / 2)
                 bars.append(Bar(name, _text(x), _text(bottom), _text(thick), _text(size)))
         drawn.append(bars)
-    return Bars(width, height, top, drawn)
+    return Bars(BARS_WIDTH, BARS_HEIGHT, top, drawn)
 
 
 def _stretches(values: Sequence[float | None]) -> list[tuple[int, list[float]]]:

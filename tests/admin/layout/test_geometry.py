@@ -20,11 +20,9 @@ def points(path: str) -> list[tuple[float, float]]:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-@given(st.lists(st.none() | COUNTS, max_size=120), st.none() | COUNTS)
-def test_a_line_stays_in_its_picture_and_goes_to_the_right(
-    values: list[float | None], top: float | None
-) -> None:
-    drawn = line(values, width=120, height=24, top=top)
+@given(st.lists(st.none() | COUNTS, max_size=120))
+def test_a_line_stays_in_its_picture_and_goes_to_the_right(values: list[float | None]) -> None:
+    drawn = line(values, width=120, height=24)
     xs = [x for x, _ in points(drawn.line)]
     assert all(0 <= x <= 120 and 0 <= y <= 24 for x, y in points(drawn.line + drawn.area))
     assert xs == sorted(xs)
@@ -58,7 +56,7 @@ def test_no_values_draw_nothing() -> None:
 def test_bars_stand_on_one_another_and_fill_no_more_than_the_picture(
     columns: list[dict[str, float]],
 ) -> None:
-    drawn = stacked_bars(columns, ORDER, width=1200, height=150)
+    drawn = stacked_bars(columns, ORDER)
     assert len(drawn.columns) == len(columns)
     for values, bars in zip(columns, drawn.columns, strict=True):
         assert [bar.name for bar in bars] == [name for name in ORDER if values.get(name, 0) > 0]
@@ -73,14 +71,14 @@ def test_bars_stand_on_one_another_and_fill_no_more_than_the_picture(
 
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=60))
 def test_the_largest_column_has_the_whole_height(totals: list[int]) -> None:
-    drawn = stacked_bars([{"succeeded": total} for total in totals], ORDER, height=150)
+    drawn = stacked_bars([{"succeeded": total} for total in totals], ORDER)
     heights = [float(column[0].height) for column in drawn.columns]
     assert heights[totals.index(max(totals))] == max(heights) == 150
     assert drawn.top == max(totals)
 
 
 def test_one_failure_among_thousands_is_seen() -> None:
-    (column,) = stacked_bars([{"succeeded": 9_999, "failed": 1}], ORDER, height=150).columns
+    (column,) = stacked_bars([{"succeeded": 9_999, "failed": 1}], ORDER).columns
     assert [(bar.name, bar.y, bar.height) for bar in column] == [
         ("succeeded", "1", "149"),
         ("failed", "0", "1"),
