@@ -24,7 +24,7 @@ from django_jobs.lifecycle import known_types, notifying, resource_outcomes
 from django_jobs.models import Queue, named_row
 from django_jobs.signals import worker_event
 from django_jobs.worker import events
-from django_jobs.worker.context import results
+from django_jobs.worker.context import progress
 from tests import sessions, today
 from tests.app import hooks
 from tests.factories import run_sql
@@ -320,4 +320,4 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     known_types.forget_recent()
     notifying._last_sent.clear()
     events._emitted_at.clear()
-    results._unstored.clear()
+    progress._unstored.clear()

@@ -49,13 +49,13 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 932,
-    "admin": 16_264,
+    "admin": 16_330,
     "api": 4_616,
     "backend": 1_065,
     "checks": 1_027,
     "contrib": 4_468,
     "doctor": 2_615,
-    "domain": 5_310,
+    "domain": 5_236,
     "http": 413,
     "lifecycle": 13_285,
     "logs": 447,
@@ -66,7 +66,7 @@ BUDGETS = {
     "templatetags": 33,
     "testing": 1_630,
     "why": 1_786,
-    "worker": 10_957,
+    "worker": 10_928,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

@@ -13,7 +13,6 @@ from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
 from ..domain.search_terms import parsed
-from ..domain.timeline import INTERRUPTED, gate_time_of, wait_of
 from ..lifecycle.history import RUNS
 from ..lifecycle.scope import scope_of
 from ..models import Job, Run, Worker
@@ -34,6 +33,7 @@ from .base.history_list import HistoryAdmin, Part, PartitionFilter
 from .base.json_display import hidden
 from .base.model_admin import section
 from .base.search import OF_RUNS, run_search, search_runs, show
+from .job_sections.timeline import INTERRUPTED, gate_time_of, wait_of
 from .layout.console_page import ConsoleView
 from .lists.filters import FinishedSinceFilter, IdFilter, OutcomeFilter
 

@@ -37,8 +37,7 @@ from ..connections import retry_while_disconnected
 from ..events import emit
 from ..statement_timeout import StatementTimedOut, StatementTimeout
 from .attempt import Attempt, Suspended
-from .progress import PATIENCE
-from .results import encode_answer, note_of
+from .progress import PATIENCE, encode_answer, note_of
 
 R = TypeVar("R")
 

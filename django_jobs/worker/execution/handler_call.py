@@ -33,7 +33,7 @@ from ...logs.context import current
 from ...models.database import DATABASE_ERRORS, execute
 from ...signals import job_started
 from ..context.attempt import Attempt, object_in
-from ..context.results import NeverRan, check_that_it_ran, encode_result
+from ..context.progress import NeverRan, check_that_it_ran, encode_result
 from ..context.run_context import RunContext
 from ..handlers.cursors import not_counted
 from ..timeouts.limits import Interrupted

@@ -12,7 +12,7 @@ from django_jobs.lifecycle.settling import NO_RESULT, Ending
 from django_jobs.models import Inspection, Job
 from django_jobs.signals import worker_event
 from django_jobs.worker.context.attempt import Attempt
-from django_jobs.worker.process import inspector
+from django_jobs.worker.process import worker_process
 from django_jobs.worker.process.worker_process import WorkerProcess
 from django_jobs.worker.statement_timeout import StatementTimeout
 from tests.app.jobs import noop
@@ -49,15 +49,15 @@ def test_a_stack_is_dropped_if_its_thread_has_begun_the_next_job(
     first, second = attempts
     (answer,) = answers(process, [first])
     assert "test_a_stack_is_dropped" in answer.stack
-    read, running = inspector.stack_of_thread, process._pools[0].running
+    read, running = worker_process.stack_of_thread, process._pools[0].running
 
     def read_late(thread_id: int) -> str:
         running[thread_id] = second
         return read(thread_id)
 
-    monkeypatch.setattr(inspector, "stack_of_thread", read_late)
+    monkeypatch.setattr(worker_process, "stack_of_thread", read_late)
     _, answer = answers(process, [first])
-    assert (answer.stack, answer.thread) == (inspector.NOT_IN_HANDLER, "")
+    assert (answer.stack, answer.thread) == (worker_process.NOT_IN_HANDLER, "")
 
 
 def test_names_that_the_database_cannot_store_are_escaped(

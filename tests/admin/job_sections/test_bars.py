@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from django_jobs.domain.timeline import LEAST, Bar, Stretch, bars_of
+from django_jobs.admin.job_sections.timeline import LEAST, Bar, Stretch, bars_of
 
 
 def test_each_attempt_has_its_pause_its_wait_and_its_run() -> None:
