@@ -209,7 +209,6 @@ def _text_of(reason: Any) -> str:
 
 
 def _with_note(reason: str, value: Any, expected: str) -> str:
-    """``reason`` with a note that ``value`` is not what was ``expected``."""
     from .domain.errors import cut
 
     shown = cut(_text_of(value), 20) if isinstance(value, int) else a_kind(value)

@@ -48,25 +48,25 @@ FLOORS: dict[str, int] = {
 Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
-    ".": 932,
+    ".": 931,
     "admin": 16_330,
-    "api": 4_616,
+    "api": 4_612,
     "backend": 1_065,
     "checks": 1_027,
-    "contrib": 4_468,
-    "doctor": 2_615,
-    "domain": 5_236,
+    "contrib": 4_462,
+    "doctor": 2_612,
+    "domain": 5_228,
     "http": 413,
     "lifecycle": 13_285,
     "logs": 447,
     "maintenance": 1_525,
     "management": 3_776,
-    "metrics": 3_184,
-    "models": 3_437,
+    "metrics": 3_183,
+    "models": 3_435,
     "templatetags": 33,
-    "testing": 1_630,
+    "testing": 1_628,
     "why": 1_786,
-    "worker": 10_928,
+    "worker": 10_921,
 }
 """Lines of each room, with its sub-rooms. They only fall, or the commit says why one rises."""
 

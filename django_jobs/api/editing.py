@@ -157,7 +157,6 @@ def enqueue_by_hand(
 
 
 def _is_of_type(id_: int, job_type: JobType[..., Any], scope: Scope | None) -> bool:
-    """Whether there is such a job of this type, in the scope."""
     condition = (scope or Scope()).of(queue="queue", job_type="job_type")
     found = Job.objects.using(jobs_connection().alias).filter(condition, pk=id_)
     return registry.find(found.values_list("job_type", flat=True).first() or "") is job_type

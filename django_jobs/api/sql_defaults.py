@@ -31,7 +31,6 @@ def synchronise(alias: str) -> None:
 
 
 def options_of(job_type: JobType[..., Any]) -> dict[str, Any]:
-    """The options of a job type, as the function reads them."""
     return {
         **{option: getattr(job_type, option) for option in AS_DECLARED},
         "backoff": None if job_type.backoff is None else job_type.backoff.as_json(),

@@ -101,7 +101,6 @@ def check_step_name(name: Any, where: str) -> None:
 
 
 def compensation_name(step: str) -> str:
-    """The name of the step that undoes the one of this name."""
     return f"undo {step}"
 
 

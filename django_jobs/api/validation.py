@@ -407,7 +407,6 @@ def known_queue(name: str, where: str) -> Queue:
 
 
 def unknown_queue(name: Any, where: str) -> UnknownQueue:
-    """The error for a name that no queue has."""
     names = list(Queue.objects.names())
     listed = f"known are: {', '.join(names) or 'none (run migrate)'}"
     return UnknownQueue(

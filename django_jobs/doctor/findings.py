@@ -138,12 +138,10 @@ def at_least(count: int, most: int) -> str:
 
 
 def jobs(count: int, most: int) -> str:
-    """``1 job``, ``12 jobs``, ``1,000+ jobs``."""
     return f"{at_least(count, most)} {'job' if count == 1 else 'jobs'}"
 
 
 def jobs_wait(count: int, most: int) -> str:
-    """``1 job waits``, ``12 jobs wait``."""
     return f"{jobs(count, most)} {'waits' if count == 1 else 'wait'}"
 
 

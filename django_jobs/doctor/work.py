@@ -141,7 +141,6 @@ def examine_queues(read: Reader) -> Iterator[Finding]:
 
 
 def read_queues(read: Reader) -> snapshot.Snapshot:
-    """The queues and the workers of a snapshot."""
     return snapshot.snapshot_of(*map(read, IN_QUEUES))
 
 

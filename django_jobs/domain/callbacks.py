@@ -41,7 +41,6 @@ def secrets_for(address: str, hosts: Mapping[str, str]) -> list[bytes]:
 
 
 def hosts_problem(hosts: Mapping[str, str]) -> str | None:
-    """What is wrong with the hosts of the setting, or None."""
     for place, secrets in hosts.items():
         if not (isinstance(place, str) and PLACE.fullmatch(place)):
             return f"{place!r} is no host, such as hooks.example.com or .example.com"

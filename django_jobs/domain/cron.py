@@ -184,7 +184,6 @@ class LocalTimes(NamedTuple):
     hash_id: str
 
     def on(self, day: date) -> bool:
-        """Whether it is due on a day."""
         return day.day in _days_of_month(self.days, self.hash_id, day.year, day.month)
 
 

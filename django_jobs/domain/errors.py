@@ -146,7 +146,6 @@ def _name_of(kind: type[BaseException]) -> str:
 
 
 def _code_of(error: BaseException) -> str:
-    """The code of ``error`` or of the first of its causes that has one."""
     try:
         return next(filter(None, map(_own_code, chain(error))), "")
     except BaseException:  # attributes may be properties that raise

@@ -41,7 +41,6 @@ def fields_of(template: str) -> list[str]:
 
 
 def link_problem(link: Any) -> str | None:
-    """Why ``link`` cannot be a link of the setting, or None."""
     if not (isinstance(link, dict) and link.keys() == {"label", "url"}):
         return f"a link is a dict with label and url, not {link!r}"
     if not (isinstance(link["label"], str) and link["label"].strip()):

@@ -154,5 +154,4 @@ float still resolves today's epoch seconds to within 2e-6."""
 
 
 def is_priority(value: Any) -> TypeGuard[int]:
-    """Whether this is a whole number from -100 to 100."""
     return is_whole(value) and LOWEST_PRIORITY <= value <= HIGHEST_PRIORITY

@@ -258,11 +258,9 @@ def combined(*tags: Iterable[str]) -> tuple[str, ...]:
 
 # Without control characters, JSON quotes a string as PostgreSQL does in an array.
 def as_text(tags: Sequence[str]) -> str | None:
-    """Tags as the text of an array; None for none."""
     return f"{{{json.dumps(tags, ensure_ascii=False)[1:-1]}}}" if tags else None
 
 
 def of_text(text: str) -> list[str]:
-    """The tags in a text of :func:`as_text`."""
     tags: list[str] = json.loads(f"[{text[1:-1]}]")
     return tags

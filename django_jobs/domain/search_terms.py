@@ -129,7 +129,6 @@ def _quote(value: str) -> str:
 
 
 def _value(given: str) -> tuple[str, bool]:
-    """The value, and whether it is in quotes."""
     if match := QUOTED.fullmatch(given):
         return re.sub(r"\\(.)", r"\1", match[1]), True
     return given, False

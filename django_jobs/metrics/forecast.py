@@ -205,7 +205,6 @@ class QueueSizing:
 
     @property
     def need(self) -> str:
-        """What it needs: ``5 threads``."""
         return _slots(self.slots_needed, self.on_loop)
 
 

@@ -67,7 +67,6 @@ class ChangedMeanwhile(OperationalError):
 
 
 def jobs_connection() -> BaseDatabaseWrapper:
-    """This thread's connection to the jobs' database."""
     return connections[conf().database]
 
 

@@ -37,7 +37,6 @@ class DistantTime(datetime):
 
     @classmethod
     def of(cls, text: str) -> DistantTime:
-        """The time that PostgreSQL shows as ``text``."""
         is_past = text.startswith(("-", "0001")) or text.endswith("BC")
         edge = datetime.min if is_past else datetime.max
         distant = cls.combine(edge.date(), edge.time(), UTC)

@@ -102,7 +102,6 @@ def job_type_of(given: AnyJobType) -> JobType[..., Any]:
 
 
 def names_of(job_type: AnyJobType) -> list[str]:
-    """The names of a job type, or of the one that has this name."""
     return registry.family(job_type_of(job_type).name)
 
 

@@ -179,7 +179,6 @@ def _meant(schedules: bool | Collection[str]) -> Q:
 
 
 def _fire(meant: Q, now: datetime, then: datetime, before: float) -> None:
-    """Fire the schedules that come due from ``now`` to ``then``."""
     armed = _armed(meant)
     # What was due before is not the test's, which may be run on any day.
     overdue = armed.filter(Q(stale=True) | Q(next_due_at__lte=now) | Q(next_due_at=None))

@@ -171,7 +171,6 @@ class Attempt:
         )
 
     def raises_cancel(self) -> bool:
-        """Whether its cancel was asked for and is to be raised in its handler."""
         entry, job_type = self.entry, self.job_type
         if not entry.cancel_asked:
             return False

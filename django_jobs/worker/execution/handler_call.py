@@ -108,7 +108,6 @@ async def acall(attempt: Attempt) -> Outcome:
 
 
 def _payload_of(attempt: Attempt) -> dict[str, Any] | Outcome:
-    """The arguments of the handler, or the outcome of an attempt that cannot call it."""
     job, job_type = attempt.job, attempt.job_type
     if job_type is None:
         return _refused("UnknownJobType", f"no handler is registered for {job.job_type!r}")

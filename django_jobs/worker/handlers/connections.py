@@ -343,7 +343,6 @@ def _known_attributes(kind: type) -> frozenset[str]:
 
 
 def has_open_transaction(raw: Any) -> bool:
-    """Whether a transaction of PostgreSQL is open in this session."""
     return is_psycopg(raw) and bool(raw.pgconn.transaction_status != TransactionStatus.IDLE)
 
 

@@ -131,7 +131,6 @@ def remember(cursor: Cursor[Any] | ServerCursor[Any]) -> None:
 
 
 def open_cursors(raw: Any) -> list[Cursor[Any] | ServerCursor[Any]]:
-    """The remembered cursors of a session that are open."""
     found = _remembered.get(raw, ()) if isinstance(raw, Connection) else ()
     return [cursor for cursor in found if not cursor.closed]
 

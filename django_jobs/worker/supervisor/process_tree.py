@@ -72,7 +72,6 @@ class WorkerProcessHandle:
         self.slot.clear()
 
     def kill(self, reason: str) -> None:
-        """Kill the process and the processes of its handlers."""
         self.killed_because = reason
         kill(self.pid)
 
@@ -132,7 +131,6 @@ class IsolatedChild:
         return self.end is None and not self.orphaned
 
     def kill(self, end: AttemptEnd, seconds: float = 0.0, reason: str = "") -> None:
-        """Kill it. Its job has this ending."""
         self.end, self.seconds, self.reason = end, seconds, reason
         kill(self.pid)
 

@@ -163,7 +163,6 @@ class TimeLimit:
         return min(self._deadline, self._entry.progress_at + self._silence)
 
     def expire(self, now: float) -> type[BaseException] | None:
-        """The exception to raise in the handler now."""
         if now < self.due():
             return None
         self._cancel()

@@ -311,7 +311,6 @@ def _is_of_the_project(path: Path) -> bool:
 
 
 def findings_in_files(files: Iterable[Path], app: Any) -> Iterator[Finding]:
-    """The findings in files, by their path from the working directory."""
     for path in files:
         where = os.path.relpath(path)
         try:

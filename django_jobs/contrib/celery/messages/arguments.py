@@ -118,7 +118,6 @@ def _as_jsonb_sorts(key: str) -> tuple[int, bytes]:
 
 
 def in_order(value: Any, orders: Mapping[frozenset[str], Sequence[str]]) -> Any:
-    """``value`` with the keys of its dicts in these ``orders``."""
     if isinstance(value, dict):
         return {
             key: in_order(value[key], orders) for key in orders.get(frozenset(value), list(value))

@@ -182,7 +182,6 @@ def why_revoked(job: Job) -> str:
 
 
 def _limit_of(job: Job) -> list[float]:
-    """The time limit of a job, as a whole number if it is one."""
     return (
         [] if job.timeout is None else [int(job.timeout) if job.timeout % 1 == 0 else job.timeout]
     )

@@ -228,7 +228,6 @@ def _steps_before(run: int | None, root: int, parent: int) -> dict[str, str]:
 
 
 def _results_before(attempt: RunContext, upstream: str) -> Any:
-    """The result of the step before, or those of all."""
     results = [revived(child.result) for child in attempt.children()]
     return results if upstream == ALL else results[0]
 
@@ -300,7 +299,6 @@ def process_started(app: Any, kind: str, **_: Any) -> None:
 
 
 def process_ended(app: Any, kind: str, *, pid: int, **_: Any) -> None:
-    """Send what Celery sends at the end of a process of this kind."""
     if kind == "jobworker":
         signals.worker_shutdown.send(sender=_Worker(app))
     else:

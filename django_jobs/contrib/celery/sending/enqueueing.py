@@ -268,7 +268,6 @@ def routed(
     options: Mapping[str, Any],
     task_type: Any,
 ) -> dict[str, Any]:
-    """The options that were given, and those of the routes."""
     given = {option: value for option, value in options.items() if value is not None}
     check(name, given)
     router = app.amqp.router
