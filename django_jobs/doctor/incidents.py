@@ -22,7 +22,7 @@ STUCK_SECONDS = 600.0
 # Jobs in hand are few. Each counts its line by the index, up to the bound.
 KEYS = Statement(
     f"""
-SELECT holder.*, line.waiting
+SELECT holder.job, holder.job_type, holder.key, holder.seconds, line.waiting
 FROM (
     SELECT id AS job, job_type, concurrency_key AS key, gates,
         extract(epoch FROM clock_timestamp() - claimed_at)::float8 AS seconds
@@ -74,11 +74,7 @@ def examine_keys(read: Reader) -> Iterator[Finding]:
             f"{age(row['seconds'])}; at least {row['waiting']:,} jobs wait behind it.",
             "Look at the job in the admin, and cancel it if it is stuck. A timeout= of its type "
             "ends such a job by itself.",
-            job=row["job"],
-            job_type=row["job_type"],
-            key=row["key"],
-            seconds=row["seconds"],
-            waiting=row["waiting"],
+            **row,
         )
 
 

@@ -101,15 +101,12 @@ def checked_terms(given: Any) -> dict[str, Any]:
 
 def are_same(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     """Whether terms ask for the same jobs. Times may differ by a minute."""
+    moment = datetime.fromisoformat
     return some.keys() == others.keys() and all(
         value == others[name]
-        or (TERMS[name] is _is_time and abs(_moment(value) - _moment(others[name])) <= SAME_TIME)
+        or (TERMS[name] is _is_time and abs(moment(value) - moment(others[name])) <= SAME_TIME)
         for name, value in some.items()
     )
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 @dataclass(slots=True)
