@@ -62,7 +62,7 @@ BUDGETS = {
     "maintenance": 1_525,
     "management": 3_776,
     "metrics": 3_183,
-    "models": 3_435,
+    "models": 3_416,
     "templatetags": 33,
     "testing": 1_628,
     "why": 1_786,

@@ -12,7 +12,7 @@ from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import conf
-from ..domain.numbers import LONGEST_TIMEOUT, LOWEST_RATE, SHORTEST_PERIOD
+from ..domain.numbers import LONGEST_TIMEOUT, LOWEST_RATE, SHORTEST_PERIOD, rate_of
 from .fields import FloatField, TimestampField, check, count_or_none
 
 RECENT_SECONDS = 2.0
@@ -113,8 +113,8 @@ class NamedRow(Pausable):
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
-        """The unsaved row for one entry of its setting."""
-        raise NotImplementedError
+        """The unsaved row for one entry of its setting. An option of None is its default."""
+        return cls(name=name, **{key: value for key, value in options.items() if value is not None})
 
 
 SLO_TARGET = 0.99
@@ -175,6 +175,13 @@ class RatedRow(NamedRow):
 
     class Meta:
         abstract = True
+
+    @classmethod
+    def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
+        row = super().configured(name, {**options, "rate": None})
+        if rate := options.get("rate"):
+            row.rate, row.rate_seconds = rate_of(rate)
+        return row
 
 
 def within(

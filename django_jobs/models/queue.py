@@ -16,7 +16,7 @@ from ..domain.backoff import Backoff
 from ..domain.numbers import AGEING_WEIGHT, LONGEST_TIMEOUT, STRICT_WEIGHT
 from .database import DROPPING
 from .fields import FloatField, TimestampField, check, count_or_none, positive_or_none
-from .named_row import OBJECTIVE_BOUNDS, SLO_TARGET, NamedRow, Objective, within
+from .named_row import OBJECTIVE_BOUNDS, NamedRow, Objective, within
 
 QUEUE_NAME = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z",
@@ -187,19 +187,9 @@ class Queue(NamedRow, Objective):
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
-        backoff = options.get("backoff")
-        weight = options.get("priority_weight", AGEING_WEIGHT)
-        return cls(
-            name=name,
-            max_concurrency=options.get("max_concurrency"),
-            max_backlog=options.get("max_backlog"),
-            on_full=options.get("on_full") or OnFull.RAISE,
-            priority_weight=STRICT_WEIGHT if options.get("strict") else weight,
-            max_attempts=options.get("max_attempts"),
-            backoff=backoff.as_json() if isinstance(backoff, Backoff) else backoff,
-            timeout=options.get("timeout"),
-            retention=options.get("retention"),
-            slo_seconds=options.get("slo_seconds"),
-            slo_since=options.get("slo_since") or SloSince.DUE,
-            slo_target=options.get("slo_target") or SLO_TARGET,
-        )
+        given = dict(options)
+        if given.pop("strict", False):
+            given["priority_weight"] = STRICT_WEIGHT
+        if isinstance(backoff := given.get("backoff"), Backoff):
+            given["backoff"] = backoff.as_json()
+        return super().configured(name, given)

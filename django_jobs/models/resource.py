@@ -9,7 +9,6 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..domain.numbers import rate_of
 from .fields import FloatField, TimestampField, check, count_or_none, index, positive_or_none
 from .named_row import (
     FINITE,
@@ -127,18 +126,10 @@ class Resource(RatedRow):
 
     @classmethod
     def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
-        row = cls(
-            name=name,
-            max_concurrency=options.get("max_concurrency"),
-            max_waiting=options.get("max_waiting"),
-            burst=options.get("burst"),
-            retry_budget=options.get("retry_budget"),
-        )
-        if rate := options.get("rate"):
-            row.rate, row.rate_seconds = rate_of(rate)
-        for option, value in (options.get("breaker") or {}).items():
-            setattr(row, f"breaker_{option}", value)
-        return row
+        breaker = options.get("breaker") or {}
+        given = {option: value for option, value in options.items() if option != "breaker"}
+        given |= {f"breaker_{option}": value for option, value in breaker.items()}
+        return super().configured(name, given)
 
 
 LONGEST_TENANT = 100
@@ -184,10 +175,3 @@ class Tenant(RatedRow, Objective):
             positive_or_none("django_jobs_tenant_concurrency", "max_concurrency"),
             positive_or_none("django_jobs_tenant_max_waiting", "max_waiting"),
         )
-
-    @classmethod
-    def configured(cls, name: str, options: Mapping[str, Any]) -> Self:
-        given = {option: value for option, value in options.items() if value is not None}
-        if "rate" in given:
-            given["rate"], given["rate_seconds"] = rate_of(given["rate"])
-        return cls(name=name, **given)
