@@ -95,16 +95,16 @@ NEVER = "checks. domain.errors domain.schedules http worker.context croniter"
         (
             (),
             "",
-            68,
+            62,
             f"{NEVER} admin api.steps contrib. domain.cron domain.graph lifecycle.backlog metrics",
         ),
         (
             CONSOLE,
             "",
-            138,
+            133,
             f"{NEVER} doctor lifecycle.operations. maintenance metrics.gauges why",
         ),
-        ((), WORKER, 217, "admin backend. checks. contrib. doctor. http metrics why"),
+        ((), WORKER, 198, "admin backend. checks. contrib. doctor. http metrics why"),
     ],
 )
 def test_a_process_loads_few_modules(
