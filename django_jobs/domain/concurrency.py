@@ -114,8 +114,8 @@ class Concurrency(metaclass=Explained):
             raise TypeError(f"key is text or a function of the payload, not {self.key!r}")
         for name in ("key", "limit"):
             rule = getattr(self, name)
-            if callable(rule) and (problem := why_not(rule, ("payload",))):
-                raise TypeError(f"{name} {problem}")
+            if callable(rule) and (why := why_not(rule, ("payload",))):
+                raise TypeError(f"{name} {why}")
         if not callable(self.limit) and (problem := limit_problem(self.limit)):
             kind = ValueError if isinstance(self.limit, int) else TypeError
             raise kind(f"{problem}, or a function of the payload")
