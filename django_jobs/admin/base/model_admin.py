@@ -37,6 +37,7 @@ from .formatting import MOST_COUNTED, Visible, list_url
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
+    from django.utils.safestring import SafeString
 
     BasePaginator = Paginator[Any]
 else:
@@ -254,7 +255,7 @@ class ConsoleAdmin(ModelAdmin):
             row.visible = visible
 
     # Django renders the template of a widget for each row: a tenth of the time of a list of jobs.
-    def action_checkbox(self, obj: Any) -> str:
+    def action_checkbox(self, obj: Any) -> SafeString:
         return format_html(
             '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
             ACTION_CHECKBOX_NAME,

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ...conf import conf
@@ -205,7 +206,7 @@ def _times(due: DueTimes, zone: tzinfo, form: str) -> str:
     return ", ".join(_clock(at, zone, form) for at in due.first) or _("not due")
 
 
-def _change(due: DueTimes, timezone_name: str) -> str:
+def _change(due: DueTimes, timezone_name: str) -> SafeString:
     """What the clock of a schedule does on that day, and what comes of it: its times there."""
     text = str(CHANGES[due.change])
     if due.left_out:
@@ -215,7 +216,7 @@ def _change(due: DueTimes, timezone_name: str) -> str:
     return format_html(' <span class="jobs-change">{}</span>', text)
 
 
-def _exceptions(exceptions: Sequence[Occurrence], day: Day, zone: tzinfo) -> str:
+def _exceptions(exceptions: Sequence[Occurrence], day: Day, zone: tzinfo) -> SafeString:
     """What comes of the due times of a day that have one, and of those that are moved to it."""
     texts = []
     for one in exceptions:
