@@ -86,7 +86,7 @@ EVENTS = {
     "pause_ended": _event(INFO, "kind name"),
     "alert_sent": _event(INFO, "rule situations"),
     "alert_failed": _event(WARNING, "rule situations reason"),
-    "http_refused": _event(INFO, "status method reason"),
+    "http_refused": _event(INFO, "status method reason error"),
     "compensation_failed": _event(ERROR, "run workflow steps"),
     "workflow_miscounted": _event(ERROR, "run workflow"),
     "step_signalled": _event(INFO, "run step by reason"),

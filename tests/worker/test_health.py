@@ -37,8 +37,8 @@ pytestmark = pytest.mark.processes
 Answer = tuple[int, str]
 
 PATIENT_WITH_SUPERVISOR = f"""
-from django_jobs.worker.health import report
-report.SUPERVISOR_SECONDS = {PATIENCE}
+from django_jobs.worker.health import server
+server.SUPERVISOR_SECONDS = {PATIENCE}
 """
 """As ``before``: how late the supervisor is on a busy machine is no failure of the liveness."""
 

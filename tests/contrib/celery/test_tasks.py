@@ -327,7 +327,7 @@ class TestFates:
 
     @pytest.mark.parametrize(
         ("arguments", "forced"),
-        [((["celery@other"],), False), ((None, True, "SIGINT"), True)],
+        [((["celery@other"],), False), ((None, True, "SIGTERM"), True)],
     )
     def test_the_second_argument_of_revoke_is_a_destination(
         self, arguments: tuple[Any, ...], forced: bool
@@ -336,7 +336,7 @@ class TestFates:
         claim_ready(register_worker(), "default")
         tasks.add.app.control.revoke(result.id, *arguments)
         assert (Job.objects.get().force_requested_at is not None) is forced
-        tasks.add.app.control.terminate(result.id, None, "SIGINT")
+        tasks.add.app.control.terminate(result.id, None, "TERM")
         assert Job.objects.get().force_requested_at is not None
 
     def test_a_revoked_task_is_a_cancelled_job(self) -> None:
