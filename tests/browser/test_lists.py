@@ -13,7 +13,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from django_jobs import registry
-from django_jobs.models import Job, Queue, Resource, Schedule, Worker
+from django_jobs.models import DeadLetter, Job, Queue, Resource, Run, Schedule, Worker
 
 from .visitor import NARROW, WIDE, WIDER, Visitor
 
@@ -24,6 +24,12 @@ HEIGHTS = """() => [...document.querySelectorAll("#result_list tbody tr")].map((
     const below = reason ? reason.getBoundingClientRect().height : 0;
     return Math.round(one.getBoundingClientRect().height - below);
 })"""
+BROKEN = """() => [...document.querySelectorAll("#result_list .field-job_name > span")]
+    .filter((one) => {
+        const line = 2 * parseFloat(getComputedStyle(one).fontSize);
+        return one.getBoundingClientRect().height > line;
+    })
+    .map((one) => one.title)"""
 TALLEST = 60
 """Pixels of a row: two lines, without those of the reason of a pause. Rows of jobs have one."""
 
@@ -77,6 +83,13 @@ INC-20931 to be closed, and ask Grace before you resume"""
 PAUSED = {"paused_at": Now(), "paused_reason": REASON}
 HIDDEN = """(reason) => [reason.scrollWidth - reason.clientWidth,
     Math.max(0, reason.getBoundingClientRect().right - window.innerWidth)]"""
+
+
+@pytest.mark.parametrize("model", [Job, DeadLetter, Run])
+def test_names_of_job_types_are_one_line_where_there_is_room(visitor: Visitor, model: Any) -> None:
+    visitor.visit(reverse(f"admin:django_jobs_{model._meta.model_name}_changelist"))
+    assert visitor.page.locator("#result_list .field-job_name").count() > 5
+    assert visitor.page.evaluate(BROKEN) == []
 
 
 @pytest.mark.parametrize("model", [Queue, Resource, Schedule])

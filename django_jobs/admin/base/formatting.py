@@ -265,10 +265,13 @@ def one_line(text: str, whole: str = "", *, breaks: bool = False) -> str:
     ``whole``, or else the text. A name that ``breaks`` does so behind its dots and underscores,
     and not inside a word."""
     title, shown = _cut(whole or text, 1_000), shortened(text, 200)
-    if breaks:
-        parts = re.findall(r"[^._]*[._]|[^._]+", shown)
-        shown = format_html_join(mark_safe("<wbr>"), "{}", ((part,) for part in parts))
-    return format_html('<span title="{}">{}</span>', title, shown)
+    return format_html('<span title="{}">{}</span>', title, with_breaks(shown) if breaks else shown)
+
+
+def with_breaks(name: str) -> str:
+    """A name that may be broken behind its dots and underscores."""
+    parts = re.findall(r"[^._]*[._]|[^._]+", name)
+    return format_html_join(mark_safe("<wbr>"), "{}", ((part,) for part in parts))
 
 
 def with_reason(state: str, reason: str) -> str:

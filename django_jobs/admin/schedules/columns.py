@@ -26,6 +26,7 @@ from ..base.formatting import (
     one_line,
     preformatted,
     text_column,
+    with_breaks,
     with_reason,
 )
 from ..base.json_display import coding_of, document, hidden, texts
@@ -63,9 +64,9 @@ class ScheduleColumns(ModelAdmin):
     @admin.display(description=pgettext_lazy("what a schedule runs", "runs"), ordering="job_type")
     def runs_of(self, schedule: Any) -> str:
         if not schedule.declared:
-            return one_line(schedule.job_type)
+            return one_line(schedule.job_type, breaks=True)
         quiet = gettext("from %(owner)s") % {"owner": self.owner(schedule)}
-        return _with_quiet(schedule.job_type, quiet)
+        return _with_quiet(schedule.job_type, quiet, with_breaks(schedule.job_type))
 
     @admin.display(description=_("when"), ordering="pk")
     def when(self, schedule: Any) -> str:
@@ -142,9 +143,10 @@ class ScheduleColumns(ModelAdmin):
         return render_to_string("admin/django_jobs/schedule/preview.html", context)
 
 
-def _with_quiet(text: str, quiet: str) -> str:
+def _with_quiet(text: str, quiet: str, shown: str = "") -> str:
     return format_html(
-        '<span title="{0}, {1}">{0} <span class="jobs-quiet">{1}</span></span>', text, quiet
+        '<span title="{0}, {1}">{2} <span class="jobs-quiet">{1}</span></span>',
+        *(text, quiet, shown or text),
     )
 
 
