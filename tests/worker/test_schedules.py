@@ -2,9 +2,9 @@
 
 The two days a year on which the clock changes are a matter of pure rules
 (``tests/domain/test_cron.py``); outages, bad rows and many schedulers at once one of statements
-(``tests/maintenance``). A jump of the clock is not injected, which would take a server with a clock
-of its own: rules see a jump ahead as they see an outage, and a jump back as a due time that is far
-away; no due time is fired twice, whatever the clock says, because its tick is there.
+(``tests/maintenance``). A jump of the clock is not injected, which would take a server with another
+clock: rules see a jump ahead as they see an outage, and a jump back as a due time that is far away;
+no due time is fired twice, because its tick is there.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpRe
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.template.defaultfilters import filesizeformat
+from django.utils.http import content_disposition_header
 from django.utils.translation import gettext
 
 from ...conf import conf
@@ -82,5 +83,5 @@ def file_view(page: Any, request: HttpRequest, job_id: int) -> HttpResponseBase:
         return HttpResponseRedirect(change_url(page.admin_site, type(job), job.pk))
     value = masked(json.loads(content)) if len(content) <= LARGEST else "too large to be masked"
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    attachment = {"Content-Disposition": 'attachment; filename="value.json"'}
+    attachment = {"Content-Disposition": content_disposition_header(True, name) or "attachment"}
     return HttpResponse(text, content_type="application/json", headers=HEADERS | attachment)

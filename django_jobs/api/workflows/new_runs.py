@@ -176,8 +176,8 @@ def _open_parameters(step: Step) -> Iterator[Parameter]:
 
 
 MOST_PAYLOADS = 32
-"""All compensations of a run have at most the bytes of so many payloads. They are one value, which
-PostgreSQL limits to 256 MB, and are inserted by the statement that ends the failed run."""
+"""All compensations of a run have at most the bytes of this many payloads. They are one value,
+which PostgreSQL limits to 256 MB, and are inserted by the statement that ends the failed run."""
 
 
 class Requests:

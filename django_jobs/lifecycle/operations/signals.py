@@ -23,7 +23,7 @@ from . import OperationResult
 from .jobs import Actor, demand, name_of
 
 PAYLOADS = 4
-"""All signals of a job have at most the bytes of so many payloads. Each signal, claim and settle
+"""All signals of a job have at most the bytes of this many payloads. Each signal, claim and settle
 writes them with the row; a settle that took longer than three seconds, with 200 MB, was cut off
 again and again."""
 

@@ -257,7 +257,7 @@ class CallThreads:
 def current_calls() -> HandlerCalls | None:
     context = SyncToAsync.thread_sensitive_context.get(None)
     calls = None if context is None else SyncToAsync.context_to_thread_executor.get(context)
-    # The handler may have made a context of its own.
+    # The handler may have made another context.
     return calls if isinstance(calls, HandlerCalls) else None
 
 

@@ -111,5 +111,6 @@ def test_a_result_that_is_too_large_for_its_row_is_named_a_result(page: Page) ->
     with declared(answer, name="app.answers"):
         job = enqueue("app.answers")
         run_jobs(check=True)
-    ((_, text),) = links(page, job)
+    ((url, text),) = links(page, job)
     assert text.startswith("result.json (")
+    assert page.client.get(url)["Content-Disposition"] == 'attachment; filename="result.json"'
