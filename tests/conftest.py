@@ -27,7 +27,7 @@ from django_jobs.worker import events
 from django_jobs.worker.context import progress
 from tests import sessions, today
 from tests.app import hooks
-from tests.factories import run_sql
+from tests.factories import empty_tables
 from tests.logs.schema import problem
 from tests.patience import PATIENCE
 
@@ -187,12 +187,8 @@ def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.fixture
 def fresh_tables(db: None) -> None:
-    """Tables without what other tests rolled back. Dead rows and the pages of their index entries
-    made the planner read 2,000 jobs from end to end. For tests that look at a plan."""
-    run_sql(
-        "TRUNCATE django_jobs_job, django_jobs_run, django_jobs_progress, django_jobs_receipt,"
-        " django_jobs_uniquekey, django_jobs_tick"
-    )
+    """``empty_tables`` for a test that looks at a plan."""
+    empty_tables()
 
 
 _DATABASE = pytest.StashKey[bool]()

@@ -139,6 +139,33 @@ def test_what_is_refused(source: str, kinds: list[str]) -> None:
     assert [kind for _, kind in kinds_in(source)] == kinds
 
 
+OF_PLANS = {"analyze", "explain", "plan_nodes"}
+ANY_TABLES = {
+    "admin/operations/test_all_that_match.py": "which tables are read, by any index",
+    "lifecycle/test_enqueueing_gated.py": "no table is read",
+    "lifecycle/test_plans_partitions.py": "which partitions are read",
+    "metrics/test_schedules.py": "schedules, of which one index has the due ones",
+}  # whose plans do not follow from what other tests left
+
+
+def looks_at_plans(source: str) -> bool:
+    imports = [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.ImportFrom)]
+    names = {each.name for one in imports if one.module == "tests.factories" for each in one.names}
+    return bool(names & OF_PLANS)
+
+
+def test_no_plan_follows_from_rows_that_other_tests_rolled_back() -> None:
+    sources = {name: path.read_text() for name, path in FILES.items()}
+    found = {
+        name
+        for name, source in sources.items()
+        if not name.startswith(ACCOUNTS)
+        and looks_at_plans(source)
+        and not any(word in source for word in ("fresh_tables", "empty_tables()", "TRUNCATE"))
+    }
+    assert found == set(ANY_TABLES)
+
+
 def recent_nevers(source: str) -> list[int]:
     """Lines that count from a time that may not be there, and take a number in its place. The
     clock began when the machine started, which may be a moment ago."""

@@ -469,6 +469,7 @@ def test_a_job_that_is_not_sampled_reads_no_spans_before_it(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("fresh_tables")
 def test_the_spans_before_a_run_are_found_by_indexes(traced: Spans) -> None:
     group([add.step(first=1), add.step(first=2)], then=noop.step()).start()
     run_jobs()

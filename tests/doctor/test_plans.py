@@ -11,7 +11,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_jobs.doctor import examination
 from django_jobs.doctor.examination import EXAMINATIONS, diagnose
-from tests.factories import analyze, explain, run_sql
+from tests.factories import analyze, empty_tables, explain, run_sql
 
 JOBS, RUNS = 200_000, 300_000
 FILL = """
@@ -34,6 +34,7 @@ MOST_ROWS = 10_000
 @pytest.fixture(scope="module", autouse=True)
 def many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     with django_db_blocker.unblock():
+        empty_tables()
         for status in ("ready", "scheduled", "blocked", "dead", "waiting"):
             run_sql(FILL.format(status=status, count=JOBS // 5))
         run_sql(FILL_RUNS.format(count=RUNS))

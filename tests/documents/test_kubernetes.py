@@ -177,7 +177,7 @@ def test_of_a_paused_queue_the_hpa_sees_what_runs(traffic: None) -> None:
 
 
 @pytest.fixture
-def many(db: None) -> None:
+def many(fresh_tables: None) -> None:
     """100,000 ready jobs, a tenth of them in another queue, and 10,000 that are due."""
     fill("ready", 100_000)
     fill("scheduled", 10_000)

@@ -338,6 +338,7 @@ def test_a_list_needs_a_tag_a_whole_cursor_and_nothing_else(client: JsonClient, 
     assert client.get(URL, query).status_code == 400
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_a_list_reads_the_index_of_tags() -> None:
     fill = """
     INSERT INTO django_jobs_job (queue, job_type, payload_version, payload, status, rank, priority,

@@ -42,7 +42,7 @@ from django_jobs.metrics import unclaimable as quarantine_counts
 from django_jobs.models import Job, Queue, Resource
 from django_jobs.models.database import execute
 from django_jobs.models.run import by_last_run
-from tests.factories import analyze, explain, register_worker, run_sql
+from tests.factories import analyze, empty_tables, explain, register_worker, run_sql
 from tests.workflows import start_graph
 
 pytestmark = pytest.mark.django_db
@@ -89,6 +89,7 @@ def worker(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
     """A table that is large in every state but running (that is what a fleet holds in its hands);
     a worker that holds the running ones."""
     with django_db_blocker.unblock():
+        empty_tables()
         run_sql("SET synchronous_commit = off")
         busy = register_worker()
         fill("succeeded", MANY)

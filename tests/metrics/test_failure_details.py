@@ -110,6 +110,7 @@ def assert_few_are_read(plan: list[dict[str, Any]], indexes: set[str], most: int
     assert read <= most
 
 
+@pytest.mark.usefixtures("fresh_tables")
 @pytest.mark.parametrize("name", ["NEWEST", "VERSIONS", "ROWS", "BEGAN"])
 def test_each_reads_the_index_of_failures_and_a_bounded_number_of_runs(name: str) -> None:
     job = fill_with_dead_jobs()
@@ -122,6 +123,7 @@ def test_each_reads_the_index_of_failures_and_a_bounded_number_of_runs(name: str
     assert_few_are_read(plan, {"django_jobs_dead_failure"}, failures.MOST_RUNS)
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_of_jobs_by_id_each_is_read_by_its_id_and_one_run_of_each() -> None:
     fill_with_dead_jobs()
     ids = list(Job.objects.order_by("pk").values_list("pk", flat=True)[:500])

@@ -168,6 +168,7 @@ def test_totals_of_nothing_are_empty() -> None:
     assert take_recent(60).seconds is None
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_two_hundred_types_are_read_by_a_scan_that_visits_no_other_period() -> None:
     noop.enqueue()
     (held,) = claim_ready(register_worker())

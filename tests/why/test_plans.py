@@ -13,7 +13,7 @@ from django_jobs.models import Job, Queue, Resource, Tenant
 from django_jobs.models.database import with_parts
 from django_jobs.why.evaluation import explain, parameters_of, parts_of
 from django_jobs.why.facts import MOST_BEFORE, MOST_IN_LINE
-from tests.factories import analyze, register_worker, run_sql, vacuum
+from tests.factories import analyze, empty_tables, register_worker, run_sql, vacuum
 from tests.factories import explain as plan_of
 from tests.lifecycle.test_plans import fill, rows_of, whole_tables
 
@@ -33,6 +33,7 @@ TABLES = "job", "run", "queue", "worker", "resource", "tenant", "progress", "rec
 def _large_table(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """A table that is large in every state but running, with workers that hold the running ones."""
     with django_db_blocker.unblock():
+        empty_tables()
         run_sql("SET synchronous_commit = off")
         for status in ("succeeded", "ready", "blocked", "waiting", "dead"):
             fill(status, MANY)

@@ -244,6 +244,7 @@ def test_contents_are_read_of_the_newest_jobs_only(
         assert old not in ids
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_an_index_on_payloads_is_used_and_finds_jobs_of_any_age(
     page: Page, orders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +260,7 @@ def test_an_index_on_payloads_is_used_and_finds_jobs_of_any_age(
     assert "own_payload" in {node.get("Index Name") for node in explain(sql, ())}
 
 
+@pytest.mark.usefixtures("fresh_tables")
 def test_the_indexes_of_tags_serve_live_and_ended_jobs(page: Page) -> None:
     noop.using(tags="vip").enqueue_many([{}] * 3)
     run_jobs()

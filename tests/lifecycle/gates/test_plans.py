@@ -23,7 +23,7 @@ from django_jobs.lifecycle import (
 from django_jobs.lifecycle.gates import admission, arrivals, conflicts, supply
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from django_jobs.models import Resource
-from tests.factories import analyze, explain, register_worker, run_sql
+from tests.factories import analyze, empty_tables, explain, register_worker, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -61,6 +61,7 @@ def fill(status: str, count: int, gates: Gates, lines: int = 1, worker: int | No
 def worker(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[int]:
     """Many lines, one of them deep; slots that are taken; plain jobs of each kind."""
     with django_db_blocker.unblock():
+        empty_tables()
         busy = register_worker()
         fill("blocked", 5_000, KEYS, LINES)
         fill("blocked", DEEP, DEEP_KEY)

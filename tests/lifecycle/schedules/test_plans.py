@@ -17,7 +17,7 @@ from django_jobs.lifecycle import pruning
 from django_jobs.lifecycle.schedules import due, firing
 from django_jobs.models import Schedule
 from django_jobs.models.tick import last_of_schedule
-from tests.factories import analyze, explain, leaves, run_sql
+from tests.factories import analyze, empty_tables, explain, leaves, run_sql
 
 SCHEDULES = 100_000
 FINISHED = 20_000
@@ -54,6 +54,7 @@ def _many(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
     """100,000 schedules of which a hundred are due and a hundred were changed; their jobs. The
     plans are those of a million."""
     with django_db_blocker.unblock():
+        empty_tables()
         run_sql("SET synchronous_commit = off")
         run_sql(FILL, [SCHEDULES])
         run_sql(

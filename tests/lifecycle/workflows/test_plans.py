@@ -12,7 +12,7 @@ from django_jobs.lifecycle import cancelling, compensating, opening, waits
 from django_jobs.lifecycle.operations import dead_letters, signals
 from django_jobs.lifecycle.operations import workflows as operations
 from django_jobs.lifecycle.workflows import restarting, results, spawning, stuck
-from tests.factories import analyze, explain, run_sql
+from tests.factories import analyze, empty_tables, explain, run_sql
 
 RUNS, PLAIN = 2_500, 50_000
 STATES = ("ready", "running", "dead", "cancelled", "succeeded", "waiting", "waiting", "waiting")
@@ -70,6 +70,7 @@ class Rows(NamedTuple):
 @pytest.fixture(scope="module", autouse=True)
 def rows(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Rows]:
     with django_db_blocker.unblock():
+        empty_tables()
         run_sql("SET synchronous_commit = off")
         run_sql(FILL_RUNS, [RUNS])
         run_sql(FILL_STEPS, [list(STATES)])

@@ -31,7 +31,7 @@ UP = {
     "restarting.COUNT_AGAIN": restarting.COUNT_AGAIN,
 }
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("fresh_tables")]
 
 
 @pytest.fixture(params=["older than the run", "of the run alone"])
