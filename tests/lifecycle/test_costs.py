@@ -94,7 +94,9 @@ def test_the_statements_of_a_batch_are_within_their_bar(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COSTS)
-def test_the_wal_of_a_job_is_within_its_bar(name: str) -> None:
+def test_the_wal_of_a_job_is_within_its_bar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A NOTIFY has 32 bytes, and the slower the machine, the more of the enqueues send one.
+    monkeypatch.setattr(notifying, "THROTTLE_SECONDS", 3_600.0)
     if connection.cursor().connection.info.server_version < 180_000:
         pytest.skip("PostgreSQL before 18 does not count the WAL of a session")
     cost = COSTS[name]
