@@ -18,8 +18,3 @@ class Fault:
 def shown(what: str, *tests: str, cannot: str = "") -> Fault:
     """A fault that these tests make."""
     return Fault(what, tests, cannot)
-
-
-def not_made(what: str, cannot: str) -> Fault:
-    """A fault that no test makes, and why."""
-    return Fault(what, (), cannot)

@@ -37,7 +37,6 @@ from tests.triggers import dropped
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OF_A_TRIGGER = r"a trigger \(drop_row\) of django_jobs_\w+ dropped \d+ of the new rows"
-THE_SECOND = "(NEW.payload ->> 'first')::integer % 2 = 0"
 
 ONE: dict[str, Callable[[], Any]] = {
     "plain": lambda: add.enqueue(2),

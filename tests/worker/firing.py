@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import psutil
@@ -40,15 +40,6 @@ def until_fires_on(schedule: Schedule) -> None:
 def until_armed(*schedules: Schedule) -> None:
     rows = Schedule.objects.filter(pk__in=[schedule.pk for schedule in schedules])
     until(lambda: not rows.filter(stale=True).exists(), what="the next due times are computed")
-
-
-def set_due(schedule: Schedule, ago: timedelta) -> None:
-    """As after an outage: it was due then, and no worker was there to see it."""
-    run_sql(
-        "UPDATE django_jobs_schedule SET next_due_at = starts_at + make_interval(secs => every * "
-        "ceil(extract(epoch FROM now() - %s - starts_at) / every)) WHERE id = %s",
-        [ago, schedule.pk],
-    )
 
 
 def heartbeat_process(worker: JobWorker) -> psutil.Process:

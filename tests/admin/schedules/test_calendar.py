@@ -23,7 +23,6 @@ from tests.factories import run_sql
 pytestmark = pytest.mark.django_db
 
 URL = "/admin/django_jobs/schedule/calendar/"
-BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def schedule(name: str = "nightly", **fields: Any) -> Schedule:
