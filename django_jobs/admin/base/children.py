@@ -12,7 +12,7 @@ from ...api.generations import PARENT
 from ...conf import conf
 from ...models import Job
 from ..lists.change_list import NEWEST
-from .history_list import all_of
+from .history_list import newest_of
 
 NUMBER = re.compile(r"[0-9]{1,18}")
 
@@ -31,9 +31,7 @@ def children_of(
         # With both ends the planner expects few and reads the index, also of many rows.
         found.filter(pk__gt=Greatest(parent + ids, newest - Value(ids)), pk__lte=newest),
     )
-    values = ("pk", "job_type", "status")
-    rows = all_of([one.order_by("-pk").values_list(*values)[:most] for one in parts])
-    return sorted(rows, reverse=True)[:most]
+    return newest_of([one.values_list("pk", "job_type", "status") for one in parts], most)
 
 
 def found_children(parent: str, most: int) -> list[int]:

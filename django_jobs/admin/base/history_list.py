@@ -103,11 +103,11 @@ class HistoryList(ConsoleList):
         ends = _ends(self.model._default_manager.using(conf().database), parts)
         self.left_out = self._note([part for part, end in zip(parts, ends, strict=True) if end])
         newest = [
-            rows.filter(part.rows, pk__gt=end).order_by("-pk").values_list("pk", flat=True)
+            rows.filter(part.rows, pk__gt=end).values_list("pk", flat=True)
             for part, end in zip(parts, ends, strict=True)
         ]
         most = (NEWEST if "export" in request.POST else CappedPaginator.cap) + 1
-        found = sorted(all_of([one[:most] for one in newest]), reverse=True)[:most]
+        found = newest_of(newest, most)
         request.found = found  # type: ignore[attr-defined]
         # More come by the pages of their ids.
         return rows.filter(pk__in=found) if len(found) <= self.list_max_show_all else rows
@@ -134,6 +134,14 @@ def older() -> str:
 
 def all_of(querysets: Sequence[QuerySet[Any]]) -> Sequence[Any]:
     return list(querysets[0].union(*querysets[1:], all=True)) if querysets else ()
+
+
+def newest_of(parts: Sequence[QuerySet[Any]], most: int) -> list[Any]:
+    """The newest rows of all parts. PostgreSQL merges them, and reads no further than these."""
+    newest = [part.order_by("-pk")[:most] for part in parts]
+    if len(newest) == 1:
+        return list(newest[0])
+    return list(newest[0].union(*newest[1:], all=True).order_by("-pk")[:most])
 
 
 def _ends(everything: QuerySet[Any], parts: Sequence[Part]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -124,6 +125,17 @@ def test_a_search_is_cut_into_pages_of_what_was_found(
     assert listed(page, q="type:app.add", all="")[0] == jobs
 
 
+def plans(page: Page, query: dict[str, str]) -> Iterator[list[dict[str, Any]]]:
+    """The nodes of each statement of a list that reads jobs, the topmost first."""
+    with CaptureQueriesContext(connection) as queries:
+        page.client.get(list_url(Job), query)
+    for sql in (one["sql"] for one in queries if "django_jobs_job" in one["sql"]):
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}", [])
+            (plan,) = cursor.fetchone()
+        yield plan_nodes(plan)
+
+
 @pytest.mark.parametrize(
     "query", [{"job_type": "none"}, {"queue": "none"}, {"tenant": "none"}, {"status": "cancelled"}]
 )
@@ -135,17 +147,23 @@ def test_the_plans_read_no_more_than_the_newest_of_each_part(
     monkeypatch.setattr(history_list, "NEWEST", newest)
     run_sql(ENDED, [rows])
     analyze("django_jobs_job")
-    with CaptureQueriesContext(connection) as queries:
-        page.client.get(list_url(Job), query)
     read = 0
-    for sql in (one["sql"] for one in queries if "django_jobs_job" in one["sql"]):
-        with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}", [])
-            (plan,) = cursor.fetchone()
-        nodes = plan_nodes(plan)
+    for nodes in plans(page, query):
         scans = [one for one in nodes if one.get("Relation Name", "").startswith("django_jobs_job")]
         read += sum(
             (one["Actual Rows"] + one.get("Rows Removed by Filter", 0)) * one["Actual Loops"]
             for one in scans
         )
     assert 0 < read < 12 * newest
+
+
+@pytest.mark.usefixtures("fresh_tables")
+def test_of_all_parts_together_no_more_is_sent_than_the_list_counts(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 60
+    monkeypatch.setattr(CappedPaginator, "cap", most)
+    run_sql(ENDED, [1_000])
+    analyze("django_jobs_job")
+    sent = [nodes[0]["Actual Rows"] for nodes in plans(page, {"job_type": "app.noop"})]
+    assert max(sent) == most + 1
