@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -103,11 +103,12 @@ def examine_partitions(read: Reader) -> Iterator[Finding]:
     there = {
         table: [Partition(table, **row) for row in read(PARTITIONS[table])] for table in TABLES
     }
+    rules = rules_in_force()
     for table in TABLES:
         yield from _missing(table, there[table], now)
         yield from _misplaced(table, read)
         yield from _large_default(table, read)
-        yield from _past_retention(table, there, now)
+        yield from _past_retention(table, expired_among(there, table, rules, now - LATE), now)
 
 
 def _missing(
@@ -166,9 +167,8 @@ def _large_default(table: PartitionedTable, read: Reader) -> Iterator[Finding]:
 
 
 def _past_retention(
-    table: PartitionedTable, there: Mapping[PartitionedTable, Sequence[Partition]], now: datetime
+    table: PartitionedTable, expired: Sequence[Partition], now: datetime
 ) -> Iterator[Finding]:
-    expired = expired_among(there, table, rules_in_force(), now - LATE)
     expired = [one for one in expired if not _waits_for_its_runs(one, now)]
     if not expired:
         return

@@ -17,7 +17,7 @@ from .walking import Page
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MOST = 16
-EXAMINES, MOST_EXAMINED = "/doctor/", 30
+EXAMINES, MOST_EXAMINED = "/doctor/", 28
 """The page that looks for causes: most of the 24 examinations are read in one round trip, and each
 of the others ends with one that releases its locks and forgets its error."""
 
