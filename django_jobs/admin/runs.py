@@ -19,7 +19,7 @@ from ..models import Job, Run, Worker
 from .access.errors import HidesErrors, hidden_error, hide_in_run, may_see_errors
 from .base.formatting import (
     ago,
-    badge,
+    choice_badge,
     column,
     duration,
     moment_column,
@@ -141,7 +141,7 @@ class RunAdmin(HidesErrors, HistoryAdmin):
         lambda run: one_line(str(run.job_type or _("(the job was deleted)")), breaks=True),
     )
     number = column(_("attempt"), lambda run: int(run.attempt))
-    result = column(_("outcome"), lambda run: badge(run.outcome, run.get_outcome_display()))
+    result = column(_("outcome"), lambda run: choice_badge(run, "outcome"))
 
     @admin.display(description=_("worker"))
     def worker_name(self, run: Any) -> str:

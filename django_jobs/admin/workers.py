@@ -19,6 +19,7 @@ from .base.formatting import (
     NOTHING,
     ago,
     badge,
+    choice_badge,
     column,
     moment_column,
     one_line,
@@ -103,7 +104,7 @@ class WorkerAdmin(ConsoleAdmin):
             return badge("expired", gettext("lease expired"))
         if not worker.has_ended and worker.drain_requested_at and worker.status == "running":
             return badge("draining", gettext("asked to drain"))
-        return badge(worker.status, worker.get_status_display())
+        return choice_badge(worker, "status")
 
     heartbeat = moment_column("heartbeat_at", _("last heartbeat"), ago)
 

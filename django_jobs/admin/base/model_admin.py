@@ -260,7 +260,7 @@ class ConsoleAdmin(ModelAdmin):
             '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
             ACTION_CHECKBOX_NAME,
             obj.pk,
-            format_html(_("Select this object for an action - {}"), obj),
+            _("Select this object for an action - {}").format(obj),
         )
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:

@@ -18,8 +18,8 @@ from ...models import JobStatus, Run, Worker
 from ..access.errors import hide_in_run, mask
 from ..base.formatting import (
     Visible,
-    badge,
     change_url,
+    choice_badge,
     clock_text,
     duration,
     moment,
@@ -92,7 +92,7 @@ def _step(
     return {
         "run": run,
         "replay": "; ".join(replays),
-        "badge": badge(run.outcome, run.get_outcome_display()),
+        "badge": choice_badge(run, "outcome"),
         "worker": worker,
         "due": moment(run.available_at),
         "started": moment(run.started_at),

@@ -20,7 +20,7 @@ from ..access.errors import HidesErrors, deaths, hidden_error, hide_in_job, with
 from ..base.actions import ceiling_of
 from ..base.formatting import (
     NOTHING,
-    badge,
+    choice_badge,
     column,
     joined,
     moment_column,
@@ -225,7 +225,7 @@ class JobPage(HidesErrors, ConsoleAdmin):
             "inspection": inspection_of(obj) if may_inspect else None,
         }
 
-    state = column(_("status"), lambda job: badge(job.status, job.get_status_display()))
+    state = column(_("status"), lambda job: choice_badge(job, "status"))
 
     job_name = column(_("job type"), lambda job: name_and_tags(job, job.visible.site))
     tags_text = column(_("tags"), lambda job: tag_links(job.tags, job.visible.site))

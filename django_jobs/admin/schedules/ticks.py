@@ -17,6 +17,7 @@ from ..base.formatting import (
     NOTHING,
     Visible,
     badge,
+    choice_badge,
     column,
     counted,
     duration,
@@ -83,7 +84,7 @@ class TickAdmin(OfSchedule):
     result_line = column(
         _("outcome"), lambda tick: badge(tick.outcome, OUTCOMES.get(tick.outcome, tick.outcome))
     )
-    result = column(_("outcome"), lambda tick: badge(tick.outcome, tick.get_outcome_display()))
+    result = column(_("outcome"), lambda tick: choice_badge(tick, "outcome"))
     reason_text = text_column("reason", _("reason"), lambda text: reason_of(text) or NOTHING)
     reason_line = text_column("reason", _("reason"), lambda text: one_line(reason_of(text)))
     late = column(_("late by"), lambda tick: duration(timedelta(seconds=tick.late_seconds)))
@@ -115,7 +116,7 @@ def last_ticks(schedule: Schedule, visible: Visible) -> Table:
         [
             (
                 moment_in_zone(tick.due_at, zone),
-                badge(tick.outcome, tick.get_outcome_display()),
+                choice_badge(tick, "outcome"),
                 duration(timedelta(seconds=tick.late_seconds)),
                 visible.job(tick.job_id) if tick.job_id else NOTHING,
                 reason_of(tick.reason),

@@ -23,6 +23,7 @@ from ..base.formatting import (
     MOST_COUNTED,
     ago,
     badge,
+    choice_badge,
     column,
     counted,
     duration,
@@ -224,7 +225,7 @@ class WorkflowRunAdmin(ConsoleAdmin):
     def state(self, run: Any) -> str:
         if run.asks_:
             return badge("waiting", WAITS)
-        return badge(run.status, run.get_status_display())
+        return choice_badge(run, "status")
 
     @admin.display(description=_("steps ended"))
     def progress_text(self, run: Any) -> str:

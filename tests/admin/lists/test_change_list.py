@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from django.contrib.admin import ModelAdmin, site
+from django.contrib.admin.views.main import ChangeList
 from django.test.html import parse_html
 from django.utils.translation import override
 
 from django_jobs import registry
 from django_jobs.admin.base import history_list
+from django_jobs.admin.base.formatting import choice_badge
 from django_jobs.admin.base.model_admin import CappedPaginator
 from django_jobs.admin.jobs.job_admin import JobAdmin
 from django_jobs.admin.lists import filters
@@ -21,6 +23,7 @@ from django_jobs.models import (
     Backfill,
     DeadLetter,
     Job,
+    JobStatus,
     Quarantine,
     Queue,
     Resource,
@@ -374,3 +377,19 @@ def test_the_box_of_a_row_is_that_of_django(language: str, name: str) -> None:
     with override(language):
         ours, of_django = page.action_checkbox(row), ModelAdmin.action_checkbox(page, row)
     assert parse_html(ours) == parse_html(of_django)
+
+
+def test_the_link_of_a_row_is_that_of_django(page: Page) -> None:
+    jobs = [noop.enqueue().pk for _ in range(11)]
+    changes = page.client.get(list_url(Job)).context["cl"]
+    assert {row.pk for row in changes.result_list} == {*jobs}
+    for row in changes.result_list:
+        assert changes.url_for_result(row) == ChangeList.url_for_result(changes, row)
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_badge_has_the_label_of_its_choice(language: str) -> None:
+    with override(language):
+        for status in (*JobStatus, "of a later release"):
+            job = Job(status=status)
+            assert f"</span>{job.get_status_display()}</span>" in choice_badge(job, "status")
