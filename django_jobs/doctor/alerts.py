@@ -228,7 +228,7 @@ class Message(Thread):
     def __init__(self, rule: str, to: str, rows: list[dict[str, Any]]) -> None:
         super().__init__(name="django_jobs-alert", daemon=True)
         self.rule, self.rows = rule, rows
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.began_at = time.monotonic()
         self._to = to
 
@@ -244,10 +244,15 @@ class Message(Thread):
         try:
             test = not self.rows
             send(self._to, {"rule": self.rule, "test": test, "situations": situations})
-        except Exception as error:
+        except BaseException as error:  # a thread ends silently by the SystemExit of sys.exit()
             self.error = error
         finally:
             connections.close_all()  # a function of the project may have opened some
+
+    def problem(self) -> str:
+        """Why it was not sent until now; empty if it was."""
+        error = TimeoutError() if self.is_alive() else self.error
+        return "" if error is None else why_not_sent(error)
 
 
 class Alerting:
@@ -276,16 +281,13 @@ class Alerting:
         return int(self._sending is not None)
 
 
-def send_test(rule: str, to: str) -> None:
-    """Send a message that says that it is a test. Raises what the mail server, the webhook or the
-    function raises, and ``TimeoutError`` after :data:`TEST_SECONDS`."""
+def send_test(rule: str, to: str) -> str:
+    """Send a message that says that it is a test; return why it was not sent within
+    :data:`TEST_SECONDS`, empty if it was."""
     message = Message(rule, to, [])
     message.start()
     message.join(TEST_SECONDS)
-    if message.is_alive():
-        raise TimeoutError
-    if message.error is not None:
-        raise message.error
+    return message.problem()
 
 
 def look(rules: Mapping[str, Mapping[str, Any]], recent: float = 0.7 * LOOK_SECONDS) -> None:
@@ -331,8 +333,7 @@ def take(rule: str, options: Mapping[str, Any]) -> Message | None:
 def note(message: Message) -> None:
     """Write what was sent; what was not is tried again later."""
     fields: dict[str, Any] = {"rule": message.rule, "situations": len(message.rows)}
-    if message.is_alive() or message.error is not None:
-        reason = why_not_sent(message.error or TimeoutError())
+    if reason := message.problem():
         emit("alert_failed", logging.WARNING, **fields, reason=reason)
         return
     ended = [row["id"] for row in message.rows if row["ended_at"]]
