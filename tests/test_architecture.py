@@ -49,10 +49,10 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 931,
-    "admin": 16_369,
+    "admin": 16_370,
     "api": 4_612,
     "backend": 1_065,
-    "checks": 1_027,
+    "checks": 1_025,
     "contrib": 4_462,
     "doctor": 2_609,
     "domain": 5_225,
@@ -62,7 +62,7 @@ BUDGETS = {
     "maintenance": 1_525,
     "management": 3_776,
     "metrics": 3_183,
-    "models": 3_416,
+    "models": 3_418,
     "templatetags": 33,
     "testing": 1_628,
     "why": 1_786,

@@ -55,7 +55,6 @@ RESOURCES = Section(
             number(0, 1), "0.2, the share of starts that may be retries, or leave it out"
         ),
     },
-    needs={"burst": "rate"},
 )
 TENANTS = Section(
     noun="tenant",
@@ -73,5 +72,4 @@ TENANTS = Section(
         **LIMITS,
         **OBJECTIVE,
     },
-    needs={"burst": "rate"},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -36,16 +36,15 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A key of the setting that has a dict of options for each name. ``noun`` is what it names;
-    ``needs`` are the options that mean nothing without another one. The option ``required`` cannot
-    be left out, and no message shows the value of the option ``secret``."""
+    """A key of the setting that has a dict of options for each name. ``noun`` is what it names. The
+    option ``required`` cannot be left out, and no message shows the value of the option
+    ``secret``."""
 
     noun: str
     name: Rule
     name_example: str
     example: str
     rules: Mapping[str, Option]
-    needs: Mapping[str, str] = field(default_factory=dict)
     required: str = ""
     secret: str = ""
 

@@ -22,6 +22,7 @@ from ..conf import KEYS, conf, raw
 from ..domain.errors import ErrorReport
 from ..domain.hints import did_you_mean, why_not
 from ..models import Job
+from ..models.named_row import NEEDS
 from . import limit_rules, setting_rules
 from .setting_rules import RULES, Section
 
@@ -316,7 +317,7 @@ def _bad_options(section: Section, key: str, name: Any, options: Any) -> Iterato
         value = options.get(option)
         if value is None:
             continue
-        needed = section.needs.get(option)
+        needed = NEEDS.get(option)
         problem = rule(value)
         if problem is None and needed is not None and options.get(needed) is None:
             problem = f'wrong (it needs a "{needed}")'

@@ -117,6 +117,8 @@ class NamedRow(Pausable):
         return cls(name=name, **{key: value for key, value in options.items() if value is not None})
 
 
+NEEDS = {"burst": "rate", "slo_target": "slo_seconds"}
+"""Columns and options that mean nothing without another one."""
 SLO_TARGET = 0.99
 OBJECTIVE_BOUNDS = {"slo_seconds": (0.001, LONGEST_TIMEOUT), "slo_target": (0.01, 0.99999)}
 

@@ -131,6 +131,7 @@ def test_a_queue_is_added_and_edited_but_keeps_its_name_and_its_pause(page: Page
         {"retention_number": "0"},
         {"slo_seconds": "0"},
         {"slo_target": "1"},
+        {"slo_target": "0.999"},
         {"slo_since": "blocked"},
         {"priority_weight": "1e300"},
         {"priority_weight": "nan"},

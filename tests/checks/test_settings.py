@@ -520,6 +520,14 @@ def test_an_invalid_limit_is_reported_with_the_reason(settings: Settings) -> Non
     assert problem(retry_budget=1.1) == f'{where}["retry_budget"] is not a number from 0 to 1: 1.1.'
 
 
+@pytest.mark.parametrize("key", ["QUEUES", "TENANTS"])
+def test_a_target_without_seconds_is_reported(settings: Settings, key: str) -> None:
+    chosen = {"QUEUES": queues(), key: {"default": {"slo_target": 0.999}}}
+    message = only(found(settings, **chosen))
+    where = f'DJANGO_JOBS["{key}"]["default"]["slo_target"]'
+    assert message.msg == f'{where} is wrong (it needs a "slo_seconds"): 0.999.'
+
+
 def test_an_unknown_option_of_a_resource_and_of_a_tenant_is_reported(settings: Settings) -> None:
     message = only(found(settings, RESOURCES={**resources(), "a": {"max_concurency": 3}}))
     assert ids([message]) == ["E002"]

@@ -17,6 +17,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
+from ...models.named_row import NEEDS
 from ..base.actions import ModelAdmin, log_change
 from ..base.formatting import change_url
 
@@ -55,7 +56,13 @@ class EditForm(forms.ModelForm):  # type: ignore[type-arg]
         return salted_hmac(__name__, text, algorithm="sha256").hexdigest()
 
     def clean(self) -> dict[str, Any] | None:
-        cleaned = super().clean()
+        cleaned = super().clean() or self.cleaned_data
+        for name, needed in NEEDS.items():
+            if name not in cleaned or cleaned.get(needed, "") is not None:
+                continue
+            if cleaned[name] != self._meta.model._meta.get_field(name).get_default():
+                text = _("This needs a value of “%(field)s”.")
+                self.add_error(name, text % {"field": capfirst(self[needed].label)})
         if self.cleaned_data.get("opened") not in ("", None, self._now):
             labels = [str(capfirst(self[name].label)) for name in self.changed_data]
             text = _(

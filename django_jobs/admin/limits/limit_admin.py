@@ -48,12 +48,6 @@ class RateForm(EditForm):
             raise ValidationError(_("Enter a number above 0."))
         return not_too_long(seconds)
 
-    def clean(self) -> dict[str, Any] | None:
-        given = super().clean() or self.cleaned_data
-        if given.get("burst") and given.get("rate") is None and "rate" not in self.errors:
-            self.add_error("burst", _("A burst needs a rate."))
-        return given
-
 
 class LimitAdmin(ConsoleAdmin):
     """The page of a model with a limit. Each row has its ``usage``."""

@@ -144,7 +144,7 @@ def test_a_limit_below_what_runs_is_saved_and_explained(page: Page) -> None:
         ({"rate": "-1"}, "Enter a number above 0, or nothing for no limit."),
         ({"rate_seconds": "0"}, "Enter a number above 0."),
         ({"max_concurrency": "0"}, "Ensure this value is greater than or equal to 1."),
-        ({"burst": "5"}, "A burst needs a rate."),
+        ({"burst": "5"}, "This needs a value of “Rate”."),
         ({"retry_budget": "1.5"}, "Ensure this value is less than or equal to 1.0."),
         ({"breaker_window": "1e12"}, "Enter at most a year, in seconds."),
         ({"breaker_open_for": "1e12"}, "Enter at most a year, in seconds."),

@@ -68,7 +68,8 @@ def test_the_page_of_a_row_that_goes_when_it_is_resumed_leads_to_the_list(page: 
         ({"max_concurrency": "0"}, "Ensure this value is greater than or equal to 1."),
         ({"name": "a\tb"}, "The name has a control character."),
         ({"rate": "0"}, "Enter a number above 0, or nothing for no limit."),
-        ({"burst": "5"}, "A burst needs a rate."),
+        ({"burst": "5"}, "This needs a value of “Rate”."),
+        ({"slo_target": "0.999"}, "This needs a value of “Start within”."),
     ],
 )
 def test_a_share_that_is_none_is_refused(page: Page, given: dict[str, str], problem: str) -> None:
