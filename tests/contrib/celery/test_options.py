@@ -72,6 +72,40 @@ def test_a_name_that_is_too_long_is_named(length: int) -> None:
     celery_app.tasks.pop(name, None)
 
 
+@pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
+@pytest.mark.parametrize(
+    "option, values, meaning",
+    [
+        (
+            "max_retries",
+            ["5", 2.5, -1, True, [1]],
+            "is a whole number below 2,147,483,647, or None",
+        ),
+        ("priority", ["high", 2.5, True], "is a whole number"),
+        ("queue", [["a"], 5], "is the name of a queue"),
+        ("expires", ["soon", timedelta(5)], "is a number of seconds"),
+        ("time_limit", ["5", -5], "is a positive number of seconds"),
+        ("soft_time_limit", ["5"], "is a positive number of seconds"),
+        ("rate_limit", ["x", -1, "10/x", [1]], "'.*' is not a rate"),
+    ],
+)
+def test_a_declared_option_that_means_nothing_is_named(
+    option: str, values: list[Any], meaning: str
+) -> None:
+    for value in values:
+        with pytest.raises(ValueError, match=f"^shop.wrong: {option} {meaning}"):
+            celery_app.task(name="shop.wrong", lazy=False, shared=False, **{option: value})(noop)
+        celery_app.tasks.pop("shop.wrong", None)
+
+
+def test_a_time_limit_of_the_settings_that_means_nothing_is_named(
+    configure: Callable[..., None],
+) -> None:
+    configure(task_time_limit="7")
+    with pytest.raises(ValueError, match="time_limit is a positive number of seconds"):
+        job_type_of(celery_app, tasks.add.name)
+
+
 class TestTimes:
     def test_a_countdown_postpones_the_job(self) -> None:
         tasks.add.apply_async((1,), countdown=60)
@@ -241,6 +275,9 @@ def test_what_no_row_can_have_is_refused(options: dict[str, Any], instead: str) 
         ("eta", "a datetime, or its ISO text", [5, date.max, datetime.max, "soon", timedelta(5)]),
         ("expires", "a number of seconds, a datetime", [timedelta(5), "soon", 1e18, date.max]),
         ("priority", "a whole number", ["5", 2.5, True]),
+        ("queue", "the name of a queue", [["a"], {"name": "a"}, 5]),
+        ("headers", "a dict", ["x", 5, ["a"]]),
+        ("retries", "a whole number", ["x", 1.5]),
         ("time_limit", "a positive number of seconds, at most", ["5", -5, 1e9, timedelta(5)]),
         ("soft_time_limit", "a positive number of seconds, at most", ["5", -0.5]),
     ],

@@ -71,3 +71,16 @@ def test_what_it_changes_is_that_of_the_other_job(declare: Callable[..., Any]) -
         ("bulk", 2, 1),
         ("emails", 7, 2),
     ]
+
+
+@pytest.mark.parametrize("option, value", [("priority", "high"), ("queue", ["bulk"])])
+def test_a_retry_with_a_value_that_means_nothing_says_so(
+    declare: Callable[..., Any], option: str, value: Any
+) -> None:
+    def ask(self: Any) -> None:
+        self.retry(countdown=0, **{option: value})
+
+    result = declare(ask, bind=True).delay()
+    run_all()
+    assert f"project.ask: {option} is " in str(result.result)
+    assert Job.objects.get().status == "dead"

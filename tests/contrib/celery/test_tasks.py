@@ -339,6 +339,18 @@ class TestFates:
         tasks.add.app.control.terminate(result.id, None, "TERM")
         assert Job.objects.get().force_requested_at is not None
 
+    def test_a_misspelt_option_of_revoke_is_refused(self) -> None:
+        result, control = tasks.add.delay(1), tasks.add.app.control
+        for revoke, option, meant in (
+            (control.revoke, "termintae", "terminate"),
+            (control.terminate, "sginal", "signal"),
+        ):
+            with pytest.raises(TypeError, match=f"no option '{option}'; did you mean '{meant}'"):
+                revoke(result.id, **{option: True})
+        assert Job.objects.get().status == "ready"
+        result.revoke(wait=True, timeout=1)
+        assert Job.objects.get().status == "cancelled"
+
     def test_a_revoked_task_is_a_cancelled_job(self) -> None:
         from celery.exceptions import TaskRevokedError
 

@@ -208,17 +208,27 @@ RULES: dict[str, Rule] = {
         lambda value: _is_between(-LONGEST_AGE, value, LONGEST_AGE) or _is_time(value),
         f"a number of seconds, {A_TIME}",
     ),
-    "priority": (is_whole, "a whole number"),
+    "queue": (
+        lambda value: isinstance(getattr(value, "name", value), str),
+        "the name of a queue",
+    ),
+    "headers": (lambda value: isinstance(value, Mapping), "a dict"),
+    **dict.fromkeys(("priority", "retries"), (is_whole, "a whole number")),
     **dict.fromkeys(("time_limit", "soft_time_limit"), LIMIT),
 }
 """What the value of an option has to be, unless it is false, which is none to Celery."""
 
 
-def check(name: str, options: Mapping[str, Any]) -> None:
-    """Raise :class:`EnqueueError` for an option that cannot be kept."""
-    for option, (is_good, meaning) in RULES.items():
+def check_values(name: str, options: Mapping[str, Any], rules: Mapping[str, Rule] = RULES) -> None:
+    """Raise :class:`EnqueueError` for an option with a value that it cannot have."""
+    for option, (is_good, meaning) in rules.items():
         if (value := options.get(option)) and not is_good(value):
             raise EnqueueError(f"{name}: {option} is {meaning}, not {value!r}")
+
+
+def check(name: str, options: Mapping[str, Any]) -> None:
+    """Raise :class:`EnqueueError` for an option that cannot be kept."""
+    check_values(name, options)
     for option, instead in INSTEAD.items():
         if options.get(option):
             raise EnqueueError(f"{name}: {option} is not possible; {instead}")

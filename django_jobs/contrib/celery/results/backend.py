@@ -29,6 +29,7 @@ from .... import registry
 from ....api.shortcuts import cancel
 from ....conf import conf
 from ....domain.decisions import TOO_LATE
+from ....domain.hints import hint
 from ....domain.outcomes import why_not_stored
 from ....domain.states import FINAL, LIVE, JobState, RunState
 from ....domain.workflows import Skipped
@@ -231,6 +232,12 @@ INSTEAD = {
 }
 
 
+OF_A_BROADCAST = {
+    *("connection", "reply", "timeout", "limit", "callback", "channel", "pattern", "matcher")
+}
+"""Options of Celery for the message to its workers, and for their answers. There are none."""
+
+
 class RowsControl:
     """``app.control``. A revoked task is a cancelled job."""
 
@@ -243,12 +250,16 @@ class RowsControl:
         destination: Any = None,
         terminate: bool = False,
         signal: Any = None,
-        *more: Any,
-        **_: Any,
+        **options: Any,
     ) -> None:
         """Cancel the job of a task, or of several; None is none. One that runs is asked to stop,
-        and with ``terminate`` stopped by force. ``destination`` makes no difference, nor does
-        ``signal``: no process is sent one, and a warning says so of others than Celery's own."""
+        and with ``terminate`` stopped by force. ``destination`` makes no difference, nor do
+        :data:`OF_A_BROADCAST` and ``signal``: no process is sent one, and a warning says so of
+        others than Celery's own. Raises ``TypeError`` for other options, which Celery passes on to
+        workers that do not read them."""
+        if unknown := sorted(options.keys() - OF_A_BROADCAST):
+            meant = hint(unknown[0], {"destination", "terminate", "signal", *OF_A_BROADCAST})
+            raise TypeError(f"revoke() has no option {unknown[0]!r}{meant}")
         if terminate and signal not in DEFAULT_SIGNALS:
             warnings.warn(
                 f"revoke(signal={signal!r}): no process is sent a signal; the task is stopped by "
@@ -264,10 +275,10 @@ class RowsControl:
                 task_revoked(self.app, job)
 
     def terminate(
-        self, task_id: Any, destination: Any = None, signal: Any = None, *more: Any, **_: Any
+        self, task_id: Any, destination: Any = None, signal: Any = None, **options: Any
     ) -> None:
         """:meth:`revoke`, by force."""
-        self.revoke(task_id, terminate=True, signal=signal)
+        self.revoke(task_id, terminate=True, signal=signal, **options)
 
     def __getattr__(self, name: str) -> Never:
         hint = f"; use {INSTEAD[name]}" if name in INSTEAD else ""

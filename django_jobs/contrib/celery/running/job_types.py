@@ -10,22 +10,34 @@ from .... import registry
 from ....api.job_type import JobType
 from ....api.validation import LONGEST_NAME
 from ....conf import conf
+from ....domain.numbers import is_whole
+from ....domain.numbers import rate_of as read_rate
 from ....domain.states import RunState
 from ....logs.receivers import reported_by
 from ....models import Resource
 from ..messages.arguments import CODING, TaskType, signature_of
-from ..messages.options import DEFAULT_QUEUE, priority_of, routed_to
+from ..messages.options import DEFAULT_QUEUE, RULES, check_values, priority_of, routed_to
 from .attempts import WITHOUT_END, run
 
 OF_CELERY = ("celery.map", "celery.starmap")
 """Of Celery's own tasks those that a signature sends."""
 LONGEST_RESOURCE = 100
 """Characters of a resource's name."""
+LIMITS = ("time_limit", "soft_time_limit")
+DECLARED = {
+    "max_retries": (
+        lambda value: is_whole(value) and 0 <= value < WITHOUT_END,
+        f"a whole number below {WITHOUT_END:,}, or None for no limit",
+    ),
+    **{option: RULES[option] for option in ("queue", "priority", "expires", *LIMITS)},
+}
+"""What the value of an option of a task has to be."""
 
 
 def register(app: Any, name: str) -> None:
     """Register the task of ``app`` with this name as a job type of the same name. Raises
-    ``ValueError`` for a name that no job type may have: the database would refuse it unnamed."""
+    ``ValueError`` for a name that no job type may have, which the database would refuse unnamed,
+    and for an option that means nothing."""
     if len(name) > LONGEST_NAME:
         raise ValueError(
             f"the task {name} has a name of {len(name)} characters, and a job type of at most "
@@ -46,11 +58,17 @@ def _is_reported(end: Mapping[str, Any]) -> bool:
 
 
 def rate_of(task: Any) -> str | None:
-    """The rate of a task as that of a resource; None without a limit."""
+    """The rate of a task as that of a resource; None without a limit. Raises ``ValueError`` for
+    what is none."""
     rate = task.rate_limit
     if not rate or str(rate).partition("/")[0].strip() == "0":
         return None
-    return str(rate) if "/" in str(rate) else f"{rate}/s"
+    text = str(rate) if "/" in str(rate) else f"{rate}/s"
+    try:
+        read_rate(text)
+    except ValueError as error:
+        raise ValueError(f"{task.name}: rate_limit {error}") from None
+    return text
 
 
 def resource_of(name: str) -> str:
@@ -82,6 +100,8 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
     is a time-out, unless its message would stay unacknowledged.
     """
     task = app.tasks[name]
+    limits = {option: getattr(task, option) or app.conf[f"task_{option}"] for option in LIMITS}
+    check_values(name, {**{one: getattr(task, one, None) for one in DECLARED}, **limits}, DECLARED)
 
     def handler(**payload: Any) -> Any:
         return run(app, name, payload)
@@ -98,7 +118,7 @@ def job_type_of(app: Any, name: str) -> JobType[..., Any]:
         priority=priority_of(app, {"priority": task.priority}),
         max_age=expires_of(task),
         max_attempts=_attempts(task),
-        timeout=task.time_limit or app.conf.task_time_limit,
+        timeout=limits["time_limit"],
         delivery="at_least_once" if task.acks_late else "at_most_once",
         discard_on=(Exception,),
         on_cancel="ask",
@@ -126,7 +146,7 @@ def _attempts(task: Any) -> int:
     decide itself: one, unless Celery would deliver the message again."""
     if task.acks_late and is_acked_on_timeout(task):
         return 1
-    return WITHOUT_END if task.max_retries is None else task.max_retries + 1
+    return WITHOUT_END if task.max_retries is None else (task.max_retries or 0) + 1
 
 
 def is_acked_on_timeout(task: Any) -> bool:

@@ -21,6 +21,7 @@ from ..messages.arguments import AS_A_PAIR, as_json, check_kinds, payload_of
 from ..messages.options import (
     RetryAsked,
     check,
+    check_values,
     delay_of,
     due_of,
     is_read,
@@ -297,6 +298,7 @@ def _ask_for_retry(
             f"{name}: retry() cannot change {', '.join(lost)}: the next attempt is one of the same "
             "job; send another task, and return"
         )
+    check_values(name, options)
     given = {option: options.get(option) for option in ("queue", "countdown", "eta")}
     given = routed(app, name, args, kwargs, given, None)
     due = due_of(app, given)
