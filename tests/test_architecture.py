@@ -49,7 +49,7 @@ Django's. The commands stand above the rooms that they parse arguments for."""
 
 BUDGETS = {
     ".": 931,
-    "admin": 16_370,
+    "admin": 16_375,
     "api": 4_612,
     "backend": 1_065,
     "checks": 1_025,
@@ -61,7 +61,7 @@ BUDGETS = {
     "logs": 447,
     "maintenance": 1_525,
     "management": 3_776,
-    "metrics": 3_183,
+    "metrics": 3_210,
     "models": 3_418,
     "templatetags": 33,
     "testing": 1_628,

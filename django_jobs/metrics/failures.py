@@ -14,9 +14,13 @@ from datetime import datetime, timedelta
 from operator import add
 from typing import Any, NamedTuple
 
+from django.utils import timezone
+
 from ..lifecycle.dead_letters import queues_with_dead
+from ..lifecycle.run_totals import FAILED
 from ..models import Queue
 from ..models.database import database_time, fetch, fetch_named
+from .overview import LAST_RUN
 
 Rows = Sequence[dict[str, Any]]
 
@@ -275,6 +279,8 @@ def _largest_first(group: FailureGroup) -> tuple[int, int, str, str]:
     return -group.dead, -group.retried, group.job_type, group.fingerprint
 
 
+MOST_ATTEMPTS = 10_000
+"""Attempts of all versions that are counted."""
 MOST_RUNS = 200
 """The newest dead jobs of a group whose versions are looked at."""
 
@@ -339,6 +345,18 @@ LEFT JOIN LATERAL (
     FROM ({DIED} WHERE {DEAD} AND {OF_GROUP} {NEWEST_FIRST} LIMIT 1) AS dead
     CROSS JOIN {_run("run.traceback")}
 ) AS newest ON true
+"""
+# The runs have no index by time, and their ids follow it.
+ATTEMPTS = f"""
+SELECT coalesce(worker.code_version, ''), count(*) FILTER (WHERE run.outcome IN {FAILED}), count(*)
+FROM (
+    SELECT id, worker_id, outcome FROM django_jobs_run
+    WHERE id > {LAST_RUN} - %(newest)s
+      AND finished_at >= %(day)s::timestamptz
+      AND finished_at >= statement_timestamp() - interval '1 hour'
+    ORDER BY id DESC LIMIT %(newest)s
+) AS run LEFT JOIN django_jobs_worker AS worker ON worker.id = run.worker_id
+GROUP BY 1 ORDER BY max(run.id) DESC
 """
 # How many groups began in each version: of each, that of the oldest dead job of all its queues.
 BEGAN = f"""
@@ -409,6 +427,15 @@ def code_versions_of(jobs: Sequence[int]) -> list[CodeVersion]:
 def began_by_version() -> dict[str, int]:
     """How many of the first ``MOST_GROUPS`` groups of dead jobs began in each version."""
     return dict(fetch(BEGAN, {"queue": None, "most": MOST_GROUPS}))
+
+
+def attempts_by_version() -> dict[str, tuple[int, int]]:
+    """Of each version the attempts of the last hour that failed, and all: of the newest
+    ``MOST_ATTEMPTS``. The version whose attempt ended last comes first. It is empty where the
+    version is not known, or no worker was there."""
+    # The partitions of other days are left out when the statement is planned.
+    parameters = {"newest": MOST_ATTEMPTS, "day": timezone.now() - timedelta(days=1)}
+    return {version: (failed, ended) for version, failed, ended in fetch(ATTEMPTS, parameters)}
 
 
 def rows_of(keys: Sequence[tuple[str, str, str]]) -> list[RowDetails]:

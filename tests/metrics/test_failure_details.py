@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from django_jobs.admin.failures.group_rows import place_of
 from django_jobs.metrics import failures
@@ -16,6 +18,7 @@ from tests.factories import (
     enqueue_and_claim,
     explain,
     failure,
+    leaves,
     register_worker,
     run_sql,
     settle_one,
@@ -129,3 +132,16 @@ def test_of_jobs_by_id_each_is_read_by_its_id_and_one_run_of_each() -> None:
     ids = list(Job.objects.order_by("pk").values_list("pk", flat=True)[:500])
     plan = explain(failures.VERSIONS_OF_JOBS, {"jobs": ids})
     assert_few_are_read(plan, {"django_jobs_dead"}, 500)
+
+
+@pytest.mark.usefixtures("fresh_tables")
+def test_of_attempts_the_newest_are_read_by_their_ids() -> None:
+    fill_with_dead_jobs()
+    plan = explain(failures.ATTEMPTS, {"newest": 1_000, "day": timezone.now() - timedelta(days=1)})
+    runs = [node for node in plan if node.get("Alias", "").startswith("django_jobs_run")]
+    read = [node for node in runs if node["Actual Loops"]]
+    assert {node["Relation Name"] for node in read} <= set(leaves("django_jobs_run"))
+    assert (
+        sum(node["Actual Rows"] + node.get("Rows Removed by Filter", 0) for node in read) <= 1_000
+    )
+    assert not [node for node in read if node["Node Type"] == "Seq Scan"]

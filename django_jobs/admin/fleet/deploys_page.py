@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ...domain.search_terms import term
-from ...metrics.failures import began_by_version
+from ...metrics.failures import MOST_ATTEMPTS, attempts_by_version, began_by_version
 from ...metrics.forecast import Forecast, take_forecast
 from ...models import DeadLetter, Worker
 from ...models.worker import NOT_ENDED, in_hand_text
@@ -40,7 +40,7 @@ def deploys_view(page: ModelAdmin, request: HttpRequest) -> HttpResponse:
     workers = list(alive.order_by("host", "supervisor_pid", "started_at", "pk")[: MOST + 1])
     shown = workers[:MOST]
     sees_failures = Visible(page.admin_site, request).sees(DeadLetter)
-    began = began_by_version() if sees_failures and shown else None
+    began = began_by_version() if sees_failures else None
     return console_page(
         page,
         request,
@@ -119,29 +119,34 @@ def _key_of(worker: Any) -> tuple[str, int]:
 
 
 def _versions(page: ModelAdmin, workers: Sequence[Any], began: dict[str, int] | None) -> Table:
+    """Those that run now, and those of which an attempt ended in the last hour."""
+    wide = _("Draining"), _("Running / threads"), _("Prefetched"), _("Last started")
     columns = (
         *(Column(_("Version")), Column(_("Failures"))),
-        Column(_("Failed / attempts"), number=True, wide=True),
-        *(Column(_("Processes"), number=True), Column(_("Draining"), number=True, wide=True)),
-        Column(_("Running / threads"), number=True),
-        Column(_("Prefetched"), number=True, wide=True),
-        Column(_("Last started"), number=True, wide=True),
+        *(Column(label, number=True) for label in (_("Failed / attempts"), _("Processes"))),
+        *(Column(label, number=True, wide=True) for label in wide),
     )
-    rows = [_version(page, name, of, began) for name, of in _grouped(workers, _code)]
-    about = _("The versions that workers run now")
-    return Table(_("Versions of the code"), columns, rows, about=about)
+    running = dict(_grouped(workers, lambda worker: worker.code_version))
+    attempts = attempts_by_version()
+    rows = [
+        (
+            *(version or _("not known"), _failures(page, version, began)),
+            " / ".join(map(number_text, attempts.get(version, (0, 0)))),
+            *_processes(running.get(version, [])),
+        )
+        for version in {**running, **attempts}
+    ]
+    lead = _("Attempts are those of the last hour, at most the newest %(most)s of all versions.")
+    about = _("The versions that workers run now or ran in the last hour")
+    lead %= {"most": number_text(MOST_ATTEMPTS)}
+    return Table(_("Versions of the code"), columns, rows, lead=lead, about=about)
 
 
-def _version(
-    page: ModelAdmin, name: str, workers: list[Any], began: dict[str, int] | None
-) -> tuple[str, ...]:
+def _processes(workers: list[Any]) -> tuple[str, ...]:
+    if not workers:
+        return "0", *[NOTHING] * 4
     newest = max(workers, key=lambda worker: worker.started_at)
-    failed, ended = (
-        sum(getattr(one, of) for one in workers) for of in ("failed_runs", "ended_runs")
-    )
     return (
-        *(name, _failures(page, workers[0].code_version, began)),
-        f"{number_text(failed)} / {number_text(ended)}",
         *(number_text(len(workers)), number_text(sum(map(_is_draining, workers)))),
         *(*_in_hand(workers), ago(newest.started_at, newest.read_at)),
     )

@@ -11,11 +11,20 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.db.models import F
 
+from django_jobs.domain.outcomes import Snoozed, Succeeded
 from django_jobs.lifecycle.workers import end, mark_draining
+from django_jobs.metrics import failures
 from django_jobs.models import Worker
 from tests.admin.walking import Live, Page, change_url, list_url, words
 from tests.app.jobs import noop
-from tests.factories import claim_ready, enqueue_and_claim, failure, register_worker, settle_one
+from tests.factories import (
+    claim_ready,
+    enqueue_and_claim,
+    failure,
+    register_worker,
+    run_sql,
+    settle_one,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -126,14 +135,38 @@ def test_a_version_leads_to_the_failures_that_are_new_in_it(
     assert "new kind" not in page_of("view_worker").text(DEPLOYS)
 
 
-def test_a_version_has_the_failed_attempts_of_its_processes(page: Page) -> None:
-    worker("v1", 10, ended_runs=1_200, failed_runs=2)
-    worker("v1", 20, ended_runs=34, failed_runs=1)
-    worker("v2", 30, ended_runs=7, failed_runs=7)
-    worker("v2", 40, ended_runs=1_000, failed_runs=999, status="stopped")
-    first, second = rows_in(page.read(DEPLOYS))[:2]
-    assert first.startswith("v1 0 new kinds 3 / 1,234 2")
-    assert second.startswith("v2 0 new kinds 7 / 7 1")
+def test_a_version_has_the_failed_attempts_of_the_last_hour(page: Page) -> None:
+    """Also one that no process runs any more; what a worker counted since it began is not asked."""
+    old, new = worker("v1", 10, ended_runs=1_200, failed_runs=2), worker("v2", 20)
+    unnamed = worker("", 30)
+    for of, final in ((old, False), (new, True), (new, False), (unnamed, True)):
+        settle_one(enqueue_and_claim(noop, worker=of), failure(final=final))
+    settle_one(enqueue_and_claim(noop, worker=new), Succeeded())
+    settle_one(enqueue_and_claim(noop, worker=old), Snoozed(seconds=60.0))
+    Worker.objects.filter(pk__in=[old, unnamed]).update(status="stopped")
+    first, second, third = rows_in(page.read(DEPLOYS))[:3]
+    assert first.startswith("v2 1 new kind 2 / 3 1")
+    assert second.startswith("v1 0 new kinds 1 / 2 0 -")
+    assert third.startswith("not known - 1 / 1 0 -")
+    Worker.objects.all().delete()
+    (unknown,) = rows_in(page.read(DEPLOYS))[:1]
+    assert unknown.startswith("not known - 4 / 6 0 -")
+
+
+def test_attempts_beyond_the_last_hour_are_not_counted(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = worker("v1", 10)
+    for age in ("2 h", "0 s", "0 s"):
+        held = enqueue_and_claim(noop, worker=of)
+        settle_one(held, failure(final=True))
+        run_sql(
+            "UPDATE django_jobs_run SET finished_at = finished_at - %s::interval WHERE job_id = %s",
+            [age, held.id],
+        )
+    assert "2 / 2" in rows_in(page.read(DEPLOYS))[0]
+    monkeypatch.setattr(failures, "MOST_ATTEMPTS", 1)
+    assert "1 / 1" in rows_in(page.read(DEPLOYS))[0]
 
 
 def test_the_page_refreshes_itself(page: Page) -> None:
@@ -181,7 +214,7 @@ def test_what_each_user_may_do_there(page_of: Callable[..., Page]) -> None:
 def test_its_queries_do_not_grow(page: Page, django_assert_max_num_queries: Any) -> None:
     for number in range(20):
         worker(f"v{number}", number)
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(9):
         page.text(DEPLOYS)
 
 
