@@ -59,24 +59,29 @@ def _send_task(app: Any, name: str, args: Any = None, kwargs: Any = None, **opti
 
 
 @contextmanager
-def _where_a_row_can_be_written(name: str) -> Iterator[None]:
-    """Say what to write instead where Django refuses statements."""
+def _where_a_row_can_be_written(sent: Any) -> Iterator[None]:
+    """Say what to write instead where Django refuses statements. ``sent`` is a name or a canvas."""
     try:
         yield
     except SynchronousOnlyOperation:
         raise SynchronousOnlyOperation(
-            f"{name}: async code sends a task with `await task.adelay(...)` or aapply_async(), and "
-            "a canvas, or a task of a base class without them, with "
+            f"{_shown(sent)}: async code sends a task with `await task.adelay(...)` or "
+            "aapply_async(), and a canvas, or a task of a base class without them, with "
             "`await sync_to_async(it.delay)(...)`"
         ) from None
     except (transaction.TransactionManagementError, InternalError) as error:
         if type(error) is InternalError and getattr(error.__cause__, "sqlstate", "") != "25P02":
             raise  # it is not of a transaction that PostgreSQL alone knows to be aborted
         raise transaction.TransactionManagementError(
-            f"{name}: a statement of this transaction failed, so it will be rolled back, with the "
-            "rows of tasks too. Have the statement that may fail in a `with transaction.atomic():` "
-            "of its own, inside the try, or send the task after the transaction"
+            f"{_shown(sent)}: a statement of this transaction failed, so it will be rolled back, "
+            "with the rows of tasks too. Have the statement that may fail in a "
+            "`with transaction.atomic():` of its own, inside the try, or send the task after the "
+            "transaction"
         ) from error
+
+
+def _shown(sent: Any) -> str:
+    return sent if isinstance(sent, str) else repr(sent)[:LONGEST_REPR]
 
 
 def _received_by(name: str, app: Any) -> Callable[..., None]:
@@ -99,7 +104,7 @@ def _starting(sends: Callable[..., Any]) -> Callable[..., Any]:
             return sends(self, args, kwargs, **options)
         from .sending.canvas import start
 
-        with _where_a_row_can_be_written(repr(self)[:LONGEST_REPR]):
+        with _where_a_row_can_be_written(self):
             result = start(app, self, args, kwargs, options)
         if (parent := app.current_worker_task) is not None and options.get("add_to_parent", True):
             parent.add_trail(result)

@@ -368,3 +368,19 @@ def test_a_base_class_may_change_arguments(
         result = sent.delay()
         run_all()
         assert result.get(timeout=PATIENCE) == got
+
+
+@pytest.mark.parametrize(
+    "made, named",
+    [
+        (lambda: group([tasks.add.s(1), tasks.add]), "<@task: .*add of .*>"),
+        (lambda: chord([tasks.add.s(1)], tasks.total), "<@task: .*total of .*>"),
+        (lambda: chord([tasks.add.s(1)], 5), "5"),
+        (lambda: chord([1, 2], tasks.total.s()), "1"),
+        (lambda: group([tasks.add.s(1), {}]), "None"),
+    ],
+)
+def test_what_is_no_signature_is_named(made: Callable[[], Any], named: str) -> None:
+    with pytest.raises(EnqueueError, match=f"^{named} is no signature of a task; write"):
+        made().delay()
+    assert not Job.objects.exists()

@@ -91,8 +91,7 @@ class Steps:
     def convert(self, signature: Any, before: Before, given: Mapping[str, Any]) -> Converted:
         """A signature with the options that are ``given`` to it, as a member of a composition; what
         comes before the next one, and its result."""
-        if not isinstance(signature, Signature):
-            signature = Signature.from_dict(signature, app=self._app)
+        signature = _signature_of(signature, self._app)
         if isinstance(signature, canvas._chain):
             options = _passed_on(signature, given)
             return self._chain(signature.unchain_tasks(), before, options)
@@ -177,18 +176,18 @@ class Steps:
         return group(*members), last._replace(gives=ALL), result_of
 
     def _chord(self, signature: Any, before: Before, given: Mapping[str, Any]) -> Converted:
-        header = signature.tasks
+        header, body_given = signature.tasks, _signature_of(signature.body, self._app)
         if not isinstance(header, canvas.group):
             header = canvas.group(header, app=self._app)
         of_tasks, group_id = _without(OF_A_MEMBER, given), uuid()
         member, after, header_of = self._group(
-            header, before, _passed_on(header, of_tasks), group_id, signature.body
+            header, before, _passed_on(header, of_tasks), group_id, body_given
         )
         if self._is_cut:
             return member, after, header_of
         of_body = _without(OF_A_HEADER, {"group_id": group_id, **given})
         body, after, body_of = self.convert(
-            signature.body, after if member else before._replace(gives=([],)), of_body
+            body_given, after if member else before._replace(gives=([],)), of_body
         )
 
         def result_of(ids: Sequence[str], parent: Any) -> Any:
@@ -227,10 +226,19 @@ class Steps:
         return step_of(message.job_type, message.payload), Before(ONE, root, place), result_of
 
 
+def _signature_of(given: Any, app: Any = None) -> Signature:
+    """A signature, or a dict of one. Raises :class:`EnqueueError` for anything else, such as the
+    task itself."""
+    if isinstance(given, Mapping) and isinstance(given.get("task"), str):
+        return given if isinstance(given, Signature) else Signature.from_dict(given, app=app)
+    shown = repr(given.get("task") if isinstance(given, Mapping) else given)
+    raise EnqueueError(f"{shown} is no signature of a task; write the_task.s()")
+
+
 def _of_groups(tasks: Iterable[Any]) -> Iterator[Any]:
     """The tasks of a group, with those of groups in it, which Celery takes apart."""
     for task in tasks:
-        signature = task if isinstance(task, Signature) else Signature.from_dict(task)
+        signature = _signature_of(task)
         if isinstance(signature, canvas.group):
             yield from _of_groups(signature.tasks)
         else:
