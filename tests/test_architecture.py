@@ -53,7 +53,7 @@ BUDGETS = {
     "api": 4_612,
     "backend": 1_065,
     "checks": 1_025,
-    "contrib": 4_518,
+    "contrib": 4_524,
     "doctor": 2_609,
     "domain": 5_225,
     "http": 413,

@@ -29,12 +29,14 @@ NEVER_AGAIN = timedelta(days=30)
 KEY = "django-tasks-db:{}"
 NO_RUN_AFTER = "9998-12-31 00:00+00"
 """django-tasks-db writes 9999-01-01, in its own time zone, for a task that is due at once."""
+SHAPE = '{"args": [...], "kwargs": {...}}'
 FIRST = datetime(1, 1, 2, tzinfo=UTC), "00000000-0000-0000-0000-000000000000"
 
 # In the order of the requests. Skips rows that a worker of django-tasks-db takes at the moment.
+# greatest(), because Python cannot read -infinity: both times are past, so the task is due at once.
 WAITING = f"""
 SELECT id::text, task_path, args_kwargs::text, priority, queue_name,
-    CASE WHEN run_after < '{NO_RUN_AFTER}' THEN run_after END, enqueued_at
+    CASE WHEN run_after < '{NO_RUN_AFTER}' THEN greatest(run_after, enqueued_at) END, enqueued_at
 FROM {TABLE}
 WHERE status = 'READY' AND (enqueued_at, id) > (%s, %s::uuid)
 ORDER BY enqueued_at, id
@@ -147,19 +149,23 @@ def _make_job(row: Waiting, alias: str, report: Takeover) -> bool:
     try:
         if known is None:
             raise ValueError("this code declares no such Task for a JobsBackend")
-        arguments = json.loads(row.arguments)
+        match json.loads(row.arguments):
+            case {"args": list(args), "kwargs": dict(kwargs)}:
+                pass
+            case _:
+                raise ValueError(f"its args_kwargs is not {SHAPE}")
         jobs_backend.insert(
             known,
             known.task,
-            arguments["args"],
-            arguments["kwargs"],
+            args,
+            kwargs,
             queue=row.queue,
             priority=row.priority,
             run_at=row.run_after,
             idempotency_key=KEY.format(row.id),
             unique_for=None if alias == conf().database else NEVER_AGAIN,
         )
-    except (TypeError, ValueError, KeyError) as error:  # before any statement
+    except (TypeError, ValueError, RecursionError) as error:  # before any statement
         report.refused[row.task_path, str(error)] += 1
         return False
     report.taken[row.task_path] += 1

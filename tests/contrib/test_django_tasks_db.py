@@ -144,15 +144,36 @@ def test_batches_go_to_the_end_past_what_is_refused(monkeypatch: pytest.MonkeyPa
         add("tests.app.tasks.gone"),
         add(arguments='{"args": [], "kwargs": {}}'),
         add(queue_name="nowhere"),
+        add(arguments=f'{{"args": [{"[" * 3000}{"]" * 3000}], "kwargs": {{}}}}'),
     }
     for _ in range(3):
         add()
-    lines = refused("jobimport", "django-tasks-db", match="4 rows cannot be taken")
+    lines = refused("jobimport", "django-tasks-db", match="5 rows cannot be taken")
     assert "took 3 jobs of tests.app.tasks.total" in lines
     assert "refused 1 row of os.system: this code declares no such Task" in lines
     assert "missing a required argument: 'left'" in lines
     assert "no queue is named 'nowhere'" in lines
+    assert "maximum recursion depth exceeded" in lines
     assert left() == odd
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["[]", "7", '{"args": [1]}', '{"args": "1", "kwargs": {}}', '{"args": [1], "kwargs": null}'],
+)
+def test_arguments_of_another_form_are_refused_and_other_rows_taken(arguments: str) -> None:
+    odd = add(arguments=arguments)
+    add()
+    lines = refused("jobimport", "django-tasks-db", match="1 row cannot be taken")
+    assert 'its args_kwargs is not {"args": [...], "kwargs": {...}}' in lines
+    assert (Job.objects.count(), left()) == (1, {odd})
+
+
+@pytest.mark.parametrize("written", ["infinity", "-infinity"])
+def test_a_row_due_at_infinity_is_taken_and_ready(written: str) -> None:
+    add(run_after=written)
+    assert "took 1 job" in take()
+    assert Job.objects.get().status == "ready"
 
 
 def test_running_tasks_are_left_to_their_workers() -> None:
