@@ -60,7 +60,7 @@ BUDGETS = {
     "lifecycle": 13_285,
     "logs": 447,
     "maintenance": 1_525,
-    "management": 3_776,
+    "management": 3_779,
     "metrics": 3_210,
     "models": 3_418,
     "templatetags": 33,

@@ -46,6 +46,8 @@ class ArchiveFile:
 
 def demand_directory(name: str) -> Path:
     """The directory of this name; raise ``CommandError`` if no file can be made in it."""
+    if not name:  # Path("") is the working directory
+        raise CommandError("--to: '' does not exist")
     directory = Path(name)
     if not directory.is_dir():
         problem = "is not a directory" if directory.exists() else "does not exist"

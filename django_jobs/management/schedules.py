@@ -268,9 +268,10 @@ def times(options: Options) -> Iterator[str]:
     if (options["name"] is None) == (options["cron"] is None):
         raise CommandError("give either the name of a schedule or --cron")
     if options["cron"] is not None:
-        zone, dst = options["timezone"] or "UTC", options["dst"] or "once"
+        zone = "UTC" if options["timezone"] is None else options["timezone"]
+        dst = options["dst"] or "once"
         rule, after = Rule(cron=options["cron"], timezone=zone, dst=dst), clock.now()
-    elif options["timezone"] or options["dst"]:
+    elif options["timezone"] is not None or options["dst"]:
         raise CommandError("--timezone and --dst require --cron; a schedule has its own")
     else:
         (schedule,) = named([options["name"]])

@@ -18,6 +18,7 @@ from django_jobs.lifecycle import archiving
 from django_jobs.management.commands import jobarchive
 from django_jobs.models import Job, Run
 from tests.app.jobs import noop
+from tests.commands import printed
 from tests.factories import make_dead, run_sql
 from tests.lifecycle.test_pruning import finish
 from tests.management.archives import (
@@ -260,6 +261,11 @@ def test_an_age_is_at_least_as_long_as_a_partition(
     assert archive(tmp_path, before=f"{shortest}d").startswith("Nothing to archive")
     with pytest.raises(CommandError, match=f"which is a {period}, not '{shortest - 0.1}d'"):
         archive(tmp_path, before=f"{shortest - 0.1}d")
+
+
+def test_an_empty_name_is_not_the_working_directory() -> None:
+    with pytest.raises(CommandError, match="--to: '' does not exist"):
+        printed("jobarchive", "--before", "30d", "--to", "")
 
 
 def test_a_directory_without_the_right_to_write_is_refused(

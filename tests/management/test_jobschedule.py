@@ -250,6 +250,8 @@ def test_next_says_if_a_schedule_is_not_due() -> None:
         (("next", "--cron", "61 * * * *"), "61 is not between 0 and 59"),
         (("next", "--cron", "H * * * *"), "H is computed from the schedule's name"),
         (("next", "--cron", "* * * * *", "--timezone", "Mars/Base"), "no time zone is called"),
+        (("next", "--cron", "* * * * *", "--timezone", ""), "no time zone is called ''"),
+        (("next", "nightly", "--timezone", ""), "--timezone and --dst require --cron"),
         (("next", "nightly", "--count", "0"), "--count takes 1 to 1,000"),
         (("list", "--limit", "0"), "--limit takes 1 or more"),
         (("backfill", "nightly"), "give the name of a schedule with --from and --to"),
