@@ -22,11 +22,15 @@ WAITS = {
 ALLOWED = {
     "admin/overview/test_problems.py: wait": "a function of this name moves rows back in time",
     "contrib/celery/test_results.py: wait": "an unknown id is waited for until the time is over",
+    "doctor/test_own_server.py: neighbours": "the server is its own",
     "domain/test_graph_layout.py: approx": "lengths of a picture",
     "faults/test_signals.py: sleep": "the moment itself is what is tried, and any may pass",
+    "faults/test_database_refusals.py: neighbours": "the server is its own",
     "lifecycle/gates/test_admission.py: sleep": "a job is due after a millisecond",
     "lifecycle/gates/test_fairness.py: approx": "shares of slots",
     "lifecycle/test_settling_waits.py: sleep": "two threads meet at any moment",
+    "mutants/trying.py: neighbours": "the server is its own",
+    "sessions.py: neighbours": "the report of a failed test, which shows who else is there",
     "today.py: sleep": "until the day has ended",
     "worker/heartbeat/test_heartbeat.py: wait": "a function of this name moves a clock",
     "worker/pools/test_queue_selector.py: approx": "shares of claims",
@@ -66,10 +70,12 @@ def is_bound(node: ast.Compare, timed: set[str]) -> bool:
 
 
 def is_of_all_databases(node: ast.Constant | ast.JoinedStr) -> bool:
-    """Whether it reads locks of neighbours too, whose databases give tables the same oids."""
+    """Whether it reads sessions or locks of neighbours too, who run the same statements, and whose
+    databases give tables the same oids."""
     text = str(node.value) if isinstance(node, ast.Constant) else ast.unparse(node)
-    reads = re.search(r"FROM\s+pg_locks", text)
-    return bool(reads) and not re.search(r"\b(?:database|pid|transactionid) =", text)
+    reads = re.search(r"FROM\s+pg_(?:locks|stat_activity)", text)
+    own = r"\b(?:database|datname|usename|pid|transactionid) =|= ANY\(pg_blocking_pids"
+    return bool(reads) and not re.search(own, text)
 
 
 def kinds_in(source: str) -> Iterator[tuple[int, str]]:
@@ -86,7 +92,7 @@ def kinds_in(source: str) -> Iterator[tuple[int, str]]:
     for node in nodes:
         is_text = isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in parts
         if is_text and is_of_all_databases(node):
-            yield node.lineno, "locks"
+            yield node.lineno, "neighbours"
         if isinstance(node, ast.Compare) and id(node) in asserts and is_bound(node, timed):
             yield node.lineno, "bound"
         if isinstance(node, ast.Call):
@@ -131,7 +137,10 @@ def test_an_exception_is_still_needed(one: str) -> None:
         ("process.wait(5)\nresult.get(timeout=5)\nthread.join(PATIENCE)", ["wait", "wait"]),
         ("job.wait(timeout=0.1)\nstep.using(timeout=60)", []),
         ("time.sleep(0.5)\nwhile not done:\n    time.sleep(0.01)", ["sleep"]),
-        ("'SELECT 1 FROM pg_locks WHERE NOT granted'\n'FROM pg_locks WHERE pid = %s'", ["locks"]),
+        (
+            "'SELECT 1 FROM pg_locks WHERE NOT granted'\n'FROM pg_locks WHERE pid = %s'",
+            ["neighbours"],
+        ),
         ("assert age == approx(90, abs=30)\nassert rank == approx(90, abs=1e-3)", ["approx"]),
     ],
 )

@@ -36,7 +36,8 @@ SELECT count(*) FROM information_schema.columns WHERE table_name LIKE 'django_jo
 """
 HOLD_UP_AN_INDEX = """
 SELECT unnest(pg_blocking_pids(pid)) FROM pg_stat_activity
-WHERE query LIKE '%INDEX CONCURRENTLY%' AND clock_timestamp() - query_start > '0.3 s'
+WHERE datname = current_database() AND query LIKE '%INDEX CONCURRENTLY%'
+  AND clock_timestamp() - query_start > '0.3 s'
 """
 
 # A deployment has the migrations of tests/migrations/next_release.

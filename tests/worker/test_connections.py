@@ -251,7 +251,10 @@ def test_idle_connections_of_handlers_make_room_for_the_workers_own(
     held = [database_jobs.hold_with_a_connection.enqueue(str(path)) for path in paths]
     for path in paths:
         until_marked(path)
-    handlers = run_sql("SELECT pid FROM pg_stat_activity WHERE query LIKE '%%tests_app_effect%%'")
+    handlers = run_sql(
+        "SELECT pid FROM pg_stat_activity WHERE usename = %s AND query LIKE '%%tests_app_effect%%'",
+        [role.name],
+    )
     for path in paths:
         let_go(path)
     for job in held:

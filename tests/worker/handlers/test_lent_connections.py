@@ -271,7 +271,10 @@ def test_attributes_that_a_handler_has_set_are_gone(
     assert asked(second, marks) == (None, False)
 
 
-SLEEPS = "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(3600)' AND state = 'active'"
+SLEEPS = """
+SELECT 1 FROM pg_stat_activity
+WHERE datname = current_database() AND query = 'SELECT pg_sleep(3600)' AND state = 'active'
+"""
 
 
 def test_a_session_whose_statement_was_cancelled_is_lent_to_no_other_handler(

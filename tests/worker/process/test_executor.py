@@ -28,6 +28,10 @@ from tests.factories import claim_ready, declared, run_sql
 from tests.patience import PATIENCE
 from tests.worker.processes import until, until_status
 
+SLEEPS = """
+SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%%sleep(3600)'
+"""
+
 
 @pytest.fixture
 def process(make_process: Callable[..., WorkerProcess]) -> Iterator[WorkerProcess]:
@@ -207,7 +211,7 @@ def test_the_stop_at_the_end_of_a_drain_ends_the_statement_of_a_handler(
         (held,) = claim_ready(process._slot.worker)
         process._claimed.add([held])
         running = thread.submit(run)
-        until(lambda: run_sql("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%%sleep(3600)'"))
+        until(lambda: run_sql(SLEEPS))
         process._executor.raise_stop()
         running.result(PATIENCE)
         assert until_status(job, "ready").attempt == 1
