@@ -23,7 +23,15 @@ from tests.app import database_jobs, jobs, limit_jobs
 from tests.app.models import Effect
 from tests.factories import run_sql
 from tests.worker.firing import each_second, until_fired
-from tests.worker.processes import Start, until, until_marked, until_status
+from tests.worker.processes import (
+    IDLE_SESSIONS,
+    JobWorker,
+    Start,
+    other_sessions,
+    until,
+    until_marked,
+    until_status,
+)
 
 from .pooler import Pooler, missing
 from .stage import queries_on
@@ -168,8 +176,12 @@ def in_sessions(transactional_db: None) -> Iterator[Callable[[int], Pooler]]:
         )
 
 
-IDLE = 5
-"""The sessions of a default worker before it runs a handler."""
+@pytest.fixture
+def in_a_full_pool(in_sessions: Callable[[int], Pooler], start_worker: Start) -> JobWorker:
+    """It has taken the last session. Before that, a handler would."""
+    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE_SESSIONS).url)
+    until(lambda: other_sessions() == IDLE_SESSIONS)
+    return worker
 
 
 def test_handlers_take_turns_with_the_sessions_of_a_small_pool(
@@ -186,25 +198,23 @@ def test_handlers_take_turns_with_the_sessions_of_a_small_pool(
 
 
 def test_a_handler_for_which_no_session_becomes_free_is_snoozed_after_five_seconds(
-    in_sessions: Callable[[int], Pooler], start_worker: Start
+    in_a_full_pool: JobWorker,
 ) -> None:
-    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE).url)
     job = database_jobs.leave_effect_slowly.enqueue(0)
     until(Run.objects.filter(job=job, outcome="snoozed").exists)
     assert "no session became free in 5 s" in Run.objects.filter(job=job)[0].error_message
     assert Job.objects.get(pk=job.pk).failures == 0
-    assert "event=no_connection_left" in worker.text()
-    assert "this jobworker needs" in worker.text()
+    assert "event=no_connection_left" in in_a_full_pool.text()
+    assert "this jobworker needs" in in_a_full_pool.text()
     assert not Effect.objects.exists()
 
 
 def test_a_handler_is_interrupted_while_it_waits_for_a_session(
-    in_sessions: Callable[[int], Pooler], start_worker: Start
+    in_a_full_pool: JobWorker,
 ) -> None:
-    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE).url)
     until_status(limit_jobs.write_late.enqueue(), "dead")
     assert Run.objects.get().outcome == "timed_out"
-    assert "event=process_" not in worker.text()
+    assert "event=process_" not in in_a_full_pool.text()
 
 
 def test_a_worker_whose_own_sessions_the_pool_has_not_claims_nothing(
@@ -233,7 +243,7 @@ SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 def test_the_statement_of_a_handler_is_cancelled_through_a_full_pool(
     in_sessions: Callable[[int], Pooler], start_worker: Start, held: None
 ) -> None:
-    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE + 1).url)
+    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE_SESSIONS + 1).url)
     job = limit_jobs.write_late.enqueue()
     until(lambda: run_sql(WAITING))
     until_status(job, "dead")
@@ -244,7 +254,7 @@ def test_the_statement_of_a_handler_is_cancelled_through_a_full_pool(
 def test_a_statement_ends_with_a_command_that_is_killed(
     in_sessions: Callable[[int], Pooler], start_worker: Start, held: None
 ) -> None:
-    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE + 1).url)
+    worker = start_worker("--threads", "1", DATABASE_URL=in_sessions(IDLE_SESSIONS + 1).url)
     limit_jobs.write_at_leisure.enqueue()
     until(lambda: run_sql(WAITING))
     worker.signal_all(signal.SIGKILL)

@@ -240,6 +240,22 @@ def end_lease(worker: Worker) -> None:
     Worker.objects.filter(pk=worker.pk).update(lease_expires_at=Now() - timedelta(seconds=1))
 
 
+IDLE_SESSIONS = 5
+"""Of a default worker without a job: leases and upkeep; claims, settles, and listening."""
+
+OTHER_SESSIONS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
+
+
+def other_sessions() -> int:
+    """How many clients are connected to this database, besides this one."""
+    with connection.cursor() as cursor:
+        cursor.execute(OTHER_SESSIONS)
+        return int(cursor.fetchone()[0])
+
+
 def end_other_sessions() -> None:
     """End all other sessions of this database, and wait until they are gone.
 

@@ -31,21 +31,24 @@ from tests.clusters import FAST, Cluster
 from tests.factories import run_sql
 
 from .handlers.threads import Handlers
-from .processes import JobWorker, Start, let_go, until, until_marked, until_status
+from .processes import (
+    IDLE_SESSIONS,
+    OTHER_SESSIONS,
+    JobWorker,
+    Start,
+    let_go,
+    other_sessions,
+    until,
+    until_marked,
+    until_status,
+)
 from .roles import Role
 
 DEFAULT = Options(queues=())
-IDLE = 5
-"""Of a default worker: leases and upkeep; claims, settles, and listening."""
-
-OTHERS = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
-"""
-
-HANDLERS = f"{OTHERS} AND query LIKE '%app_effect%'"
+HANDLERS = f"{OTHER_SESSIONS} AND query LIKE '%app_effect%'"
 END_ITS_OWN = f"""
-SELECT pg_terminate_backend(pid, 60000) FROM ({OTHERS.replace("count(*)", "pid, query")}) AS found
+SELECT pg_terminate_backend(pid, 60000)
+FROM ({OTHER_SESSIONS.replace("count(*)", "pid, query")}) AS found
 WHERE query NOT LIKE '%app_effect%'
 """
 """A handler whose statement is cut off has failed, which is not what is tested."""
@@ -62,17 +65,12 @@ WHERE usename = %s AND NOT pid = ANY(%s)
 """
 
 
-def others() -> int:
-    ((count,),) = run_sql(OTHERS)
-    return int(count)
-
-
 @pytest.mark.processes
 def test_a_default_worker_has_five_connections_idle_and_fifteen_at_most(
     start_worker: Start, tmp_path: Path
 ) -> None:
     start_worker()
-    until(lambda: others() == IDLE, what="it is idle")
+    until(lambda: other_sessions() == IDLE_SESSIONS, what="it is idle")
     paths = [tmp_path / f"job-{number}" for number in range(4)]
     held = [database_jobs.hold_with_a_connection.enqueue(str(path)) for path in paths]
     held += [async_jobs.hold_session.enqueue(str(path)) for path in paths]
@@ -80,12 +78,12 @@ def test_a_default_worker_has_five_connections_idle_and_fifteen_at_most(
     for path in paths:
         until_marked(path, 3 if path == paths[0] else 2)
     assert DEFAULT.connections == 15
-    until(lambda: others() == DEFAULT.connections, what="all is in use")
+    until(lambda: other_sessions() == DEFAULT.connections, what="all is in use")
     for path in paths:
         let_go(path)
     for job in held:
         until_status(job, "succeeded")
-    assert others() == DEFAULT.connections
+    assert other_sessions() == DEFAULT.connections
 
 
 def test_two_processes_of_eight_threads_need_the_computed_connections() -> None:
@@ -116,11 +114,11 @@ def test_lowering_the_connection_limit_loses_and_repeats_nothing(
     role: Role, start_worker: Start
 ) -> None:
     worker = start_worker("--lease-seconds", "5", DATABASE_URL=role.url)
-    until(lambda: others() == IDLE)
-    own = [pid for (pid,) in run_sql(OTHERS.replace("count(*)", "pid"))]
+    until(lambda: other_sessions() == IDLE_SESSIONS)
+    own = [pid for (pid,) in run_sql(OTHER_SESSIONS.replace("count(*)", "pid"))]
     database_jobs.leave_effect_slowly.enqueue_many({"seconds": 0.2} for _ in range(30))
     until(lambda: run_sql(HANDLERS) == [(4,)], what="all handlers are connected")
-    role.limit(IDLE + 1)
+    role.limit(IDLE_SESSIONS + 1)
     # None of a handler: one whose statement is cut off has failed, which is not what is tested.
     run_sql("SELECT pg_terminate_backend(pid, 60000) FROM unnest(%s::integer[]) AS pid", [own])
     until(lambda: Job.objects.filter(status="succeeded").count() == 30)
@@ -164,10 +162,10 @@ def test_the_last_two_connections_renew_and_settle(
     worker = start_worker("--threads", "1", "--lease-seconds", "10", DATABASE_URL=role.url)
     job = limit_jobs.fail_when_let_go.enqueue(str(tmp_path / "job"))  # it uses no connection
     until_marked(tmp_path / "job")
-    until(lambda: others() == IDLE)
+    until(lambda: other_sessions() == IDLE_SESSIONS)
     role.limit(2)
     run_sql(END_ITS_OWN)
-    until(lambda: others() == 2)
+    until(lambda: other_sessions() == 2)
     until(lambda: "event=no_connection_left" in worker.text())
     later = jobs.noop.enqueue()
     let_go(tmp_path / "job")
@@ -207,9 +205,9 @@ def test_an_isolated_job_that_finds_no_connection_goes_back(
     role: Role, start_worker: Start
 ) -> None:
     """Another worker may have one to spare."""
-    role.limit(IDLE)
+    role.limit(IDLE_SESSIONS)
     start_worker("--threads", "1", DATABASE_URL=role.url)
-    until(lambda: others() == IDLE)
+    until(lambda: other_sessions() == IDLE_SESSIONS)
     job = jobs.alone.enqueue()
     until(Run.objects.filter(job=job, outcome="released").exists)
     role.limit(10)
@@ -246,7 +244,7 @@ def test_idle_connections_of_handlers_make_room_for_the_workers_own(
 ) -> None:
     """All of the worker's own are ended, and those of handlers have their places."""
     start_worker("--threads", "2", "--lease-seconds", "6", DATABASE_URL=role.url)
-    until(lambda: others() == IDLE)
+    until(lambda: other_sessions() == IDLE_SESSIONS)
     paths = [tmp_path / f"job-{number}" for number in range(2)]
     held = [database_jobs.hold_with_a_connection.enqueue(str(path)) for path in paths]
     for path in paths:
@@ -259,7 +257,7 @@ def test_idle_connections_of_handlers_make_room_for_the_workers_own(
         let_go(path)
     for job in held:
         until_status(job, "succeeded")
-    role.limit(IDLE)
+    role.limit(IDLE_SESSIONS)
     run_sql(END_OTHERS, [role.name, [pid for (pid,) in handlers]])
     until_status(jobs.noop.enqueue(), "succeeded")
     before = Worker.objects.get(status="running")
@@ -354,7 +352,7 @@ EFFECTS = "SELECT count(*), count(DISTINCT job_id) FROM app_effect"
 
 def pages_of_sessions() -> dict[int, int]:
     """The pages that each session got from the system so far, without a disk, by its process."""
-    pids = [pid for (pid,) in run_sql(OTHERS.replace("count(*)", "pid"))]
+    pids = [pid for (pid,) in run_sql(OTHER_SESSIONS.replace("count(*)", "pid"))]
     stats = [Path(f"/proc/{pid}/stat") for pid in pids]
     if not all(stat.exists() for stat in stats):
         pytest.skip("PostgreSQL runs on another machine")

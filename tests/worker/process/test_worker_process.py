@@ -32,6 +32,7 @@ from tests.worker.processes import (
     Start,
     end_other_sessions,
     let_go,
+    other_sessions,
     until,
     until_marked,
     until_status,
@@ -302,16 +303,7 @@ def test_sigterm_leaves_no_process_and_no_connection(start_worker: Start) -> Non
     until(lambda: Worker.objects.filter(status="running").count() == 2)
     until_status(jobs.tell_connection.enqueue(), "succeeded")
     assert worker.drain() == 0
-
-    def others() -> int:
-        with connection.cursor() as cursor:
-            cursor.execute(  # an autovacuum is none of ours
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-                "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-            )
-            return int(cursor.fetchone()[0])
-
-    until(lambda: others() == 0)
+    until(lambda: other_sessions() == 0)
 
 
 def test_lone_scheduled_jobs_start_on_time_again_and_again(start_worker: Start) -> None:
