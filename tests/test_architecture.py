@@ -55,7 +55,7 @@ BUDGETS = {
     "checks": 1_025,
     "contrib": 4_524,
     "doctor": 2_609,
-    "domain": 5_225,
+    "domain": 5_227,
     "http": 413,
     "lifecycle": 13_285,
     "logs": 447,

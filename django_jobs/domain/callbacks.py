@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 LONGEST_ADDRESS = 2_000
 ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?P<place>(?P<host>[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?)"
-    r"(?:[/?][!\"$-~]*)?"
+    r"(?:[/?][!\"$-~]*)?",
+    re.IGNORECASE | re.ASCII,  # of scheme and host: RFC 3986, section 6.2.2.1
 )
 PLACE = re.compile(r"\.?(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?")
 LOOPBACK = "localhost", "127.0.0.1", "[::1]"
@@ -25,10 +26,11 @@ def secrets_for(address: str, hosts: Mapping[str, str]) -> list[bytes]:
     parts = ADDRESS.fullmatch(address) if len(address) <= LONGEST_ADDRESS else None
     if parts is None:
         raise ValueError("is no address such as https://hooks.example.com/jobs")
-    if parts["scheme"] == "http" and parts["host"] not in LOOPBACK:
+    scheme, place, host = (parts[name].lower() for name in ("scheme", "place", "host"))
+    if scheme == "http" and host not in LOOPBACK:
         raise ValueError("does not begin with https://")
-    usual = {"https": ":443", "http": ":80"}[parts["scheme"]]  # names the same server
-    place = parts["place"].removesuffix(usual)
+    usual = {"https": ":443", "http": ":80"}[scheme]  # names the same server
+    place = place.removesuffix(usual)
     allowed = [
         one
         for one in hosts

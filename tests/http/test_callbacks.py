@@ -207,6 +207,10 @@ def test_a_job_without_a_call_is_no_step(client: JsonClient, url: str) -> None:
         *("https://hooks.example.com.evil.com/", "https://evil.com\\@hooks.example.com/"),
         *("https://user@hooks.example.com/", "https://evil.com#.example.org/", "https://.org/"),
         *("https://hooks.example.com/\nx", "https://hooks.example.com/ x", "https://xexample.org/"),
+        *(
+            "https://hoo\N{KELVIN SIGN}s.example.com/",
+            "https://hook\N{LATIN SMALL LETTER LONG S}.example.com/",
+        ),
         *("https://hooks.example.com/é", f"https://hooks.example.com/{'x' * 2_000}"),
         *("http://127.0.0.1/", "https://169.254.169.254/", "https://[::1]/", "http://localhost:1/"),
     ],
@@ -236,6 +240,8 @@ def test_the_longest_name_of_a_host_that_fits_has_the_secret() -> None:
         "http://[::1]:1/": 2,
         "https://b.example.org:443/x": 1,
         "https://a.example.org:443": 2,
+        "HTTPS://A.Example.ORG:443/X": 2,
+        "Http://LocalHost:8000/": 2,
     }.items():
         assert secrets_for(address, hosts) == [bytes([filler]) * 32]
 
