@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,11 +17,9 @@ from tests.app.gate_jobs import charge_account, refund_payment
 from tests.chaos.gates import most_excess
 from tests.factories import run_sql
 
-from .processes import LONG_POLL, Start, in_case, until, until_status
+from .processes import LONG_POLL, REAPS_OFTEN, Start, end_lease, in_case, until, until_status
 
 pytestmark = pytest.mark.processes
-
-SHORT_LEASE = json.dumps({"LEASE_SECONDS": 2.0, "SWEEP_SECONDS": 0.2})
 
 
 def enqueue_pairs(path: Path, count: int, seconds: float) -> None:
@@ -60,12 +57,14 @@ def test_two_workers_never_run_more_than_the_limit_of_a_key(
 def test_a_killed_worker_leaks_no_slot(start_worker: Start, tmp_path: Path) -> None:
     path = tmp_path / "spans"
     enqueue_pairs(path, 2, 600.0)
-    killed = start_worker("--threads", "4", TEST_DJANGO_JOBS=SHORT_LEASE)
+    killed = start_worker("--threads", "4")
     until(lambda: len(begun_and_ended(path)) == 2)
     Job.objects.update(payload={"path": str(path), "seconds": 0.0})
     enqueue_pairs(path, 6, 0.0)
     killed.signal_all(signal.SIGKILL)
-    start_worker("--threads", "4", TEST_DJANGO_JOBS=SHORT_LEASE)
+    until(lambda: not killed.session())
+    end_lease(Worker.objects.get())
+    start_worker("--threads", "4", TEST_DJANGO_JOBS=REAPS_OFTEN)
     until(lambda: all_succeeded(8))
     assert Run.objects.filter(outcome="lost").count() == 2
 

@@ -15,20 +15,27 @@ from django_jobs.models import Job, Run, Worker
 from tests.app import database_jobs
 from tests.factories import run_sql
 
-from .processes import BEATS_OFTEN, Start, let_go, lines, until, until_marked, until_status
+from .processes import (
+    BEATS_OFTEN,
+    REAPS_OFTEN,
+    Start,
+    let_go,
+    lines,
+    until,
+    until_marked,
+    until_status,
+)
 
 pytestmark = pytest.mark.processes
 
-LEASE = 3.0
-
 
 def start_two(start_worker: Start, between: Callable[[], None] = lambda: None) -> set[int]:
-    """Two commands with a short lease; the ids of their workers before the second began."""
-    arguments = ("--lease-seconds", str(LEASE), "--poll-seconds", "0.2", "--threads", "2")
-    start_worker(*arguments)
+    """Two commands that renew often; the ids of their workers before the second began."""
+    arguments = ("--poll-seconds", "0.2", "--threads", "2")
+    start_worker(*arguments, TEST_DJANGO_JOBS=BEATS_OFTEN)
     first = alive(1)
     between()
-    start_worker(*arguments)
+    start_worker(*arguments, TEST_DJANGO_JOBS=BEATS_OFTEN)
     return first
 
 
@@ -72,7 +79,7 @@ def test_no_job_runs_twice_after_a_flush_under_two_workers(
     held = hold(tmp_path, "a", "b", "c", "d")
     for _, path in held:
         until_marked(path)
-    renewed = Worker.objects.filter(heartbeat_at__gt=F("started_at") + timedelta(seconds=2 * LEASE))
+    renewed = Worker.objects.filter(heartbeat_at__gt=F("started_at") + timedelta(seconds=3))
     until(lambda: renewed.count() == 2, what="both have renewed again and again")
     for job, path in held:
         let_go(path)
@@ -126,14 +133,15 @@ def test_a_job_with_the_id_of_one_still_running_is_another_job(
 
 def test_workers_with_rows_from_a_backup_start_again(start_worker: Start, tmp_path: Path) -> None:
     """As after a backup was restored under them."""
-    worker = start_worker(
-        "--lease-seconds", str(LEASE), "--poll-seconds", "0.2", TEST_DJANGO_JOBS=BEATS_OFTEN
-    )
+    worker = start_worker("--poll-seconds", "0.2", TEST_DJANGO_JOBS=REAPS_OFTEN)
     before = alive(1)
     ((job, path),) = hold(tmp_path, "job")
     until_marked(path)
     until(Worker.objects.filter(heartbeat_at__gt=F("started_at")).exists)
-    run_sql("UPDATE django_jobs_worker SET heartbeat_at = heartbeat_at - interval '1 hour'")
+    run_sql(
+        "UPDATE django_jobs_worker SET heartbeat_at = heartbeat_at - interval '1 hour',"
+        " lease_expires_at = lease_expires_at - interval '1 hour'"
+    )
     until(lambda: "event=lease_lost" in worker.text())
     until_marked(path, times=2)
     assert not before & set(Job.objects.values_list("worker_id", flat=True))
