@@ -24,9 +24,16 @@ from tests.admin.overview.looking import overview, words
 from tests.admin.walking import Page, change_url
 from tests.app.jobs import noop
 
-AT = datetime(datetime.now(UTC).year, 11, 23, 13, 5, 9, tzinfo=UTC)
+AT = datetime(2026, 11, 23, 13, 5, 9, tzinfo=UTC)
 
 
+@pytest.fixture
+def this_year(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each zone, the year of ``AT`` is that of now."""
+    monkeypatch.setattr(timezone, "now", lambda: AT)
+
+
+@pytest.mark.usefixtures("this_year")
 @pytest.mark.parametrize(
     ("zone", "text"),
     [
@@ -41,6 +48,7 @@ def test_a_time_that_stands_alone_has_its_zone(zone: str, text: str) -> None:
         assert f"{text}/time> (" in moment_and_age(AT, AT + timedelta(seconds=3))
 
 
+@pytest.mark.usefixtures("this_year")
 def test_the_zone_follows_the_time_in_other_languages() -> None:
     with timezone.override("Europe/Berlin"), translation.override("de"):
         assert "23. Nov, 14:05:09\xa0CET<" in moment_in_zone(AT)
