@@ -19,8 +19,13 @@ WAITS = {
     *("HTTPConnection", "acquire", "await_end", "communicate", "create_connection", "get", "join"),
     *("receive", "result", "run", "until", "until_marked", "until_status", "wait", "wait_procs"),
 }
+NOWS = {"localdate", "localtime", "now", "today"}
 ALLOWED = {
     "admin/overview/test_problems.py: wait": "a function of this name moves rows back in time",
+    "api/test_closing.py: import": "an end that has passed",
+    "api/test_shortcuts.py: import": "any time, which JSON has not",
+    "api/test_validation.py: import": "any time, or a day more than is allowed",
+    "contrib/celery/test_differential.py: import": "both sides get the same",
     "contrib/celery/test_results.py: wait": "an unknown id is waited for until the time is over",
     "doctor/test_own_server.py: neighbours": "the server is its own",
     "domain/test_graph_layout.py: approx": "lengths of a picture",
@@ -85,6 +90,14 @@ def kinds_in(source: str) -> Iterator[tuple[int, str]]:
         for kind in (ast.While, ast.Assert, ast.FormattedValue)
     )
     parts |= {id(one) for node in nodes if isinstance(node, ast.JoinedStr) for one in node.values}
+    functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    bodies = [node.body for node in nodes if isinstance(node, functions)]
+    later = {
+        id(one)
+        for body in bodies
+        for part in (body if isinstance(body, list) else [body])
+        for one in ast.walk(part)
+    }
     timed: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Assign) and has_passed(node.value, timed):
@@ -97,6 +110,9 @@ def kinds_in(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, "bound"
         if isinstance(node, ast.Call):
             name = name_of(node.func)
+            reads_clock = name in NOWS or ast.unparse(node.func) == "time.time"
+            if reads_clock and id(node) not in later:
+                yield node.lineno, "import"
             given = {one.arg: one.value for one in node.keywords}
             limits = [given["timeout"]] if "timeout" in given else []
             limits += node.args[:1] if name in ("wait", "join", "result", "receive") else []
@@ -140,6 +156,7 @@ def test_no_test_has_a_time_limit_of_another_length() -> None:
             "'SELECT 1 FROM pg_locks WHERE NOT granted'\n'FROM pg_locks WHERE pid = %s'",
             ["neighbours"],
         ),
+        ("NOW = datetime.now(UTC)\ndef later(at=timezone.now()):\n    now()", ["import", "import"]),
         ("assert age == approx(90, abs=30)\nassert rank == approx(90, abs=1e-3)", ["approx"]),
     ],
 )
