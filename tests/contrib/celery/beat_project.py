@@ -112,7 +112,7 @@ def fill() -> None:
     changes = {" ".join(fields): runs_in_paris(fields) for fields in IN_PARIS}
     print(json.dumps({"crontabs": days_by_crontab, "changes": changes}))
 
-    moment = datetime(2040, 5, 1, 12, tzinfo=UTC)
+    moment = datetime(2099, 5, 1, 12, tzinfo=UTC)
     task("nightly in Paris", description="What it is for.")
     task("every 90 minutes", interval=interval(90, "minutes"))
     task("ran before", interval=interval(1, "days"))
@@ -120,7 +120,7 @@ def fill() -> None:
         last_run_at=datetime(2026, 5, 1, 14, 3, 7, 123456, tzinfo=UTC)
     )
     task("too often", interval=interval(5, "microseconds"))
-    task("from and until", start_time=moment, expires=datetime(2041, 1, 1, tzinfo=UTC))
+    task("from and until", start_time=moment, expires=datetime(2099, 12, 1, tzinfo=UTC))
     task("by position", "proj.tasks.add", args="[1]", kwargs='{"second": 2}')
     task("too many arguments", "proj.tasks.add", args="[1, 2, 3]")
     task("no JSON", "proj.tasks.add", args="[1")

@@ -157,8 +157,8 @@ def test_an_interval_continues_from_its_last_run() -> None:
 def test_bounds_are_kept_and_nothing_is_due_at_the_end_itself() -> None:
     import_beat()
     made = imported("from and until")
-    assert made.starts_at == datetime(2040, 5, 1, 12, tzinfo=UTC)
-    assert made.ends_at == datetime(2041, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
+    assert made.starts_at == datetime(2099, 5, 1, 12, tzinfo=UTC)
+    assert made.ends_at == datetime(2099, 12, 1, tzinfo=UTC) - timedelta(microseconds=1)
 
 
 def test_arguments_are_bound_to_the_handler() -> None:
@@ -225,7 +225,7 @@ def test_a_task_that_runs_once_becomes_a_schedule_of_one_job() -> None:
     import_beat()
     once, at_a_time = imported("once"), imported("at a time")
     assert (once.max_jobs, once.cron, once.enabled) == (1, "30 2 * * *", True)
-    moment = datetime(2040, 5, 1, 12, tzinfo=UTC)
+    moment = datetime(2099, 5, 1, 12, tzinfo=UTC)
     assert at_a_time.max_jobs == 1
     assert list(at_a_time.rule.due_times(datetime(2026, 1, 1, tzinfo=UTC))) == [moment]
 
