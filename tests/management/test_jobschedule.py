@@ -211,17 +211,19 @@ def test_the_next_times_are_local_and_utc() -> None:
 
 
 def test_an_expression_can_be_previewed_with_clock_changes() -> None:
+    # A month more than a year: after this year's change, the next one may be later in its month.
     lines = jobschedule(
-        *("next", "--cron", "30 2 * 3,10 *", "--timezone", "Europe/Paris", "--count", "62")
+        *("next", "--cron", "30 2 * 3,10 *", "--timezone", "Europe/Paris", "--count", "93")
     ).splitlines()
-    marked = [line for line in lines if "clock goes" in line]
-    assert len(marked) == 2
-    assert any("03:00:00 CEST" in line and "forward" in line for line in marked)
-    assert any("02:30:00 CEST" in line and "back" in line for line in marked)
+    marked = [line.split() for line in lines if "clock goes" in line]
+    assert {(*local, which) for _, *local, _, _, _, _, which in marked} == {
+        ("03:00:00", "CEST", "forward"),
+        ("02:30:00", "CEST", "back"),
+    }
 
 
 def test_the_clock_policy_can_be_tried_too() -> None:
-    tried = ("next", "--cron", "30 2 * 3 *", "--timezone", "Europe/Paris", "--count", "31", "--dst")
+    tried = ("next", "--cron", "30 2 * 3 *", "--timezone", "Europe/Paris", "--count", "62", "--dst")
     assert "forward" in jobschedule(*tried, "once")
     assert "forward" not in jobschedule(*tried, "skip")
 
