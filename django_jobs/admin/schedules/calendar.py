@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from operator import itemgetter
@@ -29,7 +29,7 @@ from ...models.schedule import rule_problem
 from ...models.tick import with_changes as annotated
 from ...separators import number_text
 from ..base.actions import ModelAdmin
-from ..base.formatting import badge, link, page_url, shortened
+from ..base.formatting import badge, page_url, shortened
 from ..layout.console_page import console_page
 from ..layout.tables import Column, Table
 from .columns import OCCURRENCE, PLACE
@@ -51,6 +51,8 @@ class Day:
     title: str
     form: str
     """How a time is written: on a day on which the clock of the page changes, with its zone."""
+    move: SafeString
+    """The end of a link that skips or moves its due times."""
     changes: set[str] = field(default_factory=set)
     lines: list[dict[str, Any]] = field(default_factory=list)
 
@@ -124,11 +126,14 @@ def calendar_of(
     its exceptions."""
     days = [_day(first + timedelta(days=passed), now, zone) for passed in range(number)]
     not_firing = []
+    names = "django_jobs_schedule_change", OCCURRENCE
+    change_url, moving_url = (_urls(site, name) for name in names)
     for schedule in schedules:
-        name = link(site, Schedule, schedule.pk, shortened(schedule.name))
+        url, text = change_url(schedule.pk), shortened(schedule.name)
+        name = format_html('<a href="{}">{}</a>', url, text)
         if schedule.is_armed:
             try:
-                moving = page_url(site, OCCURRENCE, schedule.pk) if may_move else ""
+                moving = moving_url(schedule.pk) if may_move else ""
                 _add(days, schedule, name, now, zone, moving)
                 continue
             except (ValueError, OverflowError) as error:  # the row was not written by a form
@@ -144,17 +149,25 @@ def calendar_of(
     return days, not_firing
 
 
+def _urls(site: AdminSite, name: str) -> Callable[[int], str]:
+    """The addresses of the pages of schedules. Django looks for their pattern each time."""
+    begin, _id, end = page_url(site, name, 0).rpartition("/0/")
+    return lambda pk: f"{begin}/{pk}/{end}"
+
+
 def _day(day: date, now: datetime, zone: tzinfo) -> Day:
     today = now.astimezone(zone).date()
     midnight, next_one = (
         datetime.combine(one, time(), tzinfo=zone) for one in (day, day + timedelta(days=1))
     )
     title = f"{date_format(day, 'l')}, {date_format(day)}"
+    begin = max(midnight.astimezone(UTC), now)
     return Day(
-        begin=max(midnight.astimezone(UTC), now),
+        begin=begin,
         end=next_one.astimezone(UTC),
         title=_("Today, %(day)s") % {"day": title} if day == today else title,
         form=" %Z" if midnight.utcoffset() != next_one.utcoffset() else "",
+        move=format_html('?from={}">{}</a>', begin.astimezone(zone).date(), _("Skip or move…")),
     )
 
 
@@ -172,7 +185,7 @@ def _add(
         found.append((day, due, exceptions))
         if left is not None:
             left -= due.count
-    text = _("Skip or move…")
+    link = format_html(' <a href="{}', moving) if moving else None
     when = format_html("{}", in_words(rule.cron, rule.every))
     if rule.cron:
         when += format_html(' <span class="jobs-quiet">{}</span>', rule.timezone)
@@ -186,9 +199,8 @@ def _add(
                 shown += _change(due, rule.timezone)
             if exceptions:
                 shown += _exceptions(exceptions, day, zone)
-            if moving:
-                begin = day.begin.astimezone(zone).date()
-                shown += format_html(' <a href="{}?from={}">{}</a>', moving, begin, text)
+            if link is not None:
+                shown += link + day.move
             line = {
                 "at": due.first[0] if due.first else day.end,
                 "due": _times(due, zone, day.form),
