@@ -64,7 +64,9 @@ FROM (
     GROUP BY job_type, payload_version, is_step, CASE WHEN jsonb_typeof(payload) = 'object'
         THEN jsonb_path_query_array(payload, 'strict $.keyvalue().key') END
     LIMIT 1000
-) AS form JOIN django_jobs_job_live AS job ON job.id = form.lowest
+) AS form CROSS JOIN LATERAL (
+    SELECT id, job_type, payload_version, payload FROM django_jobs_job_live
+    WHERE id = form.lowest LIMIT 1) AS job
 ORDER BY 1, 2, 4
 """,
     lambda: {"tried": MOST_TRIED, "types": list(registry.versions())},
