@@ -54,7 +54,7 @@ BUDGETS = {
     "backend": 1_065,
     "checks": 1_025,
     "contrib": 4_524,
-    "doctor": 2_611,
+    "doctor": 2_612,
     "domain": 5_227,
     "http": 413,
     "lifecycle": 13_285,

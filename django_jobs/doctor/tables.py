@@ -159,14 +159,15 @@ SELECT leaf.relname AS table_name, index.relname AS name,
                 AND stats.attname = attribute.attname
             WHERE attribute.attrelid = leaf.oid AND attribute.attnum = ANY(pg_index.indkey)
         )) / 0.7)::bigint END AS needed_bytes
-FROM unnest(%(tables)s::text[]) AS ours (name)
-CROSS JOIN LATERAL (
-    SELECT relid FROM pg_partition_tree(to_regclass(ours.name))
-    UNION SELECT to_regclass(ours.name)) AS part
-JOIN pg_class AS leaf ON leaf.oid = part.relid
+FROM pg_class AS leaf
 JOIN pg_namespace AS namespace ON namespace.oid = leaf.relnamespace
 JOIN pg_index ON pg_index.indrelid = leaf.oid
 JOIN pg_class AS index ON index.oid = pg_index.indexrelid
+WHERE leaf.oid = ANY(ARRAY(
+    SELECT part.relid FROM unnest(%(tables)s::text[]) AS ours (name)
+    CROSS JOIN LATERAL (
+        SELECT relid FROM pg_partition_tree(to_regclass(ours.name))
+        UNION SELECT to_regclass(ours.name)) AS part))
 ORDER BY leaf.relname, index.relname
 """,
     lambda: {"tables": our_tables(), "large": BLOATED_BYTES},
