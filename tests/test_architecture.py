@@ -52,7 +52,7 @@ BUDGETS = {
     "admin": 16_396,
     "api": 4_612,
     "backend": 1_065,
-    "checks": 1_025,
+    "checks": 1_037,
     "contrib": 4_524,
     "doctor": 2_612,
     "domain": 5_227,

@@ -23,12 +23,12 @@ from ..exceptions import JobsError
 from ..models import WorkflowDefinition
 from ..models.database import has_todays_columns
 from . import TAG
-from .settings import check_settings, temporary_cursor
+from .settings import is_wrong, temporary_cursor
 
 
 def check_console(**kwargs: Any) -> list[CheckMessage]:
     """Check the functions and the job types in ``LINKS``, ``ADMIN_SCOPE`` and ``HTTP``."""
-    if any(message.is_serious() for message in check_settings()):
+    if is_wrong():
         return []
     return [
         *_of("LINKS", conf().links, "job"),
@@ -71,7 +71,7 @@ def check_delivery(**kwargs: Any) -> list[CheckMessage]:
 
     One transaction cannot span two databases.
     """
-    if any(message.is_serious() for message in check_settings()):
+    if is_wrong():
         return []
     messages: list[CheckMessage] = []
     for name in registry.names():
@@ -112,7 +112,7 @@ def check_metrics_token(**kwargs: Any) -> list[CheckMessage]:
     """Check that the metrics have a token if the project includes their URLs."""
     if not getattr(settings, "ROOT_URLCONF", None) or not _included(get_resolver().url_patterns):
         return []
-    if any(message.is_serious() for message in check_settings()) or conf().metrics_token:
+    if is_wrong() or conf().metrics_token:
         return []
     text = f"{URLS} is included, and DJANGO_JOBS has no METRICS_TOKEN: all requests are refused."
     hint = "Set METRICS_TOKEN to a long random text, and let Prometheus send it."
@@ -143,7 +143,7 @@ def check_workflows(**kwargs: Any) -> list[CheckMessage]:
 
 def check_definitions(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Check that the graph of a version that has runs is still the stored one."""
-    if not databases or any(message.is_serious() for message in check_settings()):
+    if not databases or is_wrong():
         return []
     alias = conf().database
     if alias not in databases or not registry.workflows():

@@ -44,13 +44,25 @@ SECTIONS = {
 
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """Check ``DJANGO_JOBS`` without opening a connection."""
+    messages = _errors()
+    if not any(message.id == _id("E007") for message in messages):
+        messages += _unconfigured()
+    return messages
+
+
+def is_wrong() -> bool:
+    """Whether a check that needs the settings cannot be made. Looks at no job type."""
+    return any(message.is_serious() for message in _errors())
+
+
+def _errors() -> list[CheckMessage]:
     try:
         setting = raw()
     except ImproperlyConfigured as error:
         return [_error("E007", f"{error}.", 'Write DJANGO_JOBS = {"QUEUES": {"default": {}}}.')]
     messages = [*_unknown(setting, KEYS, "DJANGO_JOBS"), *_bad_values(setting)]
     if not any(message.id == _id("E007") for message in messages):
-        messages += [*_bad_lease(), *_bad_database(), *_unconfigured(), *_bad_hooks()]
+        messages += [*_bad_lease(), *_bad_database(), *_bad_hooks()]
     return messages
 
 
@@ -74,7 +86,7 @@ def check_job_types(**kwargs: Any) -> list[CheckMessage]:
 
 def check_immediate(**kwargs: Any) -> list[CheckMessage]:
     """Check ``IMMEDIATE``, with ``check --deploy``: requests would run their jobs."""
-    if any(message.is_serious() for message in check_settings()) or not conf().immediate:
+    if is_wrong() or not conf().immediate:
         return []
     text = f"{_lookup('IMMEDIATE')} is on: each request waits for its jobs, and no worker is woken."
     hint = "Leave it out of the settings for production, and run jobworker."
@@ -84,7 +96,7 @@ def check_immediate(**kwargs: Any) -> list[CheckMessage]:
 def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
     """Name the job types of the project without a time-out, with ``check --deploy``: a handler of
     them that hangs keeps its thread."""
-    if any(message.is_serious() for message in check_settings()):
+    if is_wrong():
         return []
     limited = {name for name, options in conf().queues.items() if options.get("timeout")}
     names = [
@@ -110,7 +122,7 @@ def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
 def check_run_logs(**kwargs: Any) -> list[CheckMessage]:
     """Check that a logger passes on lines of the level that ``RUN_LOGS`` keeps: by default the root
     logger of Python takes warnings alone."""
-    if any(message.is_serious() for message in check_settings()):
+    if is_wrong():
         return []
     if (kept := conf().run_logs) is None:
         return []
@@ -136,7 +148,7 @@ def _number(level: int | str) -> int:
 
 def check_server(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Check the server's version and encoding, if Django was asked to check its database."""
-    if not databases or any(message.is_serious() for message in check_settings()):
+    if not databases or is_wrong():
         return []
     alias = conf().database
     if alias not in databases:
