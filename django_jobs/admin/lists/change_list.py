@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.admin import SimpleListFilter
+from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
 from django.contrib.admin.views.main import ORDER_VAR, SEARCH_VAR, ChangeList
 from django.db.models import Q, QuerySet, Subquery
 from django.http import HttpRequest
@@ -70,14 +71,17 @@ class ConsoleList(ChangeList):
         is_offered = field_name in (self.sortable_by or ())
         return super().get_ordering_field(field_name) if is_offered else None
 
-    # Django looks for the pattern of the URL for each row.
+    # Django looks for the pattern of the URL for each row, and for the page of each URL.
     def url_for_result(self, result: Any) -> str:
         begin, end = self._around_id
         return f"{begin}/{result.pk}/{end}"
 
     @cached_property
     def _around_id(self) -> tuple[str, str]:
-        begin, _id, end = super().url_for_result(self.model(pk=0)).rpartition("/0/")
+        kept: Any = {"preserved_filters": self.preserved_filters, "opts": self.opts}
+        url = add_preserved_filters(kept, super().url_for_result(self.model(pk=0)))
+        self.preserved_filters = ""  # they are in the URL of each row
+        begin, _id, end = url.rpartition("/0/")
         return begin, end
 
     def get_queryset(self, request: Any, *given: Any, **options: Any) -> QuerySet[Any]:

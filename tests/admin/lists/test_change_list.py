@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.admin import ModelAdmin, site
@@ -385,6 +386,13 @@ def test_the_link_of_a_row_is_that_of_django(page: Page) -> None:
     assert {row.pk for row in changes.result_list} == {*jobs}
     for row in changes.result_list:
         assert changes.url_for_result(row) == ChangeList.url_for_result(changes, row)
+
+
+def test_the_link_of_a_row_keeps_the_filters_of_its_list(page: Page) -> None:
+    job, query = noop.enqueue().pk, "queue=default&job_type=app.noop"
+    text = page.client.get(f"{list_url(Job)}?{query}").content.decode()
+    kept = urlencode({"_changelist_filters": query})
+    assert f'<a href="{list_url(Job)}{job}/change/?{kept}">' in text
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
