@@ -19,6 +19,7 @@ from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.factories import (
     claim_ready,
     declared,
+    in_threads,
     open_elsewhere,
     register_worker,
     settle_one,
@@ -196,6 +197,13 @@ def test_a_quarantined_job_and_one_with_unreadable_gates_stay_blocked() -> None:
     charge_account.enqueue(3)
     admit_arrivals()
     assert ready() <= {good.pk}
+
+
+def test_a_locked_job_is_skipped() -> None:
+    locked, free = charge_account.enqueue(7).pk, charge_account.enqueue(7).pk
+    with open_elsewhere("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked]):
+        in_threads(1, lambda _: admit_arrivals())
+    assert ready() == {free}
 
 
 def test_it_takes_its_turn_with_admissions() -> None:

@@ -18,7 +18,13 @@ from django_jobs.lifecycle.settling import Ending, HandOver, settle
 from django_jobs.models import Job, Resource
 from tests.app.gate_jobs import bill_tenant, charge_account, refund_payment
 from tests.app.jobs import noop
-from tests.factories import claim_ready, declared, register_worker
+from tests.factories import (
+    claim_ready,
+    declared,
+    in_threads,
+    open_elsewhere,
+    register_worker,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -67,6 +73,15 @@ def test_a_job_that_is_ready_again_keeps_its_slot(outcome: Outcome) -> None:
     hand_over = settled(outcome)
     assert ready() == [first.pk]
     assert not hand_over.queues
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_locked_job_is_skipped() -> None:
+    ended, locked, free = (charge_account.enqueue(7).pk for _ in range(3))
+    with open_elsewhere("SELECT 1 FROM django_jobs_job WHERE id = %s FOR UPDATE", [locked]):
+        in_threads(1, lambda _: settled(Succeeded()))
+    assert Job.objects.get(pk=ended).status == "succeeded"
+    assert ready() == [free]
 
 
 def test_the_slots_of_a_resource_pass_on_unless_more_jobs_use_it_than_may() -> None:
