@@ -25,6 +25,7 @@ from tests.factories import (
     heard,
     in_threads,
     look,
+    open_elsewhere,
     register_worker,
 )
 
@@ -285,3 +286,12 @@ def test_a_request_waits_for_no_job_that_another_session_has_locked(limit: int) 
     bulk(20)
     assert ready() == {kept[0], *ready() - set(kept)}
     assert len(ready()) == limit
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_request_waits_for_no_key_that_another_session_has_locked(limit: int) -> None:
+    kept = {bulk(), bulk()}
+    noop.using(queue="bulk", idempotency_key="a", unique_for=3600).enqueue()
+    with open_elsewhere("SELECT 1 FROM django_jobs_uniquekey FOR UPDATE"):
+        (best,) = in_threads(1, lambda _: bulk(20))
+    assert ready() == {*kept, best}
