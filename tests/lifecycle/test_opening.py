@@ -31,6 +31,7 @@ from tests.factories import (
     failure,
     heard,
     in_threads,
+    listening,
     register_worker,
     run_sql,
     settle_one,
@@ -315,6 +316,16 @@ def test_only_an_opened_step_that_waits_at_gates_asks_for_an_admission(outcome: 
         settle([Ending(held, outcome)], hand_over=handed)
         assert handed.freed is asks
         job_operations.cancel(Job.objects.filter(step="b").values_list("pk", flat=True))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_with_gates_that_a_cancel_opens_asks_for_an_admission() -> None:
+    first, last = steps_of({"a": "", "b": "*a"})
+    last = replace(last, gates=Gates(queue="default", key="account:7"))
+    run = start(NewRun(name="graph"), [first, last])
+    with listening() as notified:
+        job_operations.cancel([step(run, "a").pk])
+        assert ":blocked:default" in notified()
 
 
 def test_a_step_with_gates_waits_at_them_when_it_is_open() -> None:
