@@ -39,7 +39,7 @@ def test_a_dead_step_of_a_run_that_is_undone_offers_nothing_that_is_refused(page
 
 
 def test_a_dead_step_is_dismissed_once_its_run_has_ended(page: Page) -> None:
-    run = run_of({"a": step("dead"), "b": step("ready")})
+    run = run_of({"a": step("dead"), "b": step("ready"), "c": step("ready")})
     dead = Job.objects.dead().get(workflow_run=run)
     for url in (change_url(Job, dead.pk), change_url(WorkflowRun, run.pk)):
         assert 'value="dismiss_jobs"' not in page.read(url)
