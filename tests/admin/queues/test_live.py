@@ -323,6 +323,15 @@ def test_the_list_of_queues_has_their_dead_jobs_and_when_they_will_be_empty(page
     assert re.findall(r'class="field-dead">(.*?)</td>', page.text(list_url(Queue)))[-1] == "-"
 
 
+def test_the_list_of_queues_has_their_scheduled_jobs(page: Page) -> None:
+    noop.enqueue()
+    noop.using(delay=60).enqueue()
+    text = page.text(list_url(Queue))
+    scheduled = re.findall(r'class="field-scheduled">(?:<a .*?>)?(\d+)', text)
+    names = Queue.objects.order_by("name").values_list("name", flat=True)
+    assert scheduled == ["1" if name == "default" else "0" for name in names]
+
+
 def test_the_list_has_the_number_of_the_overview_where_it_does_not_count(page: Page) -> None:
     noop.enqueue_many([{}] * 1_002)
     run_sql("DELETE FROM django_jobs_storedmetrics")
