@@ -57,6 +57,8 @@ def test_a_step_that_should_have_been_skipped_is_found() -> None:
         ("c", "it waits after a, with which it cannot start"),
         ("c", "it waits for 2 steps, and 1 have not ended"),
     ]
+    Job.objects.filter(step="b").update(status="dead")
+    assert ("c", "no step before it is left, and it waits") in problems()
 
 
 def test_a_step_that_waits_for_a_signal_is_not_stuck() -> None:
