@@ -256,14 +256,19 @@ def test_an_exactly_once_handler_that_leaves_atomic_open_fails(
     assert (job.status, job.failures) == ("scheduled", 1)
 
 
-def test_an_async_handler_without_a_thread_for_its_upgrade_has_failed(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"payload_version": 1}, {"workflow_run_id": 7}], ids=["its upgrade", "its results"]
+)
+def test_an_async_handler_without_a_thread_for_what_it_reads_has_failed(
+    desk: Desk, fields: dict[str, Any]
+) -> None:
     async def handler() -> None: ...
 
     async def in_thread(work: Callable[[], Any]) -> Any:
         raise RuntimeError("can't start new thread")
 
     with declared(handler, name="app.upgraded", version=2, upgrades={1: dict}) as job_type:
-        attempt = desk.begin(enqueue_and_claim(job_type)._replace(payload_version=1))
+        attempt = desk.begin(enqueue_and_claim(job_type)._replace(**fields))
         attempt.in_thread = in_thread
         outcome = asyncio.run(handler_call.acall(attempt))
     assert isinstance(outcome, Failed)
