@@ -348,6 +348,15 @@ class TestRetry:
             (other.pk, "signal:ok"),
         }
 
+    def test_a_failed_step_keeps_its_wait_that_is_over(self) -> None:
+        run = failed_graph({"a": ""}, {"a": DEAD})
+        past = {"until": "2020-01-01T00:00Z"}
+        Receipt.objects.create(
+            job=step(run, "a"), key="signal:ok", attempt=1, answer=past, made_at=timezone.now()
+        )
+        assert retry(run) is None
+        assert Receipt.objects.exists()
+
     def test_a_dismissed_wait_that_had_timed_out_waits_again(self) -> None:
         run = failed_graph({"approval": ""}, {"approval": DEAD})
         job = step(run, "approval")
