@@ -93,6 +93,15 @@ def write_through_a_shortage() -> None:
         Effect.objects.create(note="after")
 
 
+def test_a_shortage_of_connections_lasts_until_the_next_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_short_until", 0.0)
+    before = time.monotonic()
+    note_shortage()
+    assert connections._short_until > before + connections.LONGEST_PAUSE
+
+
 @pytest.mark.usefixtures("no_signals")
 @pytest.mark.django_db(transaction=True)
 def test_a_shortage_of_connections_does_not_close_the_handler_s_own(
