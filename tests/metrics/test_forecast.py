@@ -248,13 +248,13 @@ def test_nothing_is_foretold_while_runs_are_not_counted() -> None:
     run_ready(10)
     sample_backlogs()
     pass_time(120)
-    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '61 s'")
+    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '70 s'")
     assert of_default().ended_per_second == 0  # no run has ended since
     held = claim_ready(register_worker(), limit=5)
     settle([Ending(job, Succeeded(), started=1.0, finished=1.0) for job in held])
     assert of_default().ended_per_second is None
     assert shown_of_default() == ["default", "-", "-", "-", "-", "-"]
-    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '59 s'")
+    run_sql("UPDATE django_jobs_runwatermark SET reached_at = now() - interval '20 s'")
     assert of_default().ended_per_second == 0
 
 

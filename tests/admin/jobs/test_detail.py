@@ -68,10 +68,10 @@ def test_a_snoozed_job_runs_again_and_has_not_failed(page: Page) -> None:
 
 def test_the_sentence_of_a_running_job_says_since_when_where_and_until_when(page: Page) -> None:
     held = enqueue_and_claim(worker=register_worker("carol"))
-    run_sql("UPDATE django_jobs_job SET timeout = 30, claimed_at = now() - interval '12 s'")
+    run_sql("UPDATE django_jobs_job SET timeout = 13000, claimed_at = now() - interval '3.5 h'")
     text = page.text(change_url(Job, held.id))
     assert re.search(
-        r"Runs for 12 s on carol #\d+ , ends by \w+ \d+, [\d:]{8} UTC ?\.", from_head(text)
+        r"Runs for 3 h 3[01] min on carol #\d+ , ends by \w+ \d+, [\d:]{8} UTC ?\.", from_head(text)
     )
     assert f'<a href="{change_url(Worker, held.worker)}">carol' in text
 
