@@ -116,12 +116,18 @@ def test_a_log_may_contain_only_events_that_faults_explain(tmp_path: Path):
         + line("ERROR", "job_dead job_id=1 job_type=chaos.poison")
         + "CommandError: the database 'default' does not answer: connection is bad: no such file\n"
         + "\tIs the server running locally and accepting connections on that socket?\n"
+        + "error ignored terminating <psycopg.Pipeline [BAD] at 0x7f>: the connection is lost\n"
+        + "error ignored terminating <psycopg.Pipeline [BAD] at 0x7f>: flush request failed: "
+        + "terminating connection due to administrator command\nno connection to the server\n"
+        + "error ignored in rollback on <psycopg.Connection [BAD] at 0x7f>: server closed the "
+        + "connection unexpectedly\n\tThis probably means the server terminated abnormally\n"
     )
     assert list(worker_logs.problems([log])) == []
     for wrong in (
         line("ERROR", "job_dead job_id=1 job_type=chaos.outside"),
         line("ERROR", "crash_recovery_failed worker=3"),
         line("WARNING", 'database_error what=claim error="permission denied for table"'),
+        "error ignored terminating <psycopg.Pipeline [INTRANS] at 0x7f>: a command is under way\n",
         "Traceback (most recent call last):\n",
     ):
         log.write_text(wrong)

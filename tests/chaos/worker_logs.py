@@ -25,9 +25,10 @@ AWAY = re.compile(
     r"|^CommandError: --queues: there are no queues yet; run manage.py migrate$"
     # A message of libpq may have several lines.
     r"|^\s*(Is the server running|connection to server|DETAIL:|HINT:|FATAL:|server closed"
-    r"|This probably means|before or while processing)"
-    # psycopg's own words, with the error that the worker logs.
-    r"|^error ignored terminating <psycopg\.Pipeline \[BAD\] at \w+>: the connection is lost$"
+    r"|This probably means|before or while processing"
+    r"|no connection to the server|could not (send|receive) )"
+    # psycopg's own words, with the error that the worker logs: which depends on the moment.
+    r"|^error ignored [a-z ]+ <psycopg\.[^>]*\[BAD\][^>]*>: "
 )
 """What a ``jobworker`` says that was started while the database was away, or between the flush of
 its tables and the queues that are written again; or whose connection was lost between two
