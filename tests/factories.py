@@ -174,6 +174,15 @@ def plan_nodes(plan: Any) -> list[dict[str, Any]]:
     return list(_nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
 
 
+def rows_read(node: dict[str, Any]) -> float:
+    """The rows that a part of a plan read each time, those that it threw away included. Of a bitmap
+    none: its index has entries of what other tests rolled back. The scan by it counts the rows."""
+    if node["Node Type"] == "Bitmap Index Scan":
+        return 0.0
+    thrown_away = "Rows Removed by Filter", "Rows Removed by Index Recheck"
+    return sum(float(node.get(count, 0)) for count in ("Actual Rows", *thrown_away))
+
+
 LEAVES = "SELECT relid::regclass::text FROM pg_partition_tree(%s::regclass) WHERE isleaf"
 
 

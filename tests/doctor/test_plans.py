@@ -12,7 +12,7 @@ from pytest_django import DjangoDbBlocker
 from django_jobs.doctor import examination
 from django_jobs.doctor.examination import EXAMINATIONS, diagnose
 from django_jobs.doctor.work import FORMS
-from tests.factories import analyze, empty_tables, explain, run_sql
+from tests.factories import analyze, empty_tables, explain, rows_read, run_sql
 
 JOBS, RUNS = 200_000, 300_000
 FILL = """
@@ -76,5 +76,4 @@ def test_payloads_of_a_small_table_are_found_by_their_ids() -> None:
 
 def _reads_few(sql: str, params: Any) -> None:
     for node in explain(sql, params):
-        rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
-        assert rows <= MOST_ROWS, sql
+        assert rows_read(node) <= MOST_ROWS, sql

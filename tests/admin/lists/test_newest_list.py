@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_jobs.admin.lists import change_list
 from django_jobs.models import Schedule, Tick, WorkflowRun
-from tests.factories import analyze, due_schedule, plan_nodes, run_sql
+from tests.factories import analyze, due_schedule, plan_nodes, rows_read, run_sql
 
 from ..walking import Page, list_url
 
@@ -100,12 +100,12 @@ def few_rows_read(table: str) -> Iterator[None]:
     assert 0 < max(read) < 2 * NEWEST
 
 
-def _rows_read(sql: str, table: str) -> int:
+def _rows_read(sql: str, table: str) -> float:
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}", [])
         (plan,) = cursor.fetchone()
     return sum(
-        (one["Actual Rows"] + one.get("Rows Removed by Filter", 0)) * one["Actual Loops"]
+        rows_read(one) * one["Actual Loops"]
         for one in plan_nodes(plan)
         if one.get("Relation Name") == table
     )

@@ -23,7 +23,7 @@ from django_jobs.lifecycle import (
 from django_jobs.lifecycle.gates import admission, arrivals, conflicts, supply
 from django_jobs.lifecycle.settling import Ending, Settled, _decide
 from django_jobs.models import Resource
-from tests.factories import analyze, empty_tables, explain, register_worker, run_sql
+from tests.factories import analyze, empty_tables, explain, register_worker, rows_read, run_sql
 
 pytestmark = pytest.mark.django_db
 
@@ -84,10 +84,7 @@ def worker(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
 
 def read(plan: list[dict[str, Any]], table: str = "django_jobs_job_live") -> float:
     """The most rows of jobs that a part of the plan read."""
-    scans = [node for node in plan if node.get("Relation Name") == table]
-    return max(
-        float(node["Actual Rows"]) + float(node.get("Rows Removed by Filter", 0)) for node in scans
-    )
+    return max(rows_read(node) for node in plan if node.get("Relation Name") == table)
 
 
 def indexes(plan: list[dict[str, Any]]) -> set[str]:

@@ -12,7 +12,7 @@ from django_jobs.lifecycle.job_columns import as_array
 from django_jobs.lifecycle.opening import EndedStep, open_next
 from django_jobs.lifecycle.workflows import restarting
 from django_jobs.models import Job
-from tests.factories import analyze, explain, run_sql
+from tests.factories import analyze, explain, rows_read, run_sql
 from tests.workflows import start_graph
 
 WIDTH = 600
@@ -89,9 +89,7 @@ def test_what_was_skipped_comes_back(steps: list[Job], name: str) -> None:
 
 def most_rows(sql: str, parameters: dict[str, Any]) -> float:
     """The rows that a part of the plan reads, or leaves out, in all its loops."""
-    left_out = "Rows Removed by Filter", "Rows Removed by Join Filter"
     return max(
-        float(node["Actual Loops"])
-        * sum(float(node.get(key, 0)) for key in ("Actual Rows", *left_out))
+        node["Actual Loops"] * (rows_read(node) + node.get("Rows Removed by Join Filter", 0))
         for node in explain(sql, parameters)
     )
