@@ -58,10 +58,11 @@ WHERE run.outcome IN ('lost', 'released') AND job.replays = 0  -- an operator ta
 ORDER BY run.finished_at
 """
 
-# A job that waited at its gates is claimed long after it was due, and nobody waited for it.
+# A job that waited at its gates is claimed long after it was due, and nobody waited for it. The
+# event loop has free slots where no thread is free, and a suspect waits for a thread.
 CLAIMS = """
 SELECT extract(epoch FROM run.claimed_at)::float8, extract(epoch FROM run.available_at)::float8,
-    job.id, job.queue
+    job.id, job.queue = 'default' AND job.job_type NOT LIKE 'chaos.awaits%'
 FROM django_jobs_run AS run JOIN django_jobs_job AS job ON job.id = run.job_id
 WHERE job.gates IS NULL
 ORDER BY run.claimed_at
@@ -126,7 +127,7 @@ def measure(cluster: Cluster, history: History, lines: Sequence[Line]) -> Recove
     recoveries = Recoveries()
     silences: dict[int, list[tuple[float, float, float, QueuePosition]]] = {}
     claims = cluster.fetch(CLAIMS)
-    turns = Turns([(at, (due, job)) for at, due, job, queue in claims if queue == "default"])
+    turns = Turns([(at, (due, job)) for at, due, job, by_thread in claims if by_thread])
     executed = {(line.job, line.attempt): line for line in lines}
     holders = dict(cluster.fetch(HOLDERS))
     history.holding = [
@@ -163,7 +164,10 @@ def measure(cluster: Cluster, history: History, lines: Sequence[Line]) -> Recove
         recoveries.add(MACHINE, (found - beat) + (taken - turn), what, able=in_time)
     for outage in history.outages:
         first = next((at for at, *_ in claims if at > outage.gone), float("inf"))
-        recoveries.add(OUTAGE, max(first - outage.until, 0.0), f"at {outage.at:.1f}")
+        took, what = max(first - outage.until, 0.0), f"at {outage.at:.1f}"
+        is_late = PROMISED[OUTAGE] < took < float("inf")
+        in_time = able.seconds(outage.until, first, outage) if is_late else None
+        recoveries.add(OUTAGE, took, what, able=in_time)
     for fault in history.faults:
         if fault.kind == plan.DRAIN:
             _drained(fault, history, recoveries)
@@ -221,7 +225,7 @@ class Able:
         self._boots = cluster.fetch(BOOTS)
         self._history = history
 
-    def seconds(self, since: float, until: float) -> float:
+    def seconds(self, since: float, until: float, but: Fault | None = None) -> float:
         """Of this time, in steps of 50 ms."""
         history = self._history.between(since - GRACE, until)
         boots = [boot for boot in self._boots if boot[1] <= until and boot[2] >= since]
@@ -229,7 +233,7 @@ class Able:
         def somebody(moment: float) -> bool:
             return any(
                 begun + GRACE <= moment < ended
-                and not history.disturbed({name}, moment - GRACE, moment)
+                and not history.disturbed({name}, moment - GRACE, moment, but)
                 for name, begun, ended in boots
             )
 
