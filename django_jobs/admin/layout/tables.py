@@ -95,6 +95,13 @@ def _escaped(cell: Any) -> str:
     return escape(cell) if type(cell) is str else conditional_escape(cell)
 
 
+def urls_by_id(of_row_0: str) -> Callable[[Any], str]:
+    """The URLs of the pages of rows, by that of the row 0. Django looks for the pattern for each,
+    and with the filters of a list for the page of each URL."""
+    begin, _id, end = of_row_0.rpartition("/0/")
+    return lambda pk: f"{begin}/{pk}/{end}"
+
+
 def in_order(rows: Sequence[T], key: Callable[[T], Any], is_down: bool) -> list[T]:
     """The rows sorted by ``key``, those without one last."""
     known = [row for row in rows if key(row) is not None]

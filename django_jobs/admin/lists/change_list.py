@@ -22,7 +22,7 @@ from ...conf import conf
 from ...domain.search_terms import near_terms
 from ...lifecycle.scope import scope_of
 from ...separators import number_text
-from ..layout.tables import in_order
+from ..layout.tables import in_order, urls_by_id
 from .choices import with_meant
 from .filters import SinceFilter
 
@@ -71,18 +71,15 @@ class ConsoleList(ChangeList):
         is_offered = field_name in (self.sortable_by or ())
         return super().get_ordering_field(field_name) if is_offered else None
 
-    # Django looks for the pattern of the URL for each row, and for the page of each URL.
     def url_for_result(self, result: Any) -> str:
-        begin, end = self._around_id
-        return f"{begin}/{result.pk}/{end}"
+        return self._urls(result.pk)
 
     @cached_property
-    def _around_id(self) -> tuple[str, str]:
+    def _urls(self) -> Callable[[Any], str]:
         kept: Any = {"preserved_filters": self.preserved_filters, "opts": self.opts}
         url = add_preserved_filters(kept, super().url_for_result(self.model(pk=0)))
         self.preserved_filters = ""  # they are in the URL of each row
-        begin, _id, end = url.rpartition("/0/")
-        return begin, end
+        return urls_by_id(url)
 
     def get_queryset(self, request: Any, *given: Any, **options: Any) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request, *given, **options)

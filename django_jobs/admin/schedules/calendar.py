@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from operator import itemgetter
@@ -31,7 +31,7 @@ from ...separators import number_text
 from ..base.actions import ModelAdmin
 from ..base.formatting import badge, page_url, shortened
 from ..layout.console_page import console_page
-from ..layout.tables import Column, Table
+from ..layout.tables import Column, Table, urls_by_id
 from .columns import OCCURRENCE, PLACE
 from .display import CHANGES, YEAR, exception_of, in_words, state_badge, what_it_does, why_not
 
@@ -127,7 +127,7 @@ def calendar_of(
     days = [_day(first + timedelta(days=passed), now, zone) for passed in range(number)]
     not_firing = []
     names = "django_jobs_schedule_change", OCCURRENCE
-    change_url, moving_url = (_urls(site, name) for name in names)
+    change_url, moving_url = (urls_by_id(page_url(site, name, 0)) for name in names)
     for schedule in schedules:
         url, text = change_url(schedule.pk), shortened(schedule.name)
         name = format_html('<a href="{}">{}</a>', url, text)
@@ -147,12 +147,6 @@ def calendar_of(
     for day in days:
         day.lines.sort(key=itemgetter("at"))
     return days, not_firing
-
-
-def _urls(site: AdminSite, name: str) -> Callable[[int], str]:
-    """The addresses of the pages of schedules. Django looks for their pattern each time."""
-    begin, _id, end = page_url(site, name, 0).rpartition("/0/")
-    return lambda pk: f"{begin}/{pk}/{end}"
 
 
 def _day(day: date, now: datetime, zone: tzinfo) -> Day:
