@@ -26,7 +26,7 @@ AWAY = re.compile(
     # A message of libpq may have several lines.
     r"|^\s*(Is the server running|connection to server|DETAIL:|HINT:|FATAL:|server closed"
     r"|This probably means|before or while processing"
-    r"|no connection to the server|could not (send|receive) )"
+    r"|no connection to the server|connection not open|could not (send|receive) )"
     # psycopg's own words, with the error that the worker logs: which depends on the moment.
     r"|^error ignored [a-z ]+ <psycopg\.[^>]*\[BAD\][^>]*>: "
 )
