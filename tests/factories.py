@@ -176,8 +176,9 @@ def plan_nodes(plan: Any) -> list[dict[str, Any]]:
 
 def rows_read(node: dict[str, Any]) -> float:
     """The rows that a part of a plan read each time, those that it threw away included. Of a bitmap
-    none: its index has entries of what other tests rolled back. The scan by it counts the rows."""
-    if node["Node Type"] == "Bitmap Index Scan":
+    that a scan reads by alone, none: its index has entries of what other tests rolled back, and the
+    scan counts the rows. Of several that are joined, the scan has only what is in all of them."""
+    if node["Node Type"] == "Bitmap Index Scan" and node["Parent Relationship"] == "Outer":
         return 0.0
     thrown_away = "Rows Removed by Filter", "Rows Removed by Index Recheck"
     return sum(float(node.get(count, 0)) for count in ("Actual Rows", *thrown_away))

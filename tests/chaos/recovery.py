@@ -165,6 +165,7 @@ def measure(cluster: Cluster, history: History, lines: Sequence[Line]) -> Recove
     for outage in history.outages:
         first = next((at for at, *_ in claims if at > outage.gone), float("inf"))
         took, what = max(first - outage.until, 0.0), f"at {outage.at:.1f}"
+        # Other faults follow each outage at once. With theirs left out, no figure would be clear.
         is_late = PROMISED[OUTAGE] < took < float("inf")
         in_time = able.seconds(outage.until, first, outage) if is_late else None
         recoveries.add(OUTAGE, took, what, able=in_time)

@@ -1,4 +1,4 @@
-"""Tables as ``table.html`` draws them, and headings that sort one."""
+"""Tables as ``table.html`` draws them, headings that sort one, and the URLs of its rows."""
 
 from __future__ import annotations
 

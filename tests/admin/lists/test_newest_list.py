@@ -92,15 +92,15 @@ def test_the_newest_runs_are_searched_by_status_and_the_list_says_so(page: Page)
 
 
 @contextmanager
-def few_rows_read(table: str) -> Iterator[None]:
+def few_rows_of(table: str) -> Iterator[None]:
     """The statements inside the block read no more than the newest, each."""
     with CaptureQueriesContext(connection) as queries:
         yield
-    read = [_rows_read(one["sql"], table) for one in queries if table in one["sql"]]
+    read = [_rows_of(one["sql"], table) for one in queries if table in one["sql"]]
     assert 0 < max(read) < 2 * NEWEST
 
 
-def _rows_read(sql: str, table: str) -> float:
+def _rows_of(sql: str, table: str) -> float:
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}", [])
         (plan,) = cursor.fetchone()
@@ -120,7 +120,7 @@ def test_the_plans_of_ticks_read_no_more_than_the_newest(
     schedule = with_ticks(ROWS)
     with_ticks(OTHERS, name="other")
     analyze("django_jobs_tick")
-    with few_rows_read("django_jobs_tick"):
+    with few_rows_of("django_jobs_tick"):
         page.client.get(list_url(Tick), query)
         page.client.get(list_url(Tick), {**query, "schedule__id__exact": schedule.pk})
 
@@ -133,6 +133,6 @@ def test_the_plans_of_runs_read_no_more_than_the_newest(
     run_sql(RUNS, ["often", ROWS])
     run_sql(RUNS, ["other", OTHERS])
     analyze("django_jobs_workflowrun")
-    with few_rows_read("django_jobs_workflowrun"):
+    with few_rows_of("django_jobs_workflowrun"):
         page.client.get(list_url(WorkflowRun), {"status": "failed"})
         page.client.get(list_url(WorkflowRun), {"status": "cancelled", "name": "often"})
