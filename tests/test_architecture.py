@@ -57,7 +57,7 @@ BUDGETS = {
     "doctor": 2_612,
     "domain": 5_227,
     "http": 413,
-    "lifecycle": 13_285,
+    "lifecycle": 13_304,
     "logs": 447,
     "maintenance": 1_525,
     "management": 3_779,

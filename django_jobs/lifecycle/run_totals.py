@@ -17,7 +17,7 @@ from ..models.database import execute, fetch
 from ..models.queue import slo_began
 
 BATCH = 20_000
-"""Run ids that one statement looks at."""
+"""Runs that one statement counts."""
 
 MARGIN = timedelta(days=1)
 """How much earlier than the last look a run may have ended that is found at the next: settlers
@@ -52,6 +52,13 @@ VALUES (1, 0, NULL) ON CONFLICT DO NOTHING
 """
 RESET = """
 UPDATE django_jobs_runwatermark SET run_id = %(run_id)s WHERE id = 1 AND run_id = %(folded)s
+"""
+
+# The last run of a batch. Ids that no run has are skipped: a sequence may have been set ahead.
+BATCH_END = """
+SELECT id FROM django_jobs_run
+WHERE id > %(after)s::bigint AND id <= %(last)s::bigint AND finished_at >= %(since)s::timestamptz
+ORDER BY id OFFSET %(batch)s::integer - 1 LIMIT 1
 """
 
 # The runs of this session's own transaction are visible to it. A prepared transaction has another
@@ -289,6 +296,11 @@ class Look(NamedTuple):
             return inf
         return (self.now - self.reached_at).total_seconds()
 
+    @property
+    def since(self) -> datetime | str:
+        """When a run that is not in the totals ended at the earliest."""
+        return min(self.reached_at, self.now) - MARGIN if self.reached_at else "-infinity"
+
 
 def look() -> Look:
     ((last, folded, reached_at, now),) = fetch(LOOK, {})
@@ -308,14 +320,21 @@ def writers(known: Sequence[str] | None = None) -> list[str]:
     return [transaction for (transaction,) in fetch(WRITERS, parameters)]
 
 
+def batch_end(seen: Look, last: int, batch: int) -> int:
+    """The id up to which the next batch of runs is, at most ``last``."""
+    if last - seen.folded <= batch:
+        return last
+    parameters = {"after": seen.folded, "last": last, "since": seen.since, "batch": batch}
+    return next((upto for (upto,) in fetch(BATCH_END, parameters)), last)
+
+
 def fold(seen: Look, upto: int, reached_at: datetime | None) -> bool:
     """Count the runs behind the watermark up to an id. False if another session does.
 
     All that wrote runs up to this id have to have ended. Those above it end after ``reached_at``,
     or at most a day before.
     """
-    since = min(seen.reached_at, seen.now) - MARGIN if seen.reached_at else "-infinity"
-    parameters = {"after": seen.folded, "upto": upto, "since": since, "reached": reached_at}
+    parameters = {"after": seen.folded, "upto": upto, "since": seen.since, "reached": reached_at}
     return fetch(FOLD, parameters) == [(1,)]
 
 

@@ -22,7 +22,7 @@ from ..lifecycle.dead_letters import ANY_DEAD
 from ..lifecycle.job_columns import QueuePosition
 from ..lifecycle.operations import bulk, quarantines, workflows
 from ..lifecycle.operations.quarantines import PAGE
-from ..lifecycle.run_totals import BATCH, Look, fold, look, writers
+from ..lifecycle.run_totals import BATCH, Look, batch_end, fold, look, writers
 from ..lifecycle.signalling import send_job_signals
 from ..models import Queue
 from ..models.database import database_time
@@ -68,7 +68,7 @@ class Folding:
             self._asked, self._writers = seen, writers()
         if not self._are_committed():
             return 0
-        upto = min(self._asked.last, seen.folded + BATCH)
+        upto = batch_end(seen, self._asked.last, BATCH)
         reached_at = self._asked.now if upto == self._asked.last else seen.reached_at
         return upto - seen.folded if fold(seen, upto, reached_at) else 0
 

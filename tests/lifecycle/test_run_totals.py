@@ -14,7 +14,15 @@ from django_jobs.domain.errors import ErrorReport
 from django_jobs.domain.outcomes import Failed, Lost, Outcome, Released, Succeeded
 from django_jobs.lifecycle import progress, run_totals
 from django_jobs.lifecycle.operations import jobs as job_operations
-from django_jobs.lifecycle.run_totals import FOLD, MARGIN, MOST_ERRORS, fold, look, writers
+from django_jobs.lifecycle.run_totals import (
+    BATCH_END,
+    FOLD,
+    MARGIN,
+    MOST_ERRORS,
+    fold,
+    look,
+    writers,
+)
 from django_jobs.lifecycle.settling import Ending, settle
 from django_jobs.maintenance.tasks import Folding
 from django_jobs.models import (
@@ -38,6 +46,7 @@ from tests.factories import (
     in_threads,
     leaves,
     register_worker,
+    rows_read,
     run_sql,
     settle_one,
 )
@@ -186,7 +195,6 @@ def test_workers_that_fold_while_others_settle_count_each_run_once() -> None:
 
 
 def test_batches_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    fold_runs()  # other tests have drawn ids, through which batches of two would go for minutes
     monkeypatch.setattr("django_jobs.maintenance.tasks.BATCH", 2)
     for _ in range(5):
         a_run()
@@ -196,9 +204,21 @@ def test_batches_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(waiting) == 5
 
 
+def test_ids_that_no_run_has_are_skipped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_jobs.maintenance.tasks.BATCH", 2)
+    for ahead in (0, 10, 1_000_000):
+        run_sql(
+            "SELECT setval('django_jobs_run_id_seq', nextval('django_jobs_run_id_seq') + %s)",
+            [ahead],
+        )
+        for _ in range(3):
+            a_run()
+    folding = Folding()
+    assert [folding.run_once() > 0 for _ in range(6)] == [True] * 5 + [False]
+    assert counted() == {"succeeded": 9}
+
+
 def test_old_runs_are_counted_when_totals_are_turned_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The ids that other tests have drawn would be gone through one by one.
-    run_sql("ALTER SEQUENCE django_jobs_run_id_seq RESTART")
     monkeypatch.setattr("django_jobs.maintenance.tasks.BATCH", 1)
     for days in (30, 20, 10):
         a_run()
@@ -355,14 +375,14 @@ def test_a_fold_reads_its_runs_by_their_ids_and_no_old_partition() -> None:
             run_sql(f"ANALYZE {leaf}")
         seen = look()
         run_sql("UPDATE django_jobs_runwatermark SET run_id = %s", [seen.last - 50])
+        since = seen.now - MARGIN
         nodes = explain(
             FOLD,
-            {
-                "after": seen.last - 50,
-                "upto": seen.last,
-                "since": seen.now - MARGIN,
-                "reached": seen.now,
-            },
+            {"after": seen.last - 50, "upto": seen.last, "since": since, "reached": seen.now},
+        )
+        last_of_batch = explain(
+            BATCH_END,
+            {"after": seen.last - 2_000, "last": seen.last, "since": since, "batch": 50},
         )
     finally:
         for table in ("django_jobs_job_history", "django_jobs_run"):
@@ -375,6 +395,8 @@ def test_a_fold_reads_its_runs_by_their_ids_and_no_old_partition() -> None:
         if str(node.get("Relation Name")).startswith("django_jobs_run_") and node["Actual Rows"]
     ]
     assert [(node["Node Type"], node["Actual Rows"]) for node in runs] == [("Index Scan", 50)]
+    assert max(map(rows_read, last_of_batch)) == 50
+    assert not [node for node in last_of_batch if str(node.get("Relation Name")).endswith("_old")]
     jobs_read = [node for node in nodes if node.get("Relation Name") == "django_jobs_job_live"]
     assert [node["Actual Rows"] for node in jobs_read] == [50]
     assert {node["Node Type"] for node in jobs_read} <= {"Index Scan", "Bitmap Heap Scan"}
