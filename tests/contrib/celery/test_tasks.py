@@ -321,8 +321,8 @@ class TestFates:
         ],
     )
     def test_revoke_takes_what_celery_takes(self, of: Callable[[str], Any], revoked: int) -> None:
-        result = tasks.add.delay(1)
-        tasks.add.app.control.revoke(of(result.id), ["celery@other"], False, "SIGTERM", reply=True)
+        result, control = tasks.add.delay(1), tasks.add.app.control
+        assert control.revoke(of(result.id), ["celery@other"], False, "SIGTERM", reply=True) == []
         assert Job.objects.filter(status="cancelled").count() == revoked
 
     @pytest.mark.parametrize(

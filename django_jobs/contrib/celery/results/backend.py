@@ -251,7 +251,7 @@ class RowsControl:
         terminate: bool = False,
         signal: Any = None,
         **options: Any,
-    ) -> None:
+    ) -> list[Any] | None:
         """Cancel the job of a task, or of several; None is none. One that runs is asked to stop,
         and with ``terminate`` stopped by force. ``destination`` makes no difference, nor do
         :data:`OF_A_BROADCAST` and ``signal``: no process is sent one, and a warning says so of
@@ -273,12 +273,13 @@ class RowsControl:
                 continue
             if job.status != JobState.RUNNING and signals.task_revoked.receivers:
                 task_revoked(self.app, job)
+        return [] if options.get("reply") else None
 
     def terminate(
         self, task_id: Any, destination: Any = None, signal: Any = None, **options: Any
-    ) -> None:
+    ) -> list[Any] | None:
         """:meth:`revoke`, by force."""
-        self.revoke(task_id, terminate=True, signal=signal, **options)
+        return self.revoke(task_id, terminate=True, signal=signal, **options)
 
     def __getattr__(self, name: str) -> Never:
         hint = f"; use {INSTEAD[name]}" if name in INSTEAD else ""
