@@ -60,7 +60,7 @@ BUDGETS = {
     "lifecycle": 13_304,
     "logs": 447,
     "maintenance": 1_525,
-    "management": 3_779,
+    "management": 3_788,
     "metrics": 3_210,
     "models": 3_418,
     "templatetags": 33,

@@ -7,10 +7,12 @@ import getpass
 import json
 import re
 import socket
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from math import isfinite
+from signal import SIGINT
 from typing import Any, ClassVar, TypeVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -129,8 +131,8 @@ NO_RIGHT = "42501"
 
 
 class OperatorCommand(BaseCommand):
-    """Reports an error of the database, or of this package, in one line instead of a traceback, and
-    an unknown option with the one that was probably meant."""
+    """Reports Ctrl-C, and an error of the database or of this package, in one line instead of a
+    traceback, and an unknown option with the one that was probably meant."""
 
     instead: ClassVar[Mapping[str, str]] = {}
     """What to write for options of other job queues; "" for a word without an option."""
@@ -149,6 +151,13 @@ class OperatorCommand(BaseCommand):
 
         parser.error = error  # type: ignore[method-assign]
         return parser
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        try:
+            super().run_from_argv(argv)
+        except KeyboardInterrupt:
+            self.stderr.write("Interrupted.")
+            sys.exit(128 + SIGINT)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:

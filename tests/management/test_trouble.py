@@ -8,7 +8,12 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import (
+    BaseCommand,
+    CommandError,
+    call_command,
+    execute_from_command_line,
+)
 from django.db import OperationalError, ProgrammingError, connection, transaction
 from pytest_django import Settings
 
@@ -26,6 +31,9 @@ COMMANDS = [
     ("jobschedule", "list"),
     ("jobschedule", "run", "nightly"),
 ]
+
+
+ARCHIVE = ("--before", "30d", "--to", ".")
 
 
 def unreachable(*args: Any) -> None:
@@ -50,6 +58,19 @@ def test_a_database_that_does_not_answer_is_reported_in_one_line(command: tuple[
     wanted = "^the database 'default' does not answer: connection refused Is the server running"
     with connection.execute_wrapper(unreachable), pytest.raises(CommandError, match=wanted):
         call_command(*command, stdout=StringIO())
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ("jobs", "status"), ("jobs", "archive", *ARCHIVE)])
+def test_ctrl_c_ends_a_command_in_one_line(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BaseCommand, "execute", interrupt)
+    with pytest.raises(SystemExit) as ended:
+        execute_from_command_line(["manage.py", *command])
+    assert (ended.value.code, capsys.readouterr().err) == (130, "Interrupted.\n")
 
 
 @pytest.mark.django_db
