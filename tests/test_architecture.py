@@ -53,7 +53,7 @@ BUDGETS = {
     "api": 4_612,
     "backend": 1_065,
     "checks": 1_037,
-    "contrib": 4_525,
+    "contrib": 4_528,
     "doctor": 2_612,
     "domain": 5_227,
     "http": 413,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -12,6 +13,7 @@ import pytest
 
 pytest.importorskip("celery")
 
+import kombu
 from celery import group, signals
 from celery.app.routes import prepare
 from celery.exceptions import Ignore, TaskRevokedError
@@ -266,6 +268,33 @@ def test_what_no_row_can_have_is_refused(options: dict[str, Any], instead: str) 
     with pytest.raises(EnqueueError, match=instead):
         tasks.add.apply_async((1,), **options)
     assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("before", ["emails", "nowhere"])
+def test_a_queue_of_a_message_before_is_bound_to_no_routing_key(before: str) -> None:
+    with suppress(UnknownQueue):
+        tasks.add.apply_async((1,), queue=before)
+    made = Job.objects.count()
+    with pytest.raises(EnqueueError, match=f"no queue of task_queues is bound .*{before!r}"):
+        tasks.add.apply_async((1,), routing_key=before)
+    assert Job.objects.count() == made
+
+
+def test_an_exchange_and_a_routing_key_are_those_of_a_declared_queue(
+    configure: Callable[..., None],
+) -> None:
+    amqp = tasks.add.app.amqp
+    declared = [kombu.Queue("emails", kombu.Exchange("media"), routing_key="video")]
+    configure(task_queues=declared)
+    amqp.queues = declared
+    try:
+        for given in ({"exchange": "media"}, {"routing_key": "video"}):
+            tasks.add.apply_async((1,), **given)
+        with pytest.raises(EnqueueError, match="no queue of task_queues is bound"):
+            tasks.add.apply_async((1,), exchange="media", routing_key="audio")
+    finally:
+        del amqp.queues  # it reads the setting again
+    assert list(Job.objects.values_list("queue", flat=True)) == ["emails", "emails"]
 
 
 @pytest.mark.parametrize(

@@ -294,10 +294,13 @@ def routed_to(app: Any, name: str, options: Mapping[str, Any]) -> str:
 
 
 def _bound_to(app: Any, name: str, chosen: str, exchange: Any, routing_key: Any) -> str:
-    """The queue of messages with this exchange and routing key, as the declared ones say."""
+    """The queue of messages with this exchange and routing key, as the declared ones say. Celery
+    adds to ``app.amqp.queues`` each name that a message has, so what it means now would depend on
+    the messages before."""
     queues = app.amqp.queues
+    declared = [getattr(queue, "name", queue) for queue in app.conf.task_queues or ()]
     exchange = getattr(exchange, "name", exchange)
-    for queue in (queues[chosen], *queues.values()):
+    for queue in map(queues.__getitem__, (chosen, *declared)):
         if exchange in (None, queue.exchange.name) and routing_key in (None, queue.routing_key):
             return str(queue.name)
     raise EnqueueError(
