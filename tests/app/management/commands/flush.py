@@ -78,7 +78,8 @@ def _contents(cursor: CursorWrapper) -> dict[str, str | None]:
 def _empty(cursor: CursorWrapper, tables: set[str]) -> None:
     cursor.execute(WRITTEN, [FEW_PAGES, list(tables)])
     written = cursor.fetchall()
-    if small := [name for name, is_small in written if is_small]:
-        cursor.execute(";".join(f"DELETE FROM {name}" for name in small))
+    # First: no table can be truncated whose deleted rows have foreign keys to be checked yet.
     if large := [name for name, is_small in written if not is_small]:
         cursor.execute(f"TRUNCATE {', '.join(large)} CASCADE")
+    if small := [name for name, is_small in written if is_small]:
+        cursor.execute(";".join(f"DELETE FROM {name}" for name in small))
